@@ -23,8 +23,9 @@ seed's id:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from merge_dataset.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from merge_metric.analyses import analyse
@@ -63,31 +64,4 @@ __all__ = [
     "write_report",
 ]
 
-_HOMES = {
-    "Comparison": "merge_metric.compare",
-    "Evaluation": "merge_metric.evaluation",
-    "Run": "merge_metric.runs.run",
-    "SeedVariantCallback": "merge_metric.training",
-    "Table": "merge_metric.tables",
-    "analyse": "merge_metric.analyses",
-    "compare_files": "merge_metric.compare",
-    "compare_models": "merge_metric.compare",
-    "evaluate_model": "merge_metric.evaluation",
-    "gather_evidence": "merge_metric.report.evidence",
-    "parse_source": "merge_metric.runs.model",
-    "read_predictions": "merge_metric.runs.predictions",
-    "read_runs": "merge_metric.runs.run",
-    "register_metric": "merge_metric.register",
-    "score_file": "merge_metric.score",
-    "score_run": "merge_metric.score",
-    "seed_results": "merge_metric.runs.per_seed",
-    "write_predictions": "merge_metric.runs.predictions",
-    "write_report": "merge_metric.report.write",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import merge_metric` costs nothing."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, __file__)

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_metric.cautions import mixture, tell_few
-from merge_metric.runs.counted import Counted, count_models
-from merge_metric.runs.join import JoinOptions
 from merge_metric.runs.model import parse_source
-from merge_metric.runs.run import by_config, common_texts, on_common_seeds
+from merge_metric.runs.run import Run, by_config, common_texts, on_common_seeds, read_runs
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -146,8 +144,15 @@ def compare_files(
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    options = JoinOptions(configs=configs, cluster=cluster, allow_missing=allow_missing)
-    found = by_config(count_models(sources, Path(dataset), options))
+    runs = read_runs(
+        sources,
+        Path(dataset),
+        configs,
+        cluster=cluster,
+        allow_missing=allow_missing,
+        with_rows=False,
+    )
+    found = by_config(runs)
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = _shared(found, names)
@@ -155,9 +160,9 @@ def compare_files(
         tell_few(config, found[config][0].counts)
     return [
         compare_models(
-            {counted.model: counted.counts for counted in found[config]},
+            {run.model: run.counts for run in found[config]},
             config=config,
-            texts=common_texts(counted.texts for counted in found[config]),
+            texts=common_texts(run.texts for run in found[config]),
             correctness_threshold=correctness_threshold,
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
@@ -253,7 +258,7 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
     return [(1 + above, n_models - below) for above, below in zip(better, worse, strict=True)]
 
 
-def _shared(found: Mapping[str, Sequence[Counted]], names: Sequence[str]) -> list[str]:
+def _shared(found: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str]:
     """Find the configurations that all models have predictions for."""
     if shared := [config for config in found if len(found[config]) == len(names)]:
         for config in (config for config in found if config not in shared):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.models.live_model import as_pair_model
+from merge_metric.models.opening import as_pair_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
 from merge_metric.predict.problems import (
@@ -24,11 +24,8 @@ from merge_metric.predict.problems import (
     sources_of,
 )
 from merge_metric.report.wording import HEADLINE
-from merge_metric.runs.counted import SCORED
-from merge_metric.runs.join import JoinOptions
-from merge_metric.runs.model import make_model
-from merge_metric.runs.predictions import read_predictions
-from merge_metric.runs.run import Run, by_config, common_texts, runs_of
+from merge_metric.runs.model import PredictionsSource
+from merge_metric.runs.run import Run, by_config, common_texts, read_runs
 from merge_metric.score import score_run
 from merge_metric.seed_variant_accuracy.options import check_settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -225,7 +222,7 @@ def evaluate_model(
     Options are checked before the model is asked.
 
     Args:
-        model: Nearly anything; see `models.live_model.as_pair_model`.
+        model: Nearly anything; see `models.opening.as_pair_model`.
         dataset: A dataset folder, or a dataset on the Hub as owner/name.
         config: One configuration or several, such as `snli_nouns`; by default those of all word
             classes and of paraphrases.
@@ -266,11 +263,19 @@ def evaluate_model(
         )
         predict(asked, problems, path, progress=progress, overwrite=overwrite)
         called = name or str(asked.describe()["name"])
-        answers = make_model(called, [path], read_predictions(path, folder), folder)
         allow_missing = limit_seeds is not None
-        options = JoinOptions(configs=configs, allow_missing=allow_missing)
-        runs = tuple(runs_of(answers, options, keep=SCORED))
-        results = {run.config: score_run(run, None, **settings) for run in runs}
+        source = PredictionsSource(called, path)
+        runs = tuple(
+            read_runs(
+                [source],
+                folder,
+                configs,
+                allow_missing=allow_missing,
+                with_rows=False,
+                tell=False,
+            )
+        )
+        results = {run.config: score_run(run, **settings) for run in runs}
         found = Evaluation(called, folder, results, runs, path, allow_missing)
     if is_temporary:
         weakref.finalize(found, rmtree, path.parent, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,6 @@ class Gate:
         short = self.limit - value if self.is_least else value - self.limit
         return short > _ROUNDING
 
-    @property
-    def wanted(self) -> str:
-        """The condition, in words."""
-        return f"{self.limit:g} or {'more' if self.is_least else 'less'}"
-
 
 def read_gates(
     texts: Sequence[str], *, is_least: bool = True, correctness_threshold: int = 90
@@ -54,23 +49,23 @@ def read_gates(
         ValueError: no such figure, or no value of its range, or the figure is better the other
             way round.
     """
-    return [_read(text, is_least, correctness_threshold) for text in texts]
-
-
-def _read(text: str, is_least: bool, correctness_threshold: int) -> Gate:
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
-    key, equals, number = text.partition("=")
-    if not equals:
-        raise ValueError(
-            f"--{option}: expected FIGURE=VALUE, such as seed_variant_accuracy=0.7, got {text!r}"
-        )
-    figure = named_figure(option, key.strip(), correctness_threshold)
-    if figure.higher_is_better != is_least:
-        better = "higher" if figure.higher_is_better else "lower"
-        raise ValueError(
-            f"--{option}: {figure.key} is the better the {better} it is; use --{other} {text}"
-        )
-    return Gate(figure, _limit(figure, number, f"--{option}"), is_least)
+    gates = []
+    for text in texts:
+        key, equals, number = text.partition("=")
+        if not equals:
+            raise ValueError(
+                f"--{option}: expected FIGURE=VALUE, such as seed_variant_accuracy=0.7, got "
+                f"{text!r}"
+            )
+        figure = named_figure(option, key.strip(), correctness_threshold)
+        if figure.higher_is_better != is_least:
+            better = "higher" if figure.higher_is_better else "lower"
+            raise ValueError(
+                f"--{option}: {figure.key} is the better the {better} it is; use --{other} {text}"
+            )
+        gates.append(Gate(figure, _limit(figure, number, f"--{option}"), is_least))
+    return gates
 
 
 def named_figure(option: str, key: str, correctness_threshold: int) -> Figure:
@@ -110,10 +105,7 @@ def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) ->
     Raises:
         ValueError: a figure is undefined or undetermined, so that nothing can be said.
     """
-    return list(_failures(results, gates))
-
-
-def _failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> Iterator[str]:
+    lines = []
     for config, result in results.items():
         for gate in gates:
             key = gate.figure.key
@@ -125,12 +117,14 @@ def _failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -
                 found = "is undefined"
             else:
                 if gate.fails(value):
-                    yield f"{config}: {key} is {_shown(value, gate)}, wanted {gate.wanted}"
+                    wanted = f"{gate.limit:g} or {'more' if gate.is_least else 'less'}"
+                    lines.append(f"{config}: {key} is {_shown(value, gate)}, wanted {wanted}")
                 continue
             raise ValueError(
                 f"{config}: {key} {found}, so it cannot be compared with {gate.limit:g}; "
                 "ask for another figure"
             )
+    return lines
 
 
 def _shown(value: float, gate: Gate) -> str:

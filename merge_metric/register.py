@@ -42,7 +42,10 @@ def register_metric(modules_cache: Path | None = None) -> Path:
     entry = entries / _digest(files)
     lock = entries.with_name(f".{entries.name}.lock")
     with exclusive(lock, f"{entries}: another command is registering the metric", wait=True):
-        if not _holds(entry, files):
+        if not all(
+            (entry / name).is_file() and (entry / name).read_bytes() == content
+            for name, content in files.items()
+        ):
             _write(entry, files)
         _mark_newest(entry)
     return entry
@@ -68,13 +71,6 @@ def _digest(files: dict[str, bytes]) -> str:
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
-
-
-def _holds(entry: Path, files: dict[str, bytes]) -> bool:
-    return all(
-        (entry / name).is_file() and (entry / name).read_bytes() == content
-        for name, content in files.items()
-    )
 
 
 def _write(entry: Path, files: dict[str, bytes]) -> None:

@@ -8,9 +8,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from merge_metric.cautions import mixture, seeds_of_parts, tell_few, tell_mixture
-from merge_metric.runs.counted import Counted, Groups, count_file, count_run
-from merge_metric.runs.join import JoinOptions
-from merge_metric.runs.run import Run
+from merge_metric.runs.run import JoinOptions, Run, read_file
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MAIN_FIGURES,
@@ -58,8 +56,8 @@ def score_file(
         dataset: The dataset folder, which knows the subsamples and word classes. Without
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
-            for (see `join.choose`).
-        by: Further columns of the dataset to group variants by (see `join.groupings`).
+            for (see `coverage.choose`).
+        by: Further columns of the dataset to group variants by (see `run.groupings`).
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together. By default each seed by itself.
         allow_missing: Score the seeds of which no prediction is missing.
@@ -79,22 +77,20 @@ def score_file(
     check_cluster(cluster, n_bootstrap)
     options = JoinOptions(configs=configs, by=by, cluster=cluster, allow_missing=allow_missing)
     folder = None if dataset is None else Path(dataset)
-    counted = count_file(Path(path), folder, options)
-    return score_all(counted, shown=False, **settings)
+    runs = read_file(Path(path), folder, options)
+    return score_all(runs, shown=False, **settings)
 
 
-def score_all(
-    counted: Sequence[Counted], *, shown: bool, **settings: int
-) -> dict[str, dict[str, Any]]:
+def score_all(runs: Sequence[Run], *, shown: bool, **settings: int) -> dict[str, dict[str, Any]]:
     """Score what was counted, and tell of mixed numbers of variants and of few seeds.
 
     Args:
-        counted: Of `count_file`.
+        runs: Of `read_file`.
         shown: The results are shown by `scores_text`, which tells of mixed numbers itself.
         settings: As `score_run` takes them.
     """
-    results = {each.config: score_counted(each, **settings) for each in counted}
-    for each in counted:
+    results = {each.config: score_run(each, **settings) for each in runs}
+    for each in runs:
         if not shown:
             tell_mixture(each.config, each.counts)
         tell_few(each.config, each.counts, seeds_of_parts(results[each.config]))
@@ -103,17 +99,15 @@ def score_all(
 
 def score_run(
     run: Run,
-    groups: Groups | None = None,
     *,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> dict[str, Any]:
-    """Score a run that kept the columns `SCORED`.
+    """Score a run.
 
     Args:
         run: A model on one configuration.
-        groups: Its groups, counted; by default they are counted here.
         correctness_threshold: As `score_file` takes it.
         n_bootstrap: As `score_file` takes it.
         rng_seed: As `score_file` takes it.
@@ -121,33 +115,17 @@ def score_run(
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
     """
-    return score_counted(
-        count_run(run, groups),
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
-
-
-def score_counted(
-    counted: Counted,
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> dict[str, Any]:
-    """Score what was counted of a model on a configuration; see `score_run`."""
     result = score_counts(
-        counted.counts,
-        counted.groups or None,
-        opposites=check_opposites(None, counted.counts.labels),
-        shift=counted.shift,
+        run.counts,
+        run.groups or None,
+        opposites=check_opposites(None, run.counts.labels),
+        shift=run.shift,
         correctness_threshold=correctness_threshold,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
-        texts=counted.texts,
+        texts=run.texts,
     )
-    return result | {"n_seeds_left_out": counted.n_seeds_left_out}
+    return result | {"n_seeds_left_out": run.n_seeds_left_out}
 
 
 # --- Text ---

@@ -102,7 +102,7 @@ def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> T
         {
             "class": name,
             "score": score,
-            **_alpha_row(part.codes[score], score, _draws(part, n_bootstrap, rng_seed)),
+            **_alpha_row(part, score, _draws(part, n_bootstrap, rng_seed)),
         }
         for name, part in judgements.by_class()
         for score in part.codes
@@ -142,7 +142,11 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
     for one, other in _pairs(judgements):
         a, b = judgements.annotators[one], judgements.annotators[other]
         counts = {score: confusion(judgements, score, one, other) for score in judgements.codes}
-        rows.append({"a": a, "b": b, **_both_or_one(counts[SAME if SAME in counts else GOOD])})
+        yes_no = counts[SAME if SAME in counts else GOOD].astype(int).tolist()
+        (neither, only_b), (only_a, both) = yes_no
+        rows.append(
+            {"a": a, "b": b, "both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
+        )
         if judgements.about_meaning:
             continue
         tables.append(
@@ -180,12 +184,6 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
         rows=tuple(rows),
     )
     return [*tables, binary] if rows else []
-
-
-def _both_or_one(counts: Floats) -> dict[str, int]:
-    """Name the counts of two annotators' yes and no, (2, 2)."""
-    (neither, only_b), (only_a, both) = counts.astype(int).tolist()
-    return {"both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
 
 
 def confusion(judgements: Judgements, score: str, one: int, other: int) -> Floats:
@@ -263,8 +261,9 @@ def _mean(
     return {**_with_intervals(figures, samples), "note": note}
 
 
-def _alpha_row(codes: Codes, score: str, draws: Floats | None) -> dict[str, Any]:
-    k = N_ANSWERS[score]
+def _alpha_row(part: Judgements, score: str, draws: Floats | None) -> dict[str, Any]:
+    """Compute α over the variants that two annotators or more judged."""
+    codes, k = part.codes[score], N_ANSWERS[score]
     levels = LEVELS if k > 2 else LEVELS[:1]
     pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
     said = pairable[pairable > 0]

@@ -49,20 +49,14 @@ def confusions(a: Codes, b: Codes, k: int) -> Floats:
     return _one_hot(a, k)[:, :, None] * _one_hot(b, k)[:, None, :]
 
 
-def kappa(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
-    """Compute κ of two annotators (Cohen 1960, 1968); NaN where it is undefined.
+def kappas(matrices: Floats, weighting: Weighting) -> Floats:
+    """Compute κ of two annotators (Cohen 1960, 1968), (B,); NaN where it is undefined.
 
     Args:
-        a: (n,) one's answers.
-        b: (n,) the other's. Items that one of the two did not answer do not count.
-        k: How many answers there are. That one was never given takes no distance away.
+        matrices: (B, k, k) of `confusions`, summed over items. That one of the k answers was never
+            given takes no distance away.
         weighting: Of disagreements: all the same, or by distance or squared distance.
     """
-    return float(kappas(confusions(a, b, k).sum(axis=0)[None], weighting)[0])
-
-
-def kappas(matrices: Floats, weighting: Weighting) -> Floats:
-    """Compute κ, (B,), of confusion matrices (B, k, k); NaN where it is undefined."""
     distance = _distance(matrices.shape[-1], weighting)
     rows, columns = matrices.sum(axis=2), matrices.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -96,19 +90,13 @@ def coincidences(codes: Codes, k: int) -> Floats:
     return own
 
 
-def alpha(codes: Codes, k: int, level: Level) -> float:
-    """Compute α of all annotators (Krippendorff 2011); NaN where it is undefined.
+def alphas(matrices: Floats, level: Level) -> Floats:
+    """Compute α of all annotators (Krippendorff 2011), (B,); NaN where it is undefined.
 
     Args:
-        codes: (annotators, n).
-        k: How many answers there are.
+        matrices: (B, k, k) of `coincidences`, summed over items.
         level: How answers differ: at all, by rank, or by squared distance.
     """
-    return float(alphas(coincidences(codes, k).sum(axis=0)[None], level)[0])
-
-
-def alphas(matrices: Floats, level: Level) -> Floats:
-    """Compute α, (B,), of coincidence matrices (B, k, k); NaN where it is undefined."""
     counts = matrices.sum(axis=2)
     total = counts.sum(axis=1)[:, None, None]
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +16,6 @@ from merge_metric.agreement.shares import ANSWERS, WEIGHTED
 from merge_metric.tables import Table
 from merge_metric.tables.plots import (
     COLUMN,
-    FORMATS,
     GREY,
     PAGE,
     PALETTE,
@@ -29,9 +27,7 @@ from merge_metric.tables.plots import (
     luminance,
     new_figure,
     panels,
-    paper_style,
     percent_axis,
-    save,
 )
 
 if TYPE_CHECKING:
@@ -54,32 +50,16 @@ _DARK: Final = 0.3
 """Luminance below which black could not be read."""
 
 
-def write_plots(
-    judgements: Judgements, scores: Table | None, found: Provided | None, folder: Path
-) -> list[Path]:
-    """Write what can be drawn, as PNG, SVG and PDF.
+def draw_judgements(
+    judgements: Judgements, scores: Table | None, found: Provided | None
+) -> Iterator[tuple[str, Figure]]:
+    """Draw what can be drawn: names and plots.
 
     Args:
         judgements: Of one annotator or more.
         scores: `shares.score_shares_table` of them; None where they are about paraphrases.
         found: What each masked LM provides, where that is known.
-        folder: Where; made if need be. Files of the same names are replaced.
-
-    Returns:
-        The files.
     """
-    files = []
-    with paper_style():
-        for name, figure in _figures(judgements, scores, found):
-            for suffix in FORMATS:
-                files.append(folder / f"{name}{suffix}")
-                save(figure, files[-1])
-    return files
-
-
-def _figures(
-    judgements: Judgements, scores: Table | None, found: Provided | None
-) -> Iterator[tuple[str, Figure]]:
     if scores is not None:
         yield "scores", plot_scores(scores)
         if any(row["by"] == "MLM" for row in scores.rows):

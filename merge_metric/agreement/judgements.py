@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import is_good
-from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session, read_session
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.files import read_row_groups, read_schema, read_table
@@ -38,8 +37,6 @@ yes)."""
 
 EQUIVALENT: Final = "equivalent"
 """Column of a table of answers about paraphrases."""
-
-_KNOWN: Final = ("variant_id", "seed_id", "source", "word_class")
 
 _MLMS: Final = "_mlms"
 """Ending of the columns that say who validated a replacement in which text."""
@@ -108,16 +105,22 @@ class Judgements:
     is none."""
     items: tuple[JudgedVariant, ...] | None = None
     """(N,) or None where nothing is known of the variants."""
+    seeds: Mapping[Cell, int] | None = None
+    """Source and class → seeds in the dataset; None where they are not known."""
 
     @classmethod
     def from_answers(
-        cls, answers: pa.Table, items: Mapping[str, JudgedVariant] | None = None
+        cls,
+        answers: pa.Table,
+        items: Mapping[str, JudgedVariant] | None = None,
+        seeds: Mapping[Cell, int] | None = None,
     ) -> Judgements:
         """Make judgements of a table of answers, and what is known of their variants.
 
         Args:
             answers: As `merge_dataset.annotation.answers.read_answers` gives it.
             items: By variant.
+            seeds: Source and class → seeds in the dataset.
 
         Raises:
             ValueError: there are no answers, or some to variants of which nothing is known.
@@ -144,16 +147,16 @@ class Judgements:
                 f"expected answers to variants of the session or dataset given, got {len(unknown)} "
                 f"to others, such as {unknown[0]!r}"
             )
-        return cls(annotators, variants, codes, tuple(items[name] for name in variants))
+        return cls(annotators, variants, codes, tuple(items[name] for name in variants), seeds)
 
     def take(self, chosen: Bools) -> Judgements:
         """Take the items where `chosen`, (N,), holds."""
         kept = np.flatnonzero(chosen)
-        return Judgements(
-            self.annotators,
-            tuple(self.variant_ids[i] for i in kept),
-            {name: codes[:, kept] for name, codes in self.codes.items()},
-            None if self.items is None else tuple(self.items[i] for i in kept),
+        return replace(
+            self,
+            variant_ids=tuple(self.variant_ids[i] for i in kept),
+            codes={name: codes[:, kept] for name, codes in self.codes.items()},
+            items=None if self.items is None else tuple(self.items[i] for i in kept),
         )
 
     def by_class(self) -> Iterator[tuple[str, Judgements]]:
@@ -255,18 +258,9 @@ def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int6
 # --- Reading ---
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
-    """Judgements, and the data that the variants were drawn from."""
-
-    judgements: Judgements
-    seeds: Mapping[Cell, int] | None
-    """Source and class → seeds in the dataset; None where they are not known."""
-
-
-def read_study(
+def read_judgements(
     files: Sequence[Path], sessions: Sequence[Path] = (), dataset: Path | None = None
-) -> Study:
+) -> Judgements:
     """Read answers, and what is known of the variants they are about.
 
     Args:
@@ -287,34 +281,35 @@ def read_study(
     if dataset is not None:
         require_dataset(dataset)
         _require_same_texts(opened, dataset)
-        unknown = set(answers["variant_id"].to_pylist()) - set(items)
-        items |= dict(_dataset_items(dataset, unknown))
+        items |= _dataset_items(dataset, {*answers["variant_id"].to_pylist()} - {*items})
         sources = {item.source for item in items.values()}
-        there = {cell: n for cell, n in _count_seeds(dataset).items() if cell[0] in sources}
-        seeds = there | seeds
-    known = bool(opened) or dataset is not None
-    return Study(
-        Judgements.from_answers(answers, items if known else None), seeds if known else None
-    )
+        for cell, seed_files, _ in _class_files(dataset):
+            if cell[0] in sources and cell not in seeds:
+                seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in seed_files)
+    if not opened and dataset is None:
+        return Judgements.from_answers(answers)
+    return Judgements.from_answers(answers, items, seeds)
 
 
 def _session_items(session: Session) -> Iterator[tuple[str, JudgedVariant]]:
-    population = session.description["population"]
+    """Yield id and facts of each variant of a session."""
     # Sessions of before variants could replace several do not say how many.
-    words = {(row["source"], row["class"]): row.get("words_at_once", 1) for row in population}
+    words = {
+        (row["source"], row["class"]): row.get("words_at_once", 1)
+        for row in session.description["population"]
+    }
     for name, item in session.items.items():
-        yield name, _sampled_item(item, words.get((item.source, item.word_class), 1))
-
-
-def _sampled_item(item: Item, words: int) -> JudgedVariant:
-    return JudgedVariant(
-        source=item.source,
-        word_class=item.word_class,
-        seed_id=item.seed_id,
-        validated=_validated(item.mlms_by_field.values()),
-        chance=item.chance,
-        words_at_once=words,
-    )
+        yield (
+            name,
+            JudgedVariant(
+                source=item.source,
+                word_class=item.word_class,
+                seed_id=item.seed_id,
+                validated=_validated(item.mlms_by_field.values()),
+                chance=item.chance,
+                words_at_once=words.get((item.source, item.word_class), 1),
+            ),
+        )
 
 
 def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
@@ -329,31 +324,30 @@ def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
     Raises:
         ValueError: two sessions were drawn from different data.
     """
-    seeds: dict[Cell, tuple[int, Path]] = {}
+    seeds: dict[Cell, int] = {}
+    folders: dict[Cell, Path] = {}
     for session in sessions:
         for row in session.description["population"]:
             cell = (row["source"], row["class"])
-            n, folder = seeds.setdefault(cell, (row["seeds"], session.folder))
-            if n != row["seeds"]:
+            folder = folders.setdefault(cell, session.folder)
+            if seeds.setdefault(cell, row["seeds"]) != row["seeds"]:
                 raise ValueError(
-                    f"expected sessions of the same data, got {n} seeds of {' '.join(cell)} in "
-                    f"{folder} and {row['seeds']} in {session.folder}; look at them one by one"
+                    f"expected sessions of the same data, got {seeds[cell]} seeds of "
+                    f"{' '.join(cell)} in {folder} and {row['seeds']} in {session.folder}; look at "
+                    "them one by one"
                 )
-    return {cell: n for cell, (n, _) in seeds.items()}
+    return seeds
 
 
 def _require_same_texts(sessions: Iterable[Session], dataset: Path) -> None:
     """Raise ValueError where variants of a session have other texts in the dataset."""
     judged = {name: each for session in sessions for name, each in session.items.items()}
-    ids = pa.array(sorted(judged), pa.string())
     other: list[str] = []
     for _, _, variants in _class_files(dataset):
-        names = ["variant_id", *format_of(read_schema(variants[0])).fields]
-        for table in (table for path in variants for table in read_row_groups(path, names)):
-            for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
-                name = row.pop("variant_id")
-                if row != judged[name].variant_texts:
-                    other.append(name)
+        fields = format_of(read_schema(variants[0])).fields
+        for name, *texts in _rows_of(variants, ["variant_id", *fields], judged):
+            if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
+                other.append(name)
     if other:
         raise ValueError(
             f"{dataset}: expected the texts that annotators judged, got others for {len(other):,} "
@@ -362,31 +356,31 @@ def _require_same_texts(sessions: Iterable[Session], dataset: Path) -> None:
         )
 
 
-def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, JudgedVariant]]:
-    ids = pa.array(sorted(wanted), pa.string())
-    for cell, _, variants in _class_files(dataset):
-        words = words_at_once(dataset, *cell)
-        columns = mlm_columns(variants[0])
-        names = [*_KNOWN, *columns]
-        for table in (table for path in variants for table in read_row_groups(path, names)):
-            for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
-                yield (
-                    row["variant_id"],
-                    JudgedVariant(
-                        source=row["source"],
-                        word_class=row["word_class"],
-                        seed_id=row["seed_id"],
-                        validated=_validated(row[name] for name in columns),
-                        words_at_once=words,
-                    ),
-                )
+def _dataset_items(dataset: Path, wanted: Collection[str]) -> dict[str, JudgedVariant]:
+    """Read the facts about some variants of a dataset."""
+    found = {}
+    for (source, word_class), _, variants in _class_files(dataset):
+        words = words_at_once(dataset, source, word_class)
+        names = ["variant_id", "seed_id", *mlm_columns(variants[0])]
+        for variant, seed, *by_text in _rows_of(variants, names, wanted):
+            found[variant] = JudgedVariant(
+                source=source,
+                word_class=word_class,
+                seed_id=seed,
+                validated=_validated(by_text),
+                words_at_once=words,
+            )
+    return found
 
 
-def _count_seeds(dataset: Path) -> dict[Cell, int]:
-    return {
-        cell: sum(len(read_table(path, ["seed_id"])) for path in seeds)
-        for cell, seeds, _ in _class_files(dataset)
-    }
+def _rows_of(
+    files: Sequence[Path], names: Sequence[str], variant_ids: Collection[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield some columns of some variants' rows, of which the first is the id."""
+    wanted = pa.array(sorted(variant_ids), pa.string())
+    for table in (table for path in files for table in read_row_groups(path, list(names))):
+        chosen = table.filter(pc.is_in(table["variant_id"], wanted))
+        yield from zip(*(chosen[name].to_pylist() for name in names), strict=True)
 
 
 def variant_files(dataset: Path) -> list[Path]:

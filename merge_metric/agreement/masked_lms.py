@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -67,7 +67,10 @@ def drop_table(judgements: Judgements, provided: Provided | None = None) -> Tabl
     if judgements.items is None:
         raise ValueError("expected what is known of the variants, got answers alone")
     mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
-    rows = [{"mlm": mlm, **_row(judgements, mlm), **_lost(mlm, provided)} for mlm in mlms]
+    rows = [{"mlm": mlm, **_row(judgements, mlm)} for mlm in mlms]
+    if provided:
+        for row in rows:
+            row["variants_lost"], row["seeds_lost"] = provided.lost.get(row["mlm"], (0, 0))
     return Table(
         name="mlms",
         title="Which masked LM to drop",
@@ -119,6 +122,7 @@ def dropped(table: Table) -> list[str]:
 
 
 def _row(judgements: Judgements, mlm: str) -> dict[str, Any]:
+    """Compare the variants that need a masked LM with all others."""
     parts = {
         "validated": judgements.where(lambda item: mlm in item.mlms),
         "goes": judgements.where(lambda item: mlm in item.sole_validators),
@@ -129,28 +133,14 @@ def _row(judgements: Judgements, mlm: str) -> dict[str, Any]:
         n, good = len(part.variant_ids), int(part.good.sum())
         row |= {f"n_{name}": n, f"n_good_{name}": good}
         row |= {name: good / n if n else None, f"{name}_ci": wilson(good, n) if n else None}
-    return row | _difference(row)
-
-
-def _difference(row: Mapping[str, Any]) -> dict[str, Any]:
     if not (row["n_goes"] and row["n_stays"]):
-        return {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
+        return row | {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
     bounds = newcombe(row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"])
     verdict = DROP if bounds[1] < 0 else KEEP
     if min(row["n_goes"], row["n_stays"]) < FEWEST:
         verdict = UNKNOWN
-    return {
-        "difference": row["goes"] - row["stays"],
-        "difference_ci": bounds,
-        "verdict": verdict,
-    }
-
-
-def _lost(mlm: str, provided: Provided | None) -> dict[str, Any]:
-    if provided is None:
-        return {}
-    variants, seeds = provided.lost.get(mlm, (0, 0))
-    return {"variants_lost": variants, "seeds_lost": seeds}
+    difference = {"difference": row["goes"] - row["stays"], "difference_ci": bounds}
+    return row | difference | {"verdict": verdict}
 
 
 # --- What each provides ---
@@ -186,14 +176,17 @@ def count_provided(
             if sources:
                 table = table.filter(pc.is_in(table["source"], pa.array(sorted(sources))))
             texts = validators(table, columns[path], mlms)
-            left = ~_any(~_any(texts, 2), 1)
+            left: Bools = np.all(np.any(texts, axis=2), axis=1)
             seed_ids = table["seed_id"].filter(pa.array(left)).to_pylist()
             texts = texts[left]
-            has, alone = _any(texts, 1), _any(_alone(texts), 1)
-            together += in_common(has)
+            alone: Bools = np.any(_alone(texts), axis=1)
+            together += in_common(np.any(texts, axis=1))
             goes += alone.sum(axis=0)
-            for seed_id, left in _by_seed(seed_ids, ~alone):
-                stays[seed_id] = stays.get(seed_id, False) | left
+            # Rows of a seed are adjacent.
+            starts = [i for i, seed in enumerate(seed_ids) if not i or seed_ids[i - 1] != seed]
+            for start, end in pairwise([*starts, len(seed_ids)]):
+                seed = seed_ids[start]
+                stays[seed] = stays.get(seed, False) | ~np.all(alone[start:end], axis=0)
     if not stays:
         raise ValueError(f"{what}: expected replacements that masked LMs validated, found none")
     gone = (~np.stack(list(stays.values()))).sum(axis=0)
@@ -268,14 +261,3 @@ def _alone(members: Bools) -> Bools:
     """Mark each set's only member, along the last axis."""
     alone: Bools = members & (members.sum(axis=-1, keepdims=True) == 1)
     return alone
-
-
-def _any(members: Bools, axis: int) -> Bools:
-    return np.asarray(members.any(axis=axis), np.bool_)
-
-
-def _by_seed(seed_ids: Sequence[str], rows: Bools) -> Iterator[tuple[str, Bools]]:
-    """Yield each seed of adjacent rows, and for each column whether any of them holds."""
-    starts = [i for i, name in enumerate(seed_ids) if not i or seed_ids[i - 1] != name]
-    for start, end in pairwise([*starts, len(seed_ids)]):
-        yield seed_ids[start], _any(rows[start:end], 0)

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
-from merge_metric.agreement.judgements import Judgements, read_study, variant_files
+from merge_metric.agreement.judgements import Judgements, read_judgements, variant_files
 from merge_metric.agreement.masked_lms import (
     Provided,
     count_provided,
@@ -19,9 +19,11 @@ from merge_metric.agreement.masked_lms import (
     dropped,
     shared_table,
 )
-from merge_metric.agreement.meaning import meaning_table
-from merge_metric.agreement.shares import score_shares_table, share_table
+from merge_metric.agreement.shares import meaning_table, score_shares_table, share_table
 from merge_metric.tables import Table
+
+Output = Literal["text", "markdown", "latex", "json"]
+"""How everything is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,39 +39,33 @@ class Overview:
     command: str | None
     """Command line that drops them."""
 
-    def to_text(self) -> str:
-        """Write tables of characters."""
-        return self._joined([table.to_text() for table in self.tables], "\n\n\n")
+    def render(self, output: Output) -> str:
+        """Write everything, shares in JSON as fractions of 1.
 
-    def to_markdown(self) -> str:
-        """Write pipe tables."""
-        return self._joined([table.to_markdown() for table in self.tables], "\n\n")
-
-    def to_latex(self) -> str:
-        """Write long tables for a document that loads `merge_metric.tables.PACKAGES`."""
-        return "\n\n".join(table.to_latex() for table in self.tables)
-
-    def to_json(self) -> str:
-        """Write everything; shares as fractions of 1."""
+        LaTeX has the tables alone, for a document that loads `merge_metric.tables.PACKAGES`.
+        """
         judgements = self.judgements
-        counts = judgements.answered.sum(axis=1).tolist()
-        whole: dict[str, Any] = {
-            "annotators": dict(zip(judgements.annotators, counts, strict=True)),
-            "variants": len(judgements.variant_ids),
-            "remarks": list(self.remarks),
-            "tables": {table.name: table.as_dict() for table in self.tables},
-            "drop": list(self.drop),
-            "command": self.command,
-        }
-        return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+        if output == "json":
+            counts = judgements.answered.sum(axis=1).tolist()
+            whole: dict[str, Any] = {
+                "annotators": dict(zip(judgements.annotators, counts, strict=True)),
+                "variants": len(judgements.variant_ids),
+                "remarks": list(self.remarks),
+                "tables": {table.name: table.as_dict() for table in self.tables},
+                "drop": list(self.drop),
+                "command": self.command,
+            }
+            return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+        parts = [getattr(table, f"to_{output}")() for table in self.tables]
+        if output == "latex":
+            return "\n\n".join(parts)
+        after = f"To drop {', '.join(self.drop)}:\n    {self.command}" if self.command else ""
+        gap = "\n\n\n" if output == "text" else "\n\n"
+        return gap.join(filter(None, ["\n".join(self.remarks), *parts, after]))
 
     def table(self, name: str) -> Table | None:
         """Find the table of a name."""
         return {table.name: table for table in self.tables}.get(name)
-
-    def _joined(self, parts: Sequence[str], gap: str) -> str:
-        after = f"To drop {', '.join(self.drop)}:\n    {self.command}" if self.command else ""
-        return gap.join(filter(None, ["\n".join(self.remarks), *parts, after]))
 
 
 def agreement(
@@ -97,8 +93,7 @@ def agreement(
         FileNotFoundError, NotADirectoryError: there is no such file or folder.
         ValueError: one is malformed, or they do not fit each other.
     """
-    study = read_study(files, sessions, dataset)
-    judgements = study.judgements.without(without)
+    judgements = read_judgements(files, sessions, dataset).without(without)
     options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
     meaning = judgements.about_meaning
     found = None if meaning else _provided(judgements, dataset, run, without)
@@ -109,8 +104,8 @@ def agreement(
     if meaning:
         tables.append(meaning_table(judgements))
     else:
-        tables.append(share_table(judgements, study.seeds, **options))
-        tables.append(score_shares_table(judgements, study.seeds))
+        tables.append(share_table(judgements, judgements.seeds, **options))
+        tables.append(score_shares_table(judgements, judgements.seeds))
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
         tables.append(drop_table(judgements, found))
@@ -138,9 +133,12 @@ def _provided(
         )
     if dataset is None or judgements.several_words:
         return None
-    files = variant_files(dataset)
     return count_provided(
-        files, what=str(dataset), unit="variants", sources=sources, without=without
+        variant_files(dataset),
+        what=str(dataset),
+        unit="variants",
+        sources=sources,
+        without=without,
     )
 
 

@@ -1,12 +1,13 @@
-"""Shares of good variants and of scores, mean fluency and reasoning: in the sample, and weighted.
+"""Shares of good variants, of scores and of paraphrases that mean the same.
 
-Figures 9 and 10 of the paper have the scores, by class and by masked LM.
+Figures 9 and 10 of the paper have the scores, by class and by masked LM; those of variants are of
+the sample, and weighted to the classes of the dataset.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from merge_metric.agreement.coefficients import Floats, resampled
 from merge_metric.agreement.judgements import (
     FLUENCY,
     REASONING,
+    SAME,
     SCORES,
     Bools,
     Cell,
@@ -60,15 +62,24 @@ def share_table(
     """
     items = judgements.items or ()
     draws = resampled(judgements.seed_ids, n_bootstrap, rng_seed)
-    rows = [
-        {"by": by, "group": group, **_in_sample(part, draws[:, chosen])}
-        for by, group, chosen, part in groups(judgements)
-    ]
+    rows: list[dict[str, Any]] = []
+    for by, group, chosen, part in groups(judgements):
+        n, good = len(part.variant_ids), int(part.good.sum())
+        means = _means(part, np.ones(n), draws[:, chosen], "")
+        share = {"good": good / n, "good_ci": wilson(good, n)}
+        rows.append({"by": by, "group": group, "n": n, "n_good": good, **means, **share})
     columns = [Column("by", "by"), Column("group", ""), Column("n", "variants", "count")]
     columns += [Column("good", "good, %", "share", "good_ci"), *_mean_columns("")]
     if seeds and items:
         weights = item_weights(items, seeds)
-        resamplings = _resampled_weights(items, seeds, n_bootstrap, rng_seed)
+        # As many seeds of each source and class as there are, so that none is ever without items;
+        # and however many items these have, sources and classes weigh what they weigh, or the
+        # intervals would be of other figures.
+        drawn = np.zeros((n_bootstrap, len(items)))
+        for number, mine in enumerate(_by_cell(items).values()):
+            seed_ids = [items[i].seed_id for i in mine]
+            drawn[:, mine] = resampled(seed_ids, n_bootstrap, rng_seed + number)
+        resamplings = _scaled(drawn * _inverse_chances(items), items, seeds)
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
             row |= _means(part, weights[chosen], resamplings[:, chosen], "_weighted")
         columns.append(Column("good_weighted", "weighted, %", "share", "good_weighted_ci"))
@@ -91,9 +102,16 @@ def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None 
             where they are not known.
     """
     rows: list[dict[str, Any]] = []
+    found = []
+    for by, group, _, part in groups(judgements, ("class", "MLM"), annotators=False):
+        found.append((by, group, part, np.ones(len(part.variant_ids))))
+        if by == "all" and seeds and judgements.items:
+            found.append((by, WEIGHTED, part, item_weights(judgements.items, seeds)))
     for score in (FLUENCY, REASONING):
-        for by, group, part, weights in _score_groups(judgements, seeds):
-            shares = distribution(part, score, weights)
+        for by, group, part, weights in found:
+            # Annotators of a variant share it evenly.
+            each = np.eye(SCORES[score] + 1)[part.codes[score]][:, :, 1:].sum(axis=0)
+            shares = np.average(each / part.n_annotators[:, None], axis=0, weights=weights)
             row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
             rows.append(row | dict(zip(ANSWERS, shares.tolist(), strict=True)))
     return Table(
@@ -111,70 +129,86 @@ def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None 
     )
 
 
-def distribution(part: Judgements, score: str, weights: Floats) -> Floats:
-    """Compute the share, (5,), of each answer; annotators of a variant share it evenly."""
-    codes = part.codes[score]
-    each = np.eye(SCORES[score] + 1)[codes][:, :, 1:].sum(axis=0) / part.n_annotators[:, None]
-    return np.asarray(np.average(each, axis=0, weights=weights))
+def meaning_table(judgements: Judgements) -> Table:
+    """Tabulate shares of paraphrases found to mean the same: all, by source, by annotator.
 
+    Arakelyan et al. (2024), section 3.1, have 100 pairs judged by two annotators, who "marked the
+    samples as equivalent" in 99 % of the cases, with κ = 0.94. Both hold at once where 99 % is how
+    often the two agree: 90 pairs that both find the same, 9 that neither does and one that only
+    one does have an agreement of 99 % and κ = 0.942. Of 99 pairs that both find the same κ would
+    be 1 or 0, as the last one decides.
 
-def _score_groups(
-    judgements: Judgements, seeds: Mapping[Cell, int] | None
-) -> Iterator[tuple[str, str, Judgements, Floats]]:
-    for by, group, _, part in groups(judgements):
-        if by in ("all", "class", "MLM"):
-            yield by, group, part, np.ones(len(part.variant_ids))
-        if by == "all" and seeds and judgements.items:
-            yield by, WEIGHTED, part, item_weights(judgements.items, seeds)
+    Args:
+        judgements: About paraphrases.
+    """
+    rows = []
+    for by, group, _, part in groups(judgements, ("source",)):
+        said = part.codes[SAME]
+        n_yes, n_answers = int((said == 2).sum()), int((said > 0).sum())
+        n, by_all = len(part.variant_ids), int((((said == 2) | (said == 0)).all(axis=0)).sum())
+        rows.append(
+            {"by": by, "group": group, "n": n, "n_answers": n_answers, "n_yes": n_yes}
+            | {"yes": n_yes / n_answers, "yes_ci": wilson(n_yes, n_answers)}
+            | {"n_by_all": by_all, "by_all": by_all / n, "by_all_ci": wilson(by_all, n)}
+        )
+    return Table(
+        name="meaning",
+        title="Paraphrases that mean the same as their original",
+        columns=(
+            Column("by", "by"),
+            Column("group", ""),
+            Column("n", "pairs", "count"),
+            Column("n_answers", "answers", "count"),
+            Column("yes", "yes, %", "share", "yes_ci"),
+            Column("by_all", "by all, %", "share", "by_all_ci"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Yes: of the answers; by all: pairs that every annotator who judged them found the "
+            "same. In brackets Wilson's 95 % intervals, which take answers, or pairs, for "
+            "independent.",
+        ),
+    )
 
 
 # --- Groups ---
 
 
-def groups(judgements: Judgements) -> Iterator[tuple[str, str, Bools, Judgements]]:
-    """Yield groups: by what, name, which variants are in it, (N,), and their judgements."""
-    everything = np.ones(len(judgements.variant_ids), np.bool_)
-    yield "all", "", everything, judgements
+def groups(
+    judgements: Judgements,
+    by: Sequence[str] = ("class", "source", "MLM", "number of MLMs"),
+    *,
+    annotators: bool = True,
+) -> Iterator[tuple[str, str, Bools, Judgements]]:
+    """Yield groups: by what, name, which variants are in it, (N,), and their judgements.
+
+    Args:
+        judgements: Of one annotator or more.
+        by: What variants are grouped by, beside all of them together.
+        annotators: Yield what each annotator said too, where there are several.
+    """
+    yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
     items = judgements.items or ()
-    for by, names in _names(items).items():
-        for name in names:
-            chosen = np.array([name in _groups_of(item, by) for item in items])
-            yield by, name, chosen, judgements.take(chosen)
-    if len(judgements.annotators) > 1:
+    of_items: dict[str, list[Collection[str]]] = {
+        "class": [(item.word_class,) for item in items],
+        "source": [(item.source,) for item in items],
+        "MLM": [item.mlms for item in items],
+        "number of MLMs": [(str(len(item.mlms)),) if item.mlms else () for item in items],
+    }
+    order: dict[str, Callable[[str], Any]]
+    order = {"class": VARIANT_CLASSES.index, "number of MLMs": int}
+    for name in by:
+        found = {group for mine in of_items[name] for group in mine}
+        for group in sorted(found, key=order.get(name)):
+            chosen = np.array([group in mine for mine in of_items[name]])
+            yield name, group, chosen, judgements.take(chosen)
+    if annotators and len(judgements.annotators) > 1:
         for number, annotator in enumerate(judgements.annotators):
-            chosen = judgements.codes[FLUENCY][number] > 0
+            chosen = judgements.answered[number]
             yield "annotator", annotator, chosen, judgements.by_one(number).take(chosen)
 
 
-def _names(items: Sequence[JudgedVariant]) -> dict[str, list[str]]:
-    """List the groups that there are, in order, by what variants are grouped by."""
-    classes = {item.word_class for item in items}
-    counts = {len(item.mlms) for item in items if item.mlms}
-    return {
-        "class": [name for name in VARIANT_CLASSES if name in classes],
-        "source": sorted({item.source for item in items}),
-        "MLM": sorted({mlm for item in items for mlm in item.mlms}),
-        "number of MLMs": [str(count) for count in sorted(counts)],
-    }
-
-
-def _groups_of(item: JudgedVariant, by: str) -> frozenset[str]:
-    """Name the groups that a variant is in; of MLMs they may be several."""
-    if by == "MLM":
-        return item.mlms
-    if by == "number of MLMs":
-        return frozenset({str(len(item.mlms))})
-    return frozenset({item.source if by == "source" else item.word_class})
-
-
 # --- Figures ---
-
-
-def _in_sample(part: Judgements, draws: Floats) -> dict[str, Any]:
-    """Compute figures of variants that weigh the same; the share has Wilson's interval."""
-    n, good = len(part.variant_ids), int(part.good.sum())
-    means = _means(part, np.ones(n), draws, "")
-    return {"n": n, "n_good": good, **means, "good": good / n, "good_ci": wilson(good, n)}
 
 
 def _means(part: Judgements, weights: Floats, resamplings: Floats, suffix: str) -> dict[str, Any]:
@@ -231,30 +265,10 @@ def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> F
 
 def _inverse_chances(items: Sequence[JudgedVariant]) -> Floats:
     """Invert chances, (N,); 1 where that of another of the same source and class is not known."""
-    alike = _without_chances(items)
+    alike = {item.cell for item in items if item.chance is None}
     return np.array(
         [1.0 if item.chance is None or item.cell in alike else 1 / item.chance for item in items]
     )
-
-
-def _without_chances(items: Sequence[JudgedVariant]) -> set[Cell]:
-    """Find sources and classes with variants of which it is not known how they were drawn."""
-    return {item.cell for item in items if item.chance is None}
-
-
-def _resampled_weights(
-    items: Sequence[JudgedVariant], seeds: Mapping[Cell, int], n_bootstrap: int, rng_seed: int
-) -> Floats:
-    """Compute `item_weights`, (n_bootstrap, N), of resampled seeds of each source and class.
-
-    As many as there are, so that none is ever without items; and however many items these have,
-    sources and classes weigh what they weigh, or the intervals would be of other figures.
-    """
-    drawn = np.zeros((n_bootstrap, len(items)))
-    for number, mine in enumerate(_by_cell(items).values()):
-        seed_ids = [items[i].seed_id for i in mine]
-        drawn[:, mine] = resampled(seed_ids, n_bootstrap, rng_seed + number)
-    return _scaled(drawn * _inverse_chances(items), items, seeds)
 
 
 def _scaled(weights: Floats, items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
@@ -295,7 +309,7 @@ def _notes(
     if not (items and seeds):
         return
     there = {item.cell for item in items}
-    alike = _without_chances(items)
+    alike = {item.cell for item in items if item.chance is None}
     within = (
         "; within them the less likely a variant was to be drawn, the more it counts, as the "
         "sample is spread evenly over masked LMs"

@@ -1,12 +1,15 @@
 """Accuracy on all test problems, on seeds, on variants, and on variants by their seeds' answers.
 
-Figures 3 and 16, and section 5.4 of the paper.
+Figures 3 and 16, and section 5.4 of the paper. By S on all test problems, averaged over sources,
+the paper chooses the two best models and the worst of each training group, which figures 3 to 5
+show, and figure 16 marks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,11 +20,12 @@ from numpy.typing import NDArray
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import RUN_COLUMNS, Row, measures
 from merge_metric.runs.coverage import preview
-from merge_metric.runs.model import parse_source
-from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.model import PredictionsSource, parse_source
+from merge_metric.runs.predictions import read_metadata, read_predictions
 from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.seed_variant_accuracy.formatting import Kind, show_value
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels, distinct
 
@@ -97,8 +101,38 @@ def accuracy(
         del row["curve"]
         row |= {"n_test": None, "test_accuracy": None, "higher_share": None}
         if tests and run.model in tests:
-            row |= _beside_test(run, tests[run.model], n_subsamples, rng_seed)
+            test, own = tests[run.model], run.counts.right
+            source, _ = parse_config_name(run.config)
+            ids = sorted(name for name in test if name.startswith(f"{source}:"))
+            right = np.array([test[name] for name in ids], bool)
+            seeds = [str(seed) for seed in run.counts.seed_ids]
+            where = f"{run.model}, {run.config}"
+            if missing := sorted(set(seeds) - set(ids)):
+                raise ValueError(
+                    f"{where}: expected the seeds among the test problems, with ids such as "
+                    f"{seeds[0]!r}, got {len(ids):,} test problems of {source!r} without "
+                    f"{len(missing):,} of {len(seeds):,} seeds: {preview(pa.array(missing))}"
+                )
+            if differ := int((np.array([test[seed] for seed in seeds]) != own).sum()):
+                log.warning(
+                    "%s: %s of %s seeds are right in only one of the predictions for the dataset "
+                    "and those for all test problems: the same model, in the same precision?",
+                    where,
+                    f"{differ:,}",
+                    f"{len(seeds):,}",
+                )
+            scores = subsample_scores(right, len(seeds), n_subsamples, rng_seed)
+            row["n_test"] = len(ids)
+            row["test_accuracy"] = float(right.mean())
+            row["higher_share"] = float((scores > own.sum()).mean())
         rows.append(row)
+    notes = []
+    for config in distinct(rows, "config"):
+        shares = [row["higher_share"] for row in rows if row["config"] == config]
+        known = [share for share in shares if share is not None]
+        if len(known) > 1:
+            mean = show_value(float(np.mean(known)), "share")
+            notes.append(f"{config}: higher in {mean} on average.")
     return Table(
         name="accuracy",
         title="Accuracy (S) on all test problems, on the seeds among them, and on variants",
@@ -116,38 +150,9 @@ def accuracy(
             f"In percent; variants averaged over subsamples. Higher: the share of "
             f"{n_subsamples} random sets of as many test problems as there are seeds on which S "
             f"is higher than on the seeds.",
-            *_mean_higher_share(rows),
+            *notes,
         ),
     )
-
-
-def _beside_test(run: HasCounts, test: Right, n_subsamples: int, rng_seed: int) -> Row:
-    source, _ = parse_config_name(run.config)
-    ids = sorted(name for name in test if name.startswith(f"{source}:"))
-    right = np.array([test[name] for name in ids], bool)
-    seeds = [str(seed) for seed in run.counts.seed_ids]
-    if missing := sorted(set(seeds) - set(ids)):
-        raise ValueError(
-            f"{run.model}, {run.config}: expected the seeds among the test problems, with ids "
-            f"such as {seeds[0]!r}, got {len(ids):,} test problems of {source!r} without "
-            f"{len(missing):,} of {len(seeds):,} seeds: {preview(pa.array(missing))}"
-        )
-    own = run.counts.right
-    if differ := int((np.array([test[seed] for seed in seeds]) != own).sum()):
-        log.warning(
-            "%s, %s: %s of %s seeds are right in only one of the predictions for the dataset "
-            "and those for all test problems: the same model, in the same precision?",
-            run.model,
-            run.config,
-            f"{differ:,}",
-            f"{len(seeds):,}",
-        )
-    scores = subsample_scores(right, len(seeds), n_subsamples, rng_seed)
-    return {
-        "n_test": len(ids),
-        "test_accuracy": float(right.mean()),
-        "higher_share": float((scores > own.sum()).mean()),
-    }
 
 
 def subsample_scores(
@@ -157,17 +162,6 @@ def subsample_scores(
     rng = np.random.default_rng(rng_seed)
     draws = (rng.choice(len(right), size, replace=False) for _ in range(n_subsamples))
     return np.array([int(right[draw].sum()) for draw in draws], np.int64)
-
-
-def _mean_higher_share(rows: list[Row]) -> list[str]:
-    """Say the average share of higher test subsamples of sources with several models."""
-    notes = []
-    for config in distinct(rows, "config"):
-        shares = [row["higher_share"] for row in rows if row["config"] == config]
-        known = [share for share in shares if share is not None]
-        if len(known) > 1:
-            notes.append(f"{config}: higher in {100 * float(np.mean(known)):.1f} on average.")
-    return notes
 
 
 def plot_accuracy(table: Table) -> Figure:
@@ -198,30 +192,26 @@ def first_answers(runs: Iterable[HasCounts]) -> Table:
         | _part("wrong", run.counts.take(~run.counts.right))
         for run in runs
     ]
+    columns = [*RUN_COLUMNS]
+    for which in ("right", "wrong"):
+        figure = CATALOGUE["variant_accuracy"]
+        columns += [
+            Column(f"n_{which}", which, "count"),
+            Column(f"{figure.key}_{which}", figure.heading, "share"),
+            *(Column(f"n_{key}_{which}", key, "threshold") for key in _SOLVED),
+        ]
     return Table(
         name="first-answers",
         title="Variant accuracy for seeds that were themselves answered right or wrong",
-        columns=(
-            *RUN_COLUMNS,
-            *(column for which in ("right", "wrong") for column in _part_columns(which)),
-        ),
+        columns=tuple(columns),
         rows=tuple(rows),
         notes=(
             "Numbers of seeds answered right, and wrong; accuracy over their variants, in percent; "
             "any, half, all: numbers of these seeds of which at least one variant, at least half, "
             "all are answered right. Averaged over subsamples.",
-            *_mean_accuracies(rows),
+            *_average_notes(rows),
         ),
     )
-
-
-def _part_columns(which: str) -> list[Column]:
-    figure = CATALOGUE["variant_accuracy"]
-    return [
-        Column(f"n_{which}", which, "count"),
-        Column(f"{figure.key}_{which}", figure.heading, "share"),
-        *(Column(f"n_{key}_{which}", key, "threshold") for key in _SOLVED),
-    ]
 
 
 def _part(which: str, counts: SeedCounts) -> Row:
@@ -235,9 +225,12 @@ def _part(which: str, counts: SeedCounts) -> Row:
     return row
 
 
-def _mean_accuracies(rows: list[Row]) -> list[str]:
+def _average_notes(rows: Sequence[Row]) -> Iterator[str]:
     """Say accuracies and numbers of seeds averaged over models, of sources with several."""
-    notes = []
+
+    def mean(values: Sequence[float], kind: Kind = "threshold") -> str:
+        return show_value(float(np.mean(values)), kind)
+
     for config in distinct(rows, "config"):
         mine = [row for row in rows if row["config"] == config]
         shown = []
@@ -245,21 +238,203 @@ def _mean_accuracies(rows: list[Row]) -> list[str]:
             values = [row[f"variant_accuracy_{which}"] for row in mine]
             known = [value for value in values if value is not None]
             if len(known) > 1:
-                shown.append(f"{100 * float(np.mean(known)):.1f} where {which}")
+                shown.append(f"{mean(known, 'share')} where {which}")
         if shown:
-            numbers = ", ".join(
-                f"{key} in {float(np.mean([row[f'n_{key}_wrong'] for row in mine])):.1f}"
-                for key in _SOLVED
-            )
-            wrong = float(np.mean([row["n_wrong"] for row in mine]))
-            notes.append(
+            numbers = [
+                f"{key} in {mean([row[f'n_{key}_wrong'] for row in mine])}" for key in _SOLVED
+            ]
+            yield (
                 f"{config}: variant accuracy over models on average {', '.join(shown)}; of "
-                f"{wrong:.1f} seeds answered wrong variants are right: {numbers}."
+                f"{mean([row['n_wrong'] for row in mine])} seeds answered wrong variants are "
+                f"right: {', '.join(numbers)}."
             )
-    return notes
 
 
 def plot_first_answers(table: Table) -> Figure:
     """Draw a panel per configuration, two bars per model."""
     series = {f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")}
     return bar_panels(table, series, "variant accuracy, %")
+
+
+# --- The best and the worst models of each training group ---
+
+BEST: Final = "best"
+WORST: Final = "worst"
+
+_N_BEST: Final = 2
+
+GROUP: Final = "group"
+"""Key of a model's training group, in rows and in the metadata of predictions files."""
+
+
+def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
+    """Find the training groups of models.
+
+    Args:
+        sources: Predictions files. Those of `merge-nli predict --preset` say the group.
+        given: `NAME=GROUP`, which comes before what the files say.
+
+    Returns:
+        Model → group, of the models whose group is known.
+
+    Raises:
+        ValueError: a text is not of this form, or names no model.
+    """
+    models = dict.fromkeys(source.model for source in sources)
+    stated = {
+        source.model: str(group)
+        for source in reversed(sources)
+        if (group := read_metadata(source.path).get(GROUP))
+    }
+    named: dict[str, str] = {}
+    for text in given:
+        model, _, group = text.rpartition("=")
+        if not model or not group:
+            raise ValueError(
+                f"groups: expected the training group of a model as NAME=GROUP, such as bert=S, "
+                f"got {text!r}"
+            )
+        if model not in models:
+            raise ValueError(
+                f"groups: expected those of models with predictions, {', '.join(models)}, got one "
+                f"of {model!r}"
+            )
+        if named.setdefault(model, group) != group:
+            raise ValueError(f"groups: expected one per model, got two for {model!r}")
+    known = stated | named
+    return {model: known[model] for model in models if model in known}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Training groups of models, and by what the best and the worst are told."""
+
+    groups: Mapping[str, str]
+    """Model → group, of all models whose group is known."""
+    tests: Mapping[str, Mapping[str, bool]]
+    """Model → id of a test problem → whether it is answered right."""
+    only_chosen: bool = False
+    """Whether all others are left out of tables."""
+
+    def __post_init__(self) -> None:
+        """Raise where models are to be chosen and cannot be."""
+        if not self.only_chosen:
+            return
+        if not self.groups:
+            raise ValueError(
+                "--best-and-worst: expected the training groups of models, as predictions of "
+                "merge-nli predict --preset say them, got none; add --group NAME=GROUP"
+            )
+        if without := [model for model in self.groups if not self.tests.get(model)]:
+            raise ValueError(
+                f"--best-and-worst: expected every model's predictions for all test problems, got "
+                f"none of {', '.join(without)}; add --test {without[0]}=FILE"
+            )
+
+    def of(self, table: Table) -> Table:
+        """Add groups to a table with a row per model, and who is the best and the worst of each.
+
+        Where nothing is known of groups, the table stays as it is.
+        """
+        if not self.groups:
+            return table
+        return with_places(table, self.groups, self._places(table), only_chosen=self.only_chosen)
+
+    def _places(self, table: Table) -> dict[str, str]:
+        configs = [row["config"] for row in table.rows if "config" in row]
+        configs = configs or [each.key for each in table.columns if each.kind == "threshold"]
+        here = {row["model"] for row in table.rows}
+        groups = {model: group for model, group in self.groups.items() if model in here}
+        if not self.only_chosen and not all(model in self.tests for model in groups):
+            return {}
+        return places(self.tests, groups, configs)
+
+
+def places(
+    tests: Mapping[str, Mapping[str, bool]], groups: Mapping[str, str], configs: Sequence[str]
+) -> dict[str, str]:
+    """Find the two best models and the worst of each group.
+
+    Args:
+        tests: Model → id of a test problem → whether it is answered right.
+        groups: Model → its training group.
+        configs: Those whose sources S on test problems is averaged over.
+
+    Returns:
+        Model → `BEST` or `WORST`. Of one or two models none is the worst; of equal ones the
+        first is the better one.
+
+    Raises:
+        ValueError: a model's answers to the test problems of a source are not there.
+
+    >>> right = {"a": 1, "b": 3, "c": 2, "d": 0}
+    >>> tests = {name: {f"s:{i}": i < n for i in range(4)} for name, n in right.items()}
+    >>> places(tests, dict.fromkeys("abcd", "S"), ["s"])
+    {'b': 'best', 'c': 'best', 'd': 'worst'}
+    """
+    scores: dict[str, float] = {}
+    sources = list(dict.fromkeys(parse_config_name(config)[0] for config in configs))
+    for model in groups:
+        answers = tests.get(model, {})
+        found = {
+            source: [right for name, right in answers.items() if name.startswith(f"{source}:")]
+            for source in sources
+        }
+        if not all(found.values()):
+            without = ", ".join(source for source, right in found.items() if not right)
+            raise ValueError(
+                f"expected the answers of every model to all test problems of "
+                f"{', '.join(sources)}, to tell the best, got none of {model} to those of "
+                f"{without}; add --test {model}=FILE"
+            )
+        scores[model] = sum(sum(right) / len(right) for right in found.values()) / len(found)
+    found_places: dict[str, str] = {}
+    for group in dict.fromkeys(groups.values()):
+        ranked = sorted((m for m in groups if groups[m] == group), key=lambda m: -scores[m])
+        found_places |= dict.fromkeys(ranked[:_N_BEST], BEST)
+        if len(ranked) > _N_BEST:
+            found_places[ranked[-1]] = WORST
+    return found_places
+
+
+def with_places(
+    table: Table,
+    groups: Mapping[str, str],
+    found: Mapping[str, str],
+    *,
+    only_chosen: bool = False,
+) -> Table:
+    """Add training groups, and which models are the best and the worst of theirs.
+
+    Args:
+        table: Rows with `model`.
+        groups: Model → group.
+        found: See `places`; empty where that is not known.
+        only_chosen: Leave out all other models.
+
+    """
+    rows = [
+        {**row, GROUP: groups.get(row["model"]), "place": found.get(row["model"])}
+        for row in table.rows
+        if not only_chosen or row["model"] in found
+    ]
+    after = 1 + next(n for n, column in enumerate(table.columns) if column.key == "model")
+    columns = [Column(GROUP, "trained on")]
+    notes = list(table.notes)
+    if found:
+        columns.append(Column("place", "of these"))
+        notes.append(
+            "Best, worst: the two best models and the worst of those trained on the same data, by "
+            "S on all test problems, averaged over sources"
+            + ("; others are left out." if only_chosen else ".")
+        )
+    order = list(dict.fromkeys(groups.values()))
+    rank = {BEST: 0, None: 1, WORST: 2}
+    if only_chosen:  # group by group, as figures 3 and 5 have them
+        rows.sort(key=lambda row: (order.index(row[GROUP]), rank[row["place"]]))
+    return replace(
+        table,
+        columns=(*table.columns[:after], *columns, *table.columns[after:]),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.analyses.registry import Request, analysis
 
 if TYPE_CHECKING:
+    from merge_metric.analyses.accuracy import Choice
     from merge_metric.analyses.registry import Made
-    from merge_metric.analyses.selection import Choice
 
 
 # --- The paper ---
@@ -37,7 +37,8 @@ def accuracy(
     from merge_metric.analyses.accuracy import accuracy, plot_accuracy
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    return chosen.of(accuracy(request.counted(), chosen.tests, rng_seed=rng_seed)), plot_accuracy
+    runs = request.runs(with_rows=False)
+    return chosen.of(accuracy(runs, chosen.tests, rng_seed=rng_seed)), plot_accuracy
 
 
 @analysis(
@@ -56,7 +57,7 @@ def curves(
     from merge_metric.analyses.curves import curves, plot_curves
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    table = curves(request.counted(), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    table = curves(request.runs(with_rows=False), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     return chosen.of(table), plot_curves
 
 
@@ -72,15 +73,14 @@ def matching(
     from merge_metric.analyses.curves import matching, plot_matching
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    return chosen.of(matching(request.counted())), plot_matching
+    return chosen.of(matching(request.runs(with_rows=False))), plot_matching
 
 
 def _choice(
     request: Request, tests: Sequence[str], groups: Sequence[str], best_and_worst: bool
 ) -> Choice:
     """Read training groups and test predictions, before anything is computed."""
-    from merge_metric.analyses.accuracy import read_tests
-    from merge_metric.analyses.selection import Choice, read_groups
+    from merge_metric.analyses.accuracy import Choice, read_groups, read_tests
 
     answers = read_tests(tests, [source.model for source in request.sources])
     return Choice(read_groups(request.sources, groups), answers, only_chosen=best_and_worst)
@@ -99,12 +99,7 @@ def classes(
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
     from merge_metric.analyses.variant_groups import word_classes
 
-    how = Contrast(
-        matched=matched,
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
+    how = Contrast(correctness_threshold, n_bootstrap, rng_seed, matched)
     return word_classes(request.runs(), how), plot_contrasts
 
 
@@ -130,9 +125,7 @@ def mlms(
     )
 
     counterparts = read_counterparts(mlm_map or PAPER)
-    how = Contrast(
-        correctness_threshold=correctness_threshold, n_bootstrap=n_bootstrap, rng_seed=rng_seed
-    )
+    how = Contrast(correctness_threshold, n_bootstrap, rng_seed)
     return source_mlms(request.runs(by=("mlms",)), counterparts, how), plot_source_mlms
 
 
@@ -148,9 +141,7 @@ def origins(
     from merge_metric.analyses.contrasts import Contrast
     from merge_metric.analyses.variant_groups import plot_source_mlms, sole_mlms
 
-    how = Contrast(
-        correctness_threshold=correctness_threshold, n_bootstrap=n_bootstrap, rng_seed=rng_seed
-    )
+    how = Contrast(correctness_threshold, n_bootstrap, rng_seed)
     return sole_mlms(request.runs(by=("mlms",)), how), plot_source_mlms
 
 
@@ -162,7 +153,7 @@ def ablations(request: Request) -> Made:
     """SV curves on data sets made with other filters."""
     from merge_metric.analyses.curves import ablations, plot_ablations
 
-    return ablations(request.counted(repeated=True)), plot_ablations
+    return ablations(request.runs(repeated=True, with_rows=False)), plot_ablations
 
 
 @analysis(
@@ -178,7 +169,6 @@ def hardest(
 ) -> Made:
     """Seeds that models fail on; `below` is in percent."""
     from merge_metric.analyses.hardest import (
-        count_answers,
         hardest,
         plot_hardest,
         read_corrections,
@@ -190,7 +180,7 @@ def hardest(
     if below is not None and not 0 < below <= 100:
         raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
     corrections = read_corrections(map(Path, corrected))
-    runs = [count_answers(run) for run in request.runs()]
+    runs = list(request.runs(with_rows=False))
     seeds = read_seed_texts(request.dataset, [run.config for run in runs])
     share = None if below is None else below / 100
     return hardest(runs, seeds, top=top, below=share, corrections=corrections), plot_hardest
@@ -201,7 +191,7 @@ def first_answers(request: Request) -> Made:
     """Variants by whether their seed is answered right."""
     from merge_metric.analyses.accuracy import first_answers, plot_first_answers
 
-    return first_answers(request.counted()), plot_first_answers
+    return first_answers(request.runs(with_rows=False)), plot_first_answers
 
 
 # --- Sensitivity: Arakelyan, Liu and Augenstein (2024) ---
@@ -223,10 +213,9 @@ def fooling(
     """Fooling rates; `in_domain` are the sources that models were trained on."""
     from merge_metric.analyses.fooling import fooling_rates, plot_fooling
 
-    table = fooling_rates(
-        request.counted(), in_domain=in_domain, n_bootstrap=n_bootstrap, rng_seed=rng_seed
-    )
-    return table, plot_fooling
+    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    runs = request.runs(with_rows=False)
+    return fooling_rates(runs, in_domain=in_domain, **how), plot_fooling
 
 
 @analysis(
@@ -242,8 +231,8 @@ def sizes(
     from merge_metric.analyses.fooling import fooling_by_size, parse_sizes, plot_sizes, read_sizes
 
     size_of = read_sizes(request.sources, parse_sizes(sizes))
-    table = fooling_by_size(request.counted(), size_of, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    return table, plot_sizes
+    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    return fooling_by_size(request.runs(with_rows=False), size_of, **how), plot_sizes
 
 
 @analysis(
@@ -255,7 +244,7 @@ def shift(request: Request) -> Made:
     """Divergences of label probabilities."""
     from merge_metric.analyses.probabilities import plot_shift, shift
 
-    return shift(request.counted()), plot_shift
+    return shift(request.runs(with_rows=False)), plot_shift
 
 
 @analysis(
@@ -267,7 +256,7 @@ def confidence(request: Request) -> Made:
     """Standard deviations of label probabilities."""
     from merge_metric.analyses.probabilities import confidence, plot_confidence
 
-    return confidence(request.counted()), plot_confidence
+    return confidence(request.runs(with_rows=False)), plot_confidence
 
 
 @analysis(
@@ -280,17 +269,17 @@ def confidence(request: Request) -> Made:
 def overlap(request: Request, *, encoder: str | None = None) -> Made:
     """Overlap of hypotheses; `encoder` is a directory or Hub id of a sentence encoder."""
     from merge_metric.analyses.overlap import (
-        hypothesis_pairs,
         load_encoder,
         overlap,
         plot_overlap,
-        read_pairs,
+        require_hypotheses,
     )
 
-    if request.sources:
-        pairs = (hypothesis_pairs(run) for run in request.runs(keep=("variant_ids",)))
-    else:
-        pairs = (read_pairs(request.dataset, config) for config in request.chosen_configs())
+    def columns(folder: Path, config: str) -> Sequence[str]:
+        require_hypotheses(folder, config)
+        return ("hypothesis",)
+
+    pairs = request.variants(columns, of_seeds=("hypothesis",))
     return overlap(pairs, encode=load_encoder(encoder) if encoder else None), plot_overlap
 
 
@@ -313,23 +302,23 @@ def signals(
     rng_seed: int = 0,
 ) -> Made:
     """Signals of variants; `annotations` are sessions, .jsonl or .csv files."""
-    from merge_metric.analyses.signals import observe, plot_signals, read_judgements, signals
+    from merge_metric.analyses.signals import plot_signals, signal_columns, signals
+    from merge_metric.runs.run import require_text
 
-    judged = read_judgements(annotations) if annotations else None
-    if request.sources:
-        runs = request.runs(keep=("variant_ids",))
-        observed = (observe(run.folder, run.config, judged, run, request.cluster) for run in runs)
-    else:
-        chosen = request.chosen_configs()
-        if judged is None:
-            raise ValueError(
-                f"{request.name}: expected predictions files or --annotations, got neither"
-            )
-        observed = (
-            observe(request.dataset, config, judged, cluster=request.cluster) for config in chosen
+    if not request.sources and not annotations:
+        raise ValueError(
+            f"{request.name}: expected predictions files or --annotations, got neither"
         )
-    table = signals(observed, bins=bins, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    return table, plot_signals
+    cluster = request.cluster
+
+    def columns(folder: Path, config: str) -> Sequence[str]:
+        if cluster:
+            require_text(folder, config, cluster)
+        return signal_columns(folder, config)
+
+    found = request.variants(columns, (cluster,) if cluster else (), annotations=annotations)
+    how: dict[str, Any] = {"bins": bins, "n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    return signals(found, cluster=cluster, **how), plot_signals
 
 
 @analysis(
@@ -348,18 +337,12 @@ def labels(
     rng_seed: int = 0,
 ) -> Made:
     """Label flags; `annotations` are sessions, .jsonl or .csv files."""
-    from merge_metric.analyses.doubtful_labels import flags_of, labels, plot_labels, read_flags
-    from merge_metric.analyses.signals import read_judgements
-    from merge_metric.runs.flags import FLAGS
+    from merge_metric.analyses.doubtful_labels import labels, plot_labels, require_flags
+    from merge_metric.runs.groupings import FLAGS
 
-    judged = read_judgements(annotations) if annotations else None
-    if request.sources:
-        runs = request.runs(by=(FLAGS,), keep=("variant_ids",))
-        found = (flags_of(run) for run in runs)
-    else:
-        found = (read_flags(request.dataset, name) for name in request.chosen_configs())
-    how = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    table = labels(found, judged, correctness_threshold=correctness_threshold, **how)
+    found = request.variants(require_flags, annotations=annotations, by=(FLAGS,))
+    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    table = labels(found, correctness_threshold=correctness_threshold, **how)
     return table, plot_labels
 
 
@@ -376,12 +359,7 @@ def kinds(
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
     from merge_metric.analyses.variant_groups import kinds
 
-    how = Contrast(
-        matched=matched,
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
+    how = Contrast(correctness_threshold, n_bootstrap, rng_seed, matched)
     return kinds(request.runs(), how), plot_contrasts
 
 
@@ -395,7 +373,7 @@ def kinds(
 )
 def composition(request: Request, *, run: Path | None = None) -> Made:
     """Numbers of seeds and of variants, by word class and label."""
-    from merge_metric.analyses.composition import (
+    from merge_metric.analyses.run_folders import (
         composition,
         of_dataset,
         of_run,
@@ -437,13 +415,9 @@ def provenance(request: Request, *, run: Path | None = None) -> Made:
 )
 def seeds(request: Request, *, run: Path) -> Made:
     """Problems of a run folder that share words, and the seeds among them."""
-    from merge_metric.analyses.potential_seeds import (
-        plot_potential_seeds,
-        potential_seeds,
-        read_run_problems,
-    )
+    from merge_metric.analyses.run_folders import plot_potential_seeds, potential_seeds
 
-    return potential_seeds(read_run_problems(run)), plot_potential_seeds
+    return potential_seeds(run), plot_potential_seeds
 
 
 @analysis(
@@ -453,9 +427,11 @@ def seeds(request: Request, *, run: Path) -> Made:
 )
 def filters(request: Request, *, run: Path) -> Made:
     """Suggestions of a run folder that each filter lets pass."""
-    from merge_metric.analyses.filters import filters, plot_filters, read_filters
+    from merge_metric.analyses.run_folders import filters, plot_filters, read_counts
 
-    return filters(read_filters(run)), plot_filters
+    record = read_counts(run)
+    rows = [{"source": record["source"], **row} for row in record["filters"]]
+    return filters(rows), plot_filters
 
 
 @analysis(
@@ -481,15 +457,9 @@ def stability(
         stability,
     )
 
-    how = Draws(
-        draws=draws,
-        seeds=seeds,
-        width=width,
-        correctness_threshold=correctness_threshold,
-        rng_seed=rng_seed,
-    )
+    how = Draws(draws, seeds, correctness_threshold, width, rng_seed)
     if request.sources:
-        everything = [seeds_of(run) for run in request.counted()]
+        everything = [seeds_of(run) for run in request.runs(with_rows=False)]
     else:
         everything = [read_seeds(request.dataset, name) for name in request.chosen_configs()]
     return stability(everything, how), plot_stability

@@ -26,22 +26,21 @@ from merge_metric.tables import Column, Table, figure_column
 from merge_metric.tables.plots import DASHES, PALETTE, distinct, legend_below, panels
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Contrast:
     """How groups are compared."""
 
-    matched: bool = False
-    """Take equally many variants of each group; see `on_shared_seeds`."""
     correctness_threshold: int = 90
     """CT of the differences."""
     n_bootstrap: int = 1000
     """Replicates for intervals of differences; 0 for none."""
     rng_seed: int = 0
     """Seed of the bootstrap, and of the choice of matched variants."""
+    matched: bool = False
+    """Take equally many variants of each group; see `on_shared_seeds`."""
 
 
 USUAL: Final = Contrast()
@@ -104,23 +103,14 @@ def on_fixed_seeds(
     Returns:
         One per group, of the same seeds; without any seed where none has all groups.
     """
-    n_draws, n_seeds = FIXED_DRAWS if matched else 1, len(rows.seed_ids)
-    grouped = group >= 0
-    place = group * n_seeds + rows.seed
-    sizes = np.bincount(place[grouped], minlength=n_groups * n_seeds).reshape(n_groups, n_seeds)
-    least = sizes.min(axis=0)[rows.seed]
-    row = np.repeat(np.arange(len(rows.seed)), n_draws)
-    draw = np.tile(np.arange(n_draws), len(rows.seed))
-    kept = (grouped & (least > 0))[row]
-    if matched:
-        kept &= _random_ranks(place[row] * n_draws + draw, rng_seed) < least[row]
+    n_draws, n_rows = FIXED_DRAWS if matched else 1, len(rows.seed)
     drawn = replace(
-        rows, draw_row=row, draw_subsample=draw, n_subsamples=n_draws if matched else None
+        rows,
+        draw_row=np.repeat(np.arange(n_rows), n_draws),
+        draw_subsample=np.tile(np.arange(n_draws), n_rows),
+        n_subsamples=n_draws if matched else None,
     )
-    return [
-        count(drawn, draws=np.flatnonzero(kept & (group[row] == number)))
-        for number in range(n_groups)
-    ]
+    return on_shared_seeds(drawn, group, n_groups, matched=matched, rng_seed=rng_seed)
 
 
 def _random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
@@ -188,7 +178,8 @@ def rows_of_counts(
         return []
     found = []
     for name, each in counts.items():
-        row = {**identity, "group": name} | measures(each) | _rates(each)
+        row = {**identity, "group": name} | measures(each)
+        row |= {key: value for key, value in fooling(each).items() if not key.endswith("_ci")}
         if each is first:
             row |= {"difference": None, "difference_ci": None}
         else:
@@ -201,11 +192,6 @@ def rows_of_counts(
             )
         found.append(row)
     return found
-
-
-def _rates(counts: SeedCounts) -> Row:
-    """Compute seeds answered right, and fooling rates, without intervals."""
-    return {key: value for key, value in fooling(counts).items() if not key.endswith("_ci")}
 
 
 def contrast_table(
@@ -246,10 +232,11 @@ def contrast_table(
     if fixed:
         averaged = "on the seeds that have variants of every group, in whatever subsamples"
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
-    unequal = any(
-        len({round(row["variants_per_seed"], 9) for row in rows if _is_of_contrast(row, each)}) > 1
-        for each in rows
-    )
+    sizes: dict[tuple[str, ...], set[float]] = {}
+    for row in rows:
+        key = (row["config"], row["model"], row["contrast"])
+        sizes.setdefault(key, set()).add(round(row["variants_per_seed"], 9))
+    unequal = any(len(each) > 1 for each in sizes.values())
     return Table(
         name=name,
         title=title,
@@ -274,10 +261,6 @@ def contrast_table(
             *([chosen] if not fixed and (how.matched or unequal) else []),
         ),
     )
-
-
-def _is_of_contrast(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(row[key] == other[key] for key in ("config", "model", "contrast"))
 
 
 def plot_contrasts(table: Table) -> Figure:
@@ -306,16 +289,12 @@ def plot_contrasts(table: Table) -> Figure:
                     "linewidth": 1.6,
                 }
                 draw_curve(axes, row, label, style)
-            _tell_seeds(axes, rows)
+            seeds = {row["contrast"]: row["n_seeds"] for row in rows}
+            lines = [f"{name}: {n:,} seeds" for name, n in seeds.items()]
+            if len(seeds) == 1:
+                lines = [f"{n:,} seeds" for n in seeds.values()]
+            # SV curves leave this corner free.
+            axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")
             curve_axes(axes, left=axes is row_of_axes[0], bottom=row_of_axes is axes_of[-1])
     legend_below(figure, [axes for row in axes_of for axes in row])
     return figure
-
-
-def _tell_seeds(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write how many seeds there are into the corner that SV curves leave free."""
-    seeds = {row["contrast"]: row["n_seeds"] for row in rows}
-    lines = [f"{name}: {n:,} seeds" for name, n in seeds.items()]
-    if len(seeds) == 1:
-        lines = [f"{n:,} seeds" for n in seeds.values()]
-    axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")

@@ -116,12 +116,14 @@ def matching(runs: Iterable[HasCounts]) -> Table:
 
 def plot_matching(table: Table) -> Figure:
     """Draw a heat map, numbers in its cells."""
-    configs = [column.key for column in table.columns[1:]]
+    columns = [column for column in table.columns if column.kind == "threshold"]
+    configs = [column.key for column in columns]
     values = [
-        [_colourless(column, row) or row[column.key] for column in table.columns[1:]]
-        for row in table.rows
+        [_colourless(column, row) or row[column.key] for column in columns] for row in table.rows
     ]
-    low, high = _limits([value for row in values for value in row if isinstance(value, float)])
+    known = [value for row in values for value in row if isinstance(value, float)] or [0.0, 99.0]
+    # Multiples of ten around them, so that differences show.
+    low, high = 10.0 * (min(known) // 10), min(100.0, 10.0 * (max(known) // 10 + 1))
     longest = max(len(str(row["model"])) for row in table.rows)
     figure = new_figure(1.0 + 0.065 * longest + 0.7 * len(configs), 1.1 + 0.24 * len(values))
     axes = figure.subplots()
@@ -143,18 +145,6 @@ def _colourless(column: Column, row: Mapping[str, Any]) -> str:
     return column.show(row)
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """Multiples of ten around the values, so that differences show.
-
-    >>> _limits([46.0, 62.1]), _limits([])
-    ((40.0, 70.0), (0.0, 100.0))
-    """
-    if not values:
-        return 0.0, 100.0
-    low, high = 10.0 * (min(values) // 10), 10.0 * (max(values) // 10 + 1)
-    return low, min(100.0, high)
-
-
 # --- Ablations ---
 
 
@@ -170,13 +160,25 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
     rows: list[Row] = []
     for config, group in by_config(runs).items():
         datasets = list(dict.fromkeys(run.dataset for run in group))
-        _require_same_models(config, group, datasets)
+        models = {each: {run.model for run in group if run.dataset == each} for each in datasets}
+        if len(datasets) < 2:
+            raise ValueError(
+                f"{config}: expected predictions for two data sets or more, got only {datasets}: "
+                "give those for others as FILE@DATASET"
+            )
+        if len(set(map(frozenset, models.values()))) > 1:
+            shown = "; ".join(f"{name}: {', '.join(sorted(models[name]))}" for name in datasets)
+            raise ValueError(
+                f"{config}: expected predictions of the same models for each data set, got "
+                f"{shown}; name the same model alike: NAME=FILE@DATASET"
+            )
         counts = on_common_seeds([run.counts for run in group], config)
         found = [measures(each) for each in counts]
         for dataset in datasets:
             mine = [row for row, run in zip(found, group, strict=True) if run.dataset == dataset]
-            models = [run.model for run in group if run.dataset == dataset]
-            rows.append({"config": config, "dataset": dataset, "models": models} | _mean(mine))
+            names = [run.model for run in group if run.dataset == dataset]
+            rows.append({"config": config, "dataset": dataset, "models": names} | _mean(mine))
+    every = dict.fromkeys(model for row in rows for model in row["models"])
     return Table(
         name="ablations",
         title="Averages over models on variants made with other filters",
@@ -187,16 +189,8 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
             *measure_columns(),
         ),
         rows=tuple(rows),
-        notes=(
-            f"In percent, averaged over subsamples and over the models "
-            f"{', '.join(_model_names(rows))}.",
-        ),
+        notes=(f"In percent, averaged over subsamples and over the models {', '.join(every)}.",),
     )
-
-
-def _model_names(rows: Iterable[Row]) -> list[str]:
-    """List the models of all rows, each once."""
-    return list(dict.fromkeys(model for row in rows for model in row["models"]))
 
 
 def _mean(rows: Sequence[Row]) -> Row:
@@ -208,21 +202,6 @@ def _mean(rows: Sequence[Row]) -> Row:
     }
     # An average of thresholds is not where the averaged curve matches: leave them out.
     return {key: value for key, value in mean.items() if "threshold" not in key}
-
-
-def _require_same_models(config: str, runs: Sequence[HasCounts], datasets: Sequence[str]) -> None:
-    models = {name: {run.model for run in runs if run.dataset == name} for name in datasets}
-    if len(datasets) < 2:
-        raise ValueError(
-            f"{config}: expected predictions for two data sets or more, got only {datasets}: "
-            "give those for others as FILE@DATASET"
-        )
-    if len(set(map(frozenset, models.values()))) > 1:
-        shown = "; ".join(f"{name}: {', '.join(sorted(models[name]))}" for name in datasets)
-        raise ValueError(
-            f"{config}: expected predictions of the same models for each data set, got {shown}; "
-            "name the same model alike: NAME=FILE@DATASET"
-        )
 
 
 def plot_ablations(table: Table) -> Figure:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -46,7 +46,6 @@ from merge_metric.tables.plots import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STRICT, RELAXED = FOOLING
@@ -78,7 +77,12 @@ def fooling_rates(
     """
     runs = list(runs)
     labels = common_labels(runs)
-    _check_domain(in_domain, runs)
+    sources = {parse_config_name(run.config)[0] for run in runs}
+    if unknown := [name for name in in_domain if name not in sources]:
+        raise ValueError(
+            f"--in-domain: expected sources of the predictions, {', '.join(sorted(sources))}, got "
+            f"{', '.join(unknown)}"
+        )
     rows = [_row(run, n_bootstrap, rng_seed) for run in runs]
     weights = {f"{key}{part}": f"n_right{part}" for part in _parts(labels) for key in FOOLING}
     means = [*weights, "n_problems"]
@@ -148,15 +152,6 @@ def _over_domains(
     return [n_right[row["config"], row["model"]] | row for row in found]
 
 
-def _check_domain(in_domain: Sequence[str], runs: Sequence[HasCounts]) -> None:
-    sources = {parse_config_name(run.config)[0] for run in runs}
-    if unknown := [name for name in in_domain if name not in sources]:
-        raise ValueError(
-            f"--in-domain: expected sources of the predictions, {', '.join(sorted(sources))}, got "
-            f"{', '.join(unknown)}"
-        )
-
-
 def _row(run: HasCounts, n_bootstrap: int, rng_seed: int) -> Row:
     counts = run.counts
     row: Row = {"config": run.config, "model": run.model, "averaged": None}
@@ -184,46 +179,38 @@ def plot_fooling(table: Table) -> Figure:
     rows = model_rows(table.rows)
     configs, models = distinct(rows, "config"), distinct(rows, "model")
     figure, axes_of = model_panels(configs, models, 1)
-    top = max((_top(row) for row in rows), default=0.0)
+    tops = (max(row[RELAXED] or 0.0, (row[f"{RELAXED}_ci"] or (0, 0))[1]) for row in rows)
+    top = max(tops, default=0.0)
     for axes, config in zip(axes_of, configs, strict=True):
         by_model = {row["model"]: row for row in rows if row["config"] == config}
+        shown = [by_model.get(model, {}) for model in models]
         for key, label, offset in (
             (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", 0.12),
             (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", -0.12),
         ):
-            _draw_rate(axes, [by_model.get(model) for model in models], key, label, offset)
+            axes.bar(
+                range(len(models)),
+                [np.nan if row.get(key) is None else row[key] for row in shown],
+                width=0.6,
+                label=label,
+                color=_COLOURS[key],
+                hatch="////" if key == STRICT else "",
+                edgecolor="white",
+                linewidth=0.5,
+            )
+            # Intervals stand beside those of the other rate.
+            bounds = {n: ci for n, row in enumerate(shown) if (ci := row.get(f"{key}_ci"))}
+            axes.vlines(
+                [n + offset for n in bounds],
+                [low for low, _ in bounds.values()],
+                [high for _, high in bounds.values()],
+                color="black",
+                linewidth=1.0,
+            )
         model_axes(axes, config, models, "fooled seeds, %")
         percent_axis(axes, top)
     legend_below(figure, axes_of)
     return figure
-
-
-def _top(row: Mapping[str, Any]) -> float:
-    """Find the highest value that is drawn of a row."""
-    interval = row[f"{RELAXED}_ci"]
-    return max(row[RELAXED] or 0.0, interval[1] if interval else 0.0)
-
-
-def _draw_rate(
-    axes: Axes, rows: Sequence[Mapping[str, Any] | None], key: str, label: str, offset: float
-) -> None:
-    """Draw one rate of all models, with its intervals beside the other rate's."""
-    values = [np.nan if row is None or row[key] is None else row[key] for row in rows]
-    axes.bar(
-        range(len(rows)),
-        values,
-        width=0.6,
-        label=label,
-        color=_COLOURS[key],
-        hatch="////" if key == STRICT else "",
-        edgecolor="white",
-        linewidth=0.5,
-    )
-    known = [n for n, row in enumerate(rows) if row is not None and row[f"{key}_ci"]]
-    bounds = np.array([rows[n][f"{key}_ci"] for n in known]).reshape(-1, 2)  # type: ignore[index]
-    axes.vlines(
-        [n + offset for n in known], bounds[:, 0], bounds[:, 1], color="black", linewidth=1.0
-    )
 
 
 # --- By numbers of parameters ---
@@ -296,14 +283,20 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
             f"sizes: expected names of models with predictions, {', '.join(models)}, got "
             f"{', '.join(unknown)}"
         )
-    metadata = {
-        model: [read_metadata(source.path) for source in sources if source.model == model]
-        for model in models
-    }
-    found = {
-        model: Size(given.get(model) or _stated(model, facts), _family(facts))
-        for model, facts in metadata.items()
-    }
+    found: dict[str, Size] = {}
+    for model in models:
+        facts = [read_metadata(source.path) for source in sources if source.model == model]
+        stated = {int(each[PARAMETERS]) for each in facts if each.get(PARAMETERS)}
+        if len(stated) > 1 and not given.get(model):
+            raise ValueError(
+                f"expected one model of the name {model!r}, got predictions of models with "
+                f"{' and '.join(f'{n:,}' for n in sorted(stated))} parameters; name them apart: "
+                "NAME=FILE"
+            )
+        # `Deberta` of `DebertaForSequenceClassification`, the architecture without its task.
+        names = [str(each["architecture"]) for each in facts if each.get("architecture")]
+        family = _TASK.sub("", names[0]) if names else _UNKNOWN
+        found[model] = Size(given.get(model) or max(stated, default=0), family)
     if missing := [model for model, size in found.items() if not size.parameters]:
         raise ValueError(
             f"expected the number of parameters of every model, got none of "
@@ -311,24 +304,6 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
             f"{' '.join(f'--size {model}=NUMBER' for model in missing)}, such as 86M"
         )
     return found
-
-
-def _stated(model: str, metadata: Sequence[Mapping[str, Any]]) -> int:
-    """Find the number of parameters that the files say; 0 where they do not."""
-    stated = {int(facts[PARAMETERS]) for facts in metadata if facts.get(PARAMETERS)}
-    if len(stated) > 1:
-        raise ValueError(
-            f"expected one model of the name {model!r}, got predictions of models with "
-            f"{' and '.join(f'{n:,}' for n in sorted(stated))} parameters; name them apart: "
-            "NAME=FILE"
-        )
-    return max(stated, default=0)
-
-
-def _family(metadata: Sequence[Mapping[str, Any]]) -> str:
-    """Name the architecture without its task: `Deberta` of `DebertaForSequenceClassification`."""
-    names = [str(facts["architecture"]) for facts in metadata if facts.get("architecture")]
-    return _TASK.sub("", names[0]) if names else _UNKNOWN
 
 
 def fooling_by_size(
@@ -376,6 +351,8 @@ def fooling_by_size(
 
 def plot_sizes(table: Table) -> Figure:
     """Draw a panel per configuration; per family a line of r_r, and a dashed one of r_s."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     configs, families = distinct(table.rows, "config"), distinct(table.rows, "family")
     figure, row_of_axes = row_of_panels(len(configs))
     for axes, config in zip(row_of_axes, configs, strict=True):
@@ -385,47 +362,39 @@ def plot_sizes(table: Table) -> Figure:
         axes.set_xlabel("parameters")
         for number, family in enumerate(families):
             rows = [r for r in table.rows if (r["config"], r["family"]) == (config, family)]
-            if rows:
-                _draw_family(axes, rows, family, PALETTE[number % len(PALETTE)])
+            if not rows:
+                continue
+            colour = PALETTE[number % len(PALETTE)]
+            x = [row["parameters"] for row in rows]
+            for key, style in (
+                (RELAXED, {"linestyle": "-", "marker": "o"}),
+                (STRICT, {"linestyle": (0, (5, 1.5)), "marker": "s", "fillstyle": "none"}),
+            ):
+                name = CATALOGUE[key].symbol
+                y = [np.nan if row[key] is None else row[key] for row in rows]
+                axes.plot(x, y, label=f"{family}, {name}", color=colour, linewidth=1.6, **style)
+            for row in rows:
+                if row[RELAXED] is not None:
+                    axes.annotate(
+                        row["model"],
+                        (row["parameters"], row[RELAXED]),
+                        xytext=(2, 4),
+                        textcoords="offset points",
+                        rotation=25,
+                        color=colour,
+                        fontsize="small",
+                    )
     label_left(row_of_axes, "fooled seeds, %")
     highest = max(row[key] or 0.0 for row in table.rows for key in FOOLING)
     percent_axis(row_of_axes[0], highest + 0.08)  # room for a name
-    _size_axis(row_of_axes[0], [row["parameters"] for row in table.rows])
-    legend_below(figure, row_of_axes)
-    return figure
-
-
-def _draw_family(axes: Axes, rows: Sequence[Mapping[str, Any]], family: str, colour: str) -> None:
-    """Draw both lines of a family, and at the upper one its models' names."""
-    x = [row["parameters"] for row in rows]
-    for key, style in (
-        (RELAXED, {"linestyle": "-", "marker": "o"}),
-        (STRICT, {"linestyle": (0, (5, 1.5)), "marker": "s", "fillstyle": "none"}),
-    ):
-        name = CATALOGUE[key].symbol
-        y = [np.nan if row[key] is None else row[key] for row in rows]
-        axes.plot(x, y, label=f"{family}, {name}", color=colour, linewidth=1.6, **style)
-    for row in rows:
-        if row[RELAXED] is not None:
-            axes.annotate(
-                row["model"],
-                (row["parameters"], row[RELAXED]),
-                xytext=(2, 4),
-                textcoords="offset points",
-                rotation=25,
-                color=colour,
-                fontsize="small",
-            )
-
-
-def _size_axis(axes: Axes, parameters: Sequence[int]) -> None:
-    """Set a logarithmic scale, shared by the panels, with room at both ends, readable numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xlim(min(parameters) / 1.8, max(parameters) * 1.8)
+    sizes = [row["parameters"] for row in table.rows]
+    axes = row_of_axes[0]  # whose scale the others share
+    axes.set_xlim(min(sizes) / 1.8, max(sizes) * 1.8)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    legend_below(figure, row_of_axes)
+    return figure
 
 
 def short(number: float) -> str:

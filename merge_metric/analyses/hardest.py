@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.csv_tables import read_rows
+from merge_dataset.data_files import read_rows
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.measures import Row
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
-from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import (
     GREY,
@@ -89,42 +87,6 @@ def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
 # --- The analysis ---
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SeedScores:
-    """A model on a configuration, and how many distinct variants of each seed it gets right."""
-
-    model: str
-    config: str
-    counts: SeedCounts
-    dataset: str
-    folder: Path
-    n_right: Ints
-    """(S,)"""
-    n_variants: Ints
-    """(S,)"""
-
-    def of_seeds(self, seed_ids: Sequence[object]) -> tuple[Ints, Ints]:
-        """Count those answered right, and all, of some of the seeds, in their order."""
-        place = {seed: n for n, seed in enumerate(self.counts.seed_ids)}
-        wanted = [place[seed] for seed in seed_ids]
-        return self.n_right[wanted], self.n_variants[wanted]
-
-
-def count_answers(run: Run) -> SeedScores:
-    """Count the variants of a run's seeds; subsamples play no part."""
-    rows = run.rows
-    right = rows.prediction == rows.gold[rows.seed]
-    return SeedScores(
-        run.model,
-        run.config,
-        run.counts,
-        run.dataset,
-        run.folder,
-        np.bincount(rows.seed[right], minlength=len(rows.seed_ids)),
-        np.bincount(rows.seed, minlength=len(rows.seed_ids)),
-    )
-
-
 def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
     """Read the texts, labels and votes of the seeds of some configurations."""
     return {
@@ -136,7 +98,7 @@ def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table
 
 
 def hardest(
-    runs: Iterable[SeedScores],
+    runs: Iterable[Run],
     seeds: Mapping[str, pa.Table],
     *,
     top: int | None = None,
@@ -157,20 +119,26 @@ def hardest(
         ValueError: corrections have other labels, or are of other seeds.
     """
     rows: list[Row] = []
-    notes = []
+    notes: list[str] = []
     runs = list(runs)
     labels, fields = common_labels(runs), _fields(seeds)
     corrected = _checked(corrections or {}, labels, seeds)
     share = FEW if below is None else below
     for config, group in by_config(runs).items():
         told, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
-        found = [row | _correction(corrected.get(row["seed_id"], {}), row["gold"]) for row in told]
+        found = []
+        for row in told:
+            given = corrected.get(row["seed_id"], {})
+            shown = "; ".join(f"{name}: {each}" if name else each for name, each in given.items())
+            one = set(given.values())
+            row[CORRECTED] = next(iter(one)) if len(one) == 1 else shown or None
+            row["gold_holds"] = one == {row["gold"]} if one else None
+            found.append(row)
         wrong = [row for row in found if not row["n_right"]]
         few = [row for row in found if round(row["variants_right"], _DECIMALS) < share]
         chosen = wrong if top is None else found[:top]
         rows += chosen if below is None else few
-        notes.append(_summary(config, len(group), wrong, n_seeds))
-        notes.append(_few_note(config, few, share))
+        notes += _notes(config, len(group), n_seeds, wrong, few, share)
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
     if below is not None:
         what = f"Seeds of whose variants models answer less than {100 * below:g} % right"
@@ -197,6 +165,43 @@ def hardest(
             *notes,
         ),
     )
+
+
+def _notes(
+    config: str,
+    n_models: int,
+    n_seeds: int,
+    wrong: Sequence[Row],
+    few: Sequence[Row],
+    share: float,
+) -> tuple[str, str]:
+    """Say how many seeds are answered wrong, and how many mostly wrong, and what annotators said.
+
+    Args:
+        config: The configuration.
+        n_models: How many models answered.
+        n_seeds: Seeds of the configuration.
+        wrong: Rows of the seeds that every model answers wrong.
+        few: Rows of those of whose variants less than `share` is right.
+        share: In 0–1.
+    """
+    wrong_note = (
+        f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) "
+        f"are answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
+        f"model{'s' * (n_models > 1)}"
+    )
+    if voted := [row for row in wrong if len(row["annotator_labels"]) > 1]:
+        split = sum(len(set(row["annotator_labels"])) > 1 for row in voted)
+        wrong_note += f"; annotators disagree on {split:,} of {len(voted):,} with several votes"
+    few_note = (
+        f"{config}: of {len(few):,} seed{'s' * (len(few) != 1)} less than {100 * share:g} % of "
+        "the variants are right"
+    )
+    if judged := [row for row in few if row["gold_holds"] is not None]:
+        holds = sum(row["gold_holds"] for row in judged)
+        few_note += f"; of {len(judged):,} with a corrected label the gold label is right in "
+        few_note += f"{holds:,}"
+    return f"{wrong_note}.", f"{few_note}."
 
 
 FEW: Final = 0.05
@@ -263,29 +268,8 @@ def _checked(
     return checked
 
 
-def _correction(given: Mapping[str, str], gold: str) -> Row:
-    """Show what annotators think is right: one label, or each with who gave it."""
-    labels = set(given.values())
-    shown = "; ".join(f"{name}: {label}" if name else label for name, label in given.items())
-    return {
-        CORRECTED: next(iter(labels)) if len(labels) == 1 else shown or None,
-        "gold_holds": labels == {gold} if labels else None,
-    }
-
-
-def _few_note(config: str, few: Sequence[Row], below: float) -> str:
-    """Say of how many seeds few variants are right, and how many of their gold labels hold."""
-    seeds = f"{len(few):,} seed{'s' * (len(few) != 1)}"
-    note = f"{config}: of {seeds} less than {100 * below:g} % of the variants are right"
-    judged = [row for row in few if row["gold_holds"] is not None]
-    if judged:
-        holds = sum(row["gold_holds"] for row in judged)
-        note += f"; of {len(judged):,} with a corrected label the gold label is right in {holds:,}"
-    return f"{note}."
-
-
 def _seeds(
-    config: str, runs: Sequence[SeedScores], texts: pa.Table, *, top: int | None, below: float
+    config: str, runs: Sequence[Run], texts: pa.Table, *, top: int | None, below: float
 ) -> tuple[list[Row], int]:
     """Make rows of the seeds that a table or a note may be about, the hardest first.
 
@@ -302,9 +286,12 @@ def _seeds(
     """
     counts = on_common_seeds([run.counts for run in runs], config)
     ids = counts[0].seed_ids
-    n_right, n_variants = (
-        np.stack(tables) for tables in zip(*(run.of_seeds(ids) for run in runs), strict=True)
+    # Of each seed, its distinct variants by their answers: subsamples play no part.
+    by_answer = np.stack(
+        [run.answers[np.isin(np.array(run.counts.seed_ids), np.array(ids))] for run in runs]
     )
+    n_variants = by_answer.sum(axis=2)
+    n_right = by_answer[:, np.arange(len(ids)), counts[0].gold]
     by_model, mean = n_right / n_variants, mean_right(n_right, n_variants)
     n_models_right = np.sum([each.right for each in counts], axis=0)
     order = hardest_first(mean, len(runs) - n_models_right)
@@ -363,20 +350,6 @@ def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
     )
 
 
-def _summary(config: str, n_models: int, wrong: Sequence[Row], n_seeds: int) -> str:
-    """Say how many seeds every model answers wrong, and how far annotators disagree on them."""
-    note = (
-        f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) are "
-        f"answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
-        f"model{'s' * (n_models > 1)}"
-    )
-    voted = [row for row in wrong if len(row["annotator_labels"]) > 1]
-    split = [row for row in voted if len(set(row["annotator_labels"])) > 1]
-    if voted:
-        note += f"; annotators disagree on {len(split):,} of {len(voted):,} with several votes"
-    return f"{note}."
-
-
 def plot_hardest(table: Table) -> Figure:
     """Draw a line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
     rows = table.rows[:_SHOWN]
@@ -411,6 +384,5 @@ def plot_hardest(table: Table) -> Figure:
     percent_ticks(axes.xaxis)
     axes.set_xlabel("variants answered right, %")
     grid(axes)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     return figure

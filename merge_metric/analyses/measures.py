@@ -169,14 +169,17 @@ def per_config(
             "model": MEAN if several else group[0]["model"],
             "averaged": MODELS if several else None,
         } | _merged(group, means, sums)
-        found.setdefault(_without_round(config) if merge_rounds else config, []).append(row)
-    return [
-        group[0]
-        if len(group) == 1
-        else {"config": config, "model": _model(group), "averaged": ROUNDS}
-        | _merged(group, means, sums)
-        for config, group in found.items()
-    ]
+        source, _ = parse_config_name(config)
+        if merge_rounds and source in ANLI_SOURCES:
+            config = _ANLI + config.removeprefix(source)  # such as anli_paraphrases
+        found.setdefault(config, []).append(row)
+    averages = []
+    for config, rounds in found.items():
+        models = distinct(rounds, "model")
+        model = models[0] if len(models) == 1 else MEAN
+        row = {"config": config, "model": model, "averaged": ROUNDS}
+        averages.append(rounds[0] if len(rounds) == 1 else row | _merged(rounds, means, sums))
+    return averages
 
 
 def over_configs(
@@ -221,14 +224,3 @@ def _merged(
 ) -> dict[str, Any]:
     averages = {key: weighted_mean([row[key] for row in rows]) for key in means}
     return {key: sum(row[key] for row in rows) for key in sums} | averages
-
-
-def _model(rows: Sequence[Mapping[str, Any]]) -> str:
-    models = distinct(rows, "model")
-    return str(models[0]) if len(models) == 1 else MEAN
-
-
-def _without_round(config: str) -> str:
-    """Make `anli_paraphrases` of `anli-r1_paraphrases`; leave others as they are."""
-    source, _ = parse_config_name(config)
-    return _ANLI + config.removeprefix(source) if source in ANLI_SOURCES else config

@@ -8,20 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.layout import format_in, split_files
+from merge_dataset.layout import format_in
 from merge_dataset.schema import NLI
 from merge_metric.analyses.measures import Row, over_models, per_config
-from merge_metric.runs.coverage import read_columns
-from merge_metric.runs.run import Run
+from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
@@ -57,72 +53,20 @@ _DISTANCES: Final = {
 _JSD: Final = "distance_jsd"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HypothesisPairs:
-    """Hypotheses of a configuration's variants, each beside that of its seed."""
-
-    config: str
-    dataset: str
-    originals: Sequence[str]
-    """(n,) h."""
-    rewritten: Sequence[str]
-    """(n,) h′."""
-    model: str | None = None
-    """Model whose predictions there are, if any."""
-    changed: NDArray[np.bool_] | None = None
-    """(n,) with predictions: whether the variant changes them."""
-    right: NDArray[np.bool_] | None = None
-    """(n,) with predictions: whether the seed is answered right."""
-
-
-def read_pairs(folder: Path, config: str) -> HypothesisPairs:
-    """Read the pairs of a configuration, each distinct variant once."""
-    return _pairs(folder, config, None)
-
-
-def hypothesis_pairs(run: Run) -> HypothesisPairs:
-    """Read the pairs of a run, which keeps `variant_ids`, and what its model says of them."""
-    rows = run.rows
-    own = rows.own[rows.seed]
-    pairs = _pairs(run.folder, run.config, run.kept["variant_ids"])
-    return HypothesisPairs(
-        config=run.config,
-        dataset=run.dataset,
-        originals=pairs.originals,
-        rewritten=pairs.rewritten,
-        model=run.model,
-        changed=rows.prediction != own,
-        right=own == rows.gold[rows.seed],
-    )
-
-
-def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> HypothesisPairs:
-    """Read the pairs of some variants, in their order; by default of all."""
+def require_hypotheses(folder: Path, config: str) -> None:
+    """Raise ValueError unless the problems of a configuration have hypotheses."""
     if (problem_format := format_in(folder, config)) != NLI:
         raise ValueError(
             f"{config}: expected problems of NLI, of whose hypotheses overlap is told, got some "
             f"with the {problem_format.described}; name others with `config`"
         )
-    files = split_files(folder, config)
-    seeds = read_columns(folder, files["seeds"], ("seed_id", "hypothesis"))
-    variants = read_columns(folder, files["variants"], ("variant_id", "seed_id", "hypothesis"))
-    if variant_ids is not None:
-        ids = pa.array(variant_ids, pa.string())
-        variants = variants.take(pc.index_in(ids, variants["variant_id"].combine_chunks()))
-    of_seed = pc.index_in(variants["seed_id"], seeds["seed_id"].combine_chunks())
-    return HypothesisPairs(
-        config=config,
-        dataset=folder.resolve().name,
-        originals=seeds["hypothesis"].take(of_seed).to_pylist(),
-        rewritten=variants["hypothesis"].to_pylist(),
-    )
 
 
-def overlap(pairs: Iterable[HypothesisPairs], *, encode: Encode | None = None) -> Table:
+def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Table:
     """Make a row per configuration and, with predictions, model; averages over models.
 
     Args:
-        pairs: Of configurations.
+        pairs: Variants of configurations, with `hypothesis` and `seed_hypothesis`.
         encode: For distances of embeddings, which need no predictions, and how much they
             differ between variants that do and do not change them, which do.
     """
@@ -130,9 +74,33 @@ def overlap(pairs: Iterable[HypothesisPairs], *, encode: Encode | None = None) -
     with_models = False
     for each in pairs:
         with_models = each.model is not None
-        row = {"config": each.config, "model": each.model, "dataset": each.dataset}
-        row |= {"averaged": None} | _tokens_row(each)
-        rows.append(row | (_distances_row(each, encode) if encode else {}))
+        n_pairs = len(each.table)
+        texts = [each.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
+        row: Row = {"config": each.config, "model": each.model, "dataset": each.dataset}
+        row |= {"averaged": None, "n_pairs": n_pairs}
+        totals = np.zeros(len(_MEASURES))
+        for start in range(0, n_pairs, _CHUNK):  # some thousands are taken apart at a time
+            part = slice(start, start + _CHUNK)
+            one, other = (list(map(tokens, side[part])) for side in texts)
+            totals += [
+                sum(map(len, one)),
+                sum(map(len, other)),
+                sum(map(n_common, one, other)),
+                *(ratios.sum() for ratios in fuzzy_match(one, other)),
+            ]
+        row |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
+        if encode:
+            distances = cosine_distances(texts[0], texts[1], encode)
+            row["distance"] = float(distances.mean())
+            if each.model is not None:
+                right, is_changed = (
+                    each.table[name].to_numpy() for name in ("seed_right", "changed")
+                )
+                changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
+                for name, part_of in (("unchanged", unchanged), ("changed", changed)):
+                    row[f"distance_{name}"] = float(part_of.mean()) if len(part_of) else None
+                row[_JSD] = histogram_divergence(changed, unchanged)
+        rows.append(row)
     keys = [*_MEASURES, *([*_DISTANCES.values(), _JSD] if encode else [])]
     keys = [key for key in keys if all(key in row for row in rows)]
     averages = over_models(rows, keys, ["n_pairs"]) if with_models else []
@@ -162,37 +130,6 @@ def overlap(pairs: Iterable[HypothesisPairs], *, encode: Encode | None = None) -
         rows=(*rows, *averages),
         notes=_notes(keys, with_averages=bool(averages)),
     )
-
-
-def _tokens_row(pairs: HypothesisPairs) -> Row:
-    """Average over pairs, some thousands of which are taken apart at a time."""
-    n_pairs = len(pairs.originals)
-    totals = np.zeros(len(_MEASURES))
-    for start in range(0, n_pairs, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        one, other = (
-            list(map(tokens, texts[part])) for texts in (pairs.originals, pairs.rewritten)
-        )
-        totals += [
-            sum(map(len, one)),
-            sum(map(len, other)),
-            sum(map(n_common, one, other)),
-            *(ratios.sum() for ratios in fuzzy_match(one, other)),
-        ]
-    means = (totals / n_pairs).tolist()
-    return {"n_pairs": n_pairs} | dict(zip(_MEASURES, means, strict=True))
-
-
-def _distances_row(pairs: HypothesisPairs, encode: Encode) -> Row:
-    distances = cosine_distances(pairs.originals, pairs.rewritten, encode)
-    row: Row = {"distance": float(distances.mean())}
-    if pairs.changed is None or pairs.right is None:
-        return row
-    changed = distances[pairs.right & pairs.changed]
-    unchanged = distances[pairs.right & ~pairs.changed]
-    for name, part in (("unchanged", unchanged), ("changed", changed)):
-        row[f"distance_{name}"] = float(part.mean()) if len(part) else None
-    return row | {_JSD: histogram_divergence(changed, unchanged)}
 
 
 def _notes(keys: Sequence[str], *, with_averages: bool) -> tuple[str, ...]:

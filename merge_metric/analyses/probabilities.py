@@ -19,9 +19,9 @@ from merge_metric.analyses.measures import (
     per_config,
     weighted_mean,
 )
-from merge_metric.runs.counted import Counted
-from merge_metric.runs.run import common_labels
+from merge_metric.runs.run import Run, common_labels
 from merge_metric.seed_variant_accuracy.divergence import sigma
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.scoring import shift_figures
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
@@ -47,7 +47,7 @@ _JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
 _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 
 
-def shift(runs: Iterable[Counted]) -> Table:
+def shift(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration, and averages (figure 3).
 
     Args:
@@ -58,6 +58,11 @@ def shift(runs: Iterable[Counted]) -> Table:
     """
     rows = [_shift_row(run) for run in runs]
     averages = [row for row in per_config(rows, (*_JSD, *_KS), _COUNTS) if row["averaged"]]
+    means, larger = per_config(rows, (*_JSD, *_KS)), []
+    for name, (unchanged, changed) in (("JSD", _JSD), ("KS", _KS)):
+        high, low = (weighted_mean([row[key] for row in means]) for key in (changed, unchanged))
+        if high is not None and low is not None:
+            larger.append(f"{name} {show_value(high - low, 'change')}")
     return Table(
         name="shift",
         title="Label probabilities of variants beside those of their seeds",
@@ -76,12 +81,16 @@ def shift(runs: Iterable[Counted]) -> Table:
             "difference of the cumulative distributions over the labels. Both of a variant and "
             "its seed, averaged over variants.",
             *_average_notes(averages),
-            *_difference_note(rows),
+            *(
+                [f"Changed minus unchanged, averaged over sources: {', '.join(larger)}."]
+                if larger
+                else []
+            ),
         ),
     )
 
 
-def _shift_row(run: Counted) -> Row:
+def _shift_row(run: Run) -> Row:
     """Compute divergences and σ of a run, and count the variants that they are of.
 
     Raises:
@@ -111,26 +120,6 @@ def _average_notes(averages: Sequence[Mapping[str, Any]]) -> list[str]:
     return notes
 
 
-def _signed(difference: float) -> str:
-    """Write a difference of fractions, with a minus as in tables.
-
-    >>> _signed(-0.1), _signed(0.25)
-    ('−0.100', '+0.250')
-    """
-    return f"{difference:+.3f}".replace("-", "−")
-
-
-def _difference_note(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say by how much the divergences are larger where the prediction changed."""
-    means = per_config(rows, (*_JSD, *_KS))
-    found = []
-    for name, (unchanged, changed) in (("JSD", _JSD), ("KS", _KS)):
-        values = [weighted_mean([row[key] for row in means]) for key in (changed, unchanged)]
-        if values[0] is not None and values[1] is not None:
-            found.append(f"{name} {_signed(values[0] - values[1])}")
-    return [f"Changed minus unchanged, averaged over sources: {', '.join(found)}."] if found else []
-
-
 def plot_shift(table: Table) -> Figure:
     """Draw JSD and KS side by side: two bars per configuration, averaged over models."""
     rows = per_config(table.rows, (*_JSD, *_KS))
@@ -151,7 +140,7 @@ _SIGMAS: Final = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
 _NAMES: Final = ("seeds", "variants, prediction unchanged", "variants, prediction changed")
 
 
-def confidence(runs: Iterable[Counted]) -> Table:
+def confidence(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration, and averages (figure 4).
 
     Args:
@@ -161,7 +150,8 @@ def confidence(runs: Iterable[Counted]) -> Table:
         ValueError: predictions without probabilities.
     """
     runs = list(runs)
-    highest = _highest(len(common_labels(runs)))
+    one_label = np.eye(len(common_labels(runs)))  # which has all of the probability
+    highest = float(sigma(one_label)[0])
     rows = [
         {key: value for key, value in _shift_row(run).items() if not key.startswith(("jsd", "ks"))}
         | {"highest": highest}
@@ -172,8 +162,10 @@ def confidence(runs: Iterable[Counted]) -> Table:
     changed, seeds = (
         weighted_mean([row[key] for row in means]) for key in ("sigma_changed", "sigma_seeds")
     )
-    less = [] if changed is None or seeds is None else [
-        f"Changed minus seeds, averaged over sources: {_signed(changed - seeds)}."]  # fmt: skip
+    less = []
+    if changed is not None and seeds is not None:
+        difference = show_value(changed - seeds, "change")
+        less.append(f"Changed minus seeds, averaged over sources: {difference}.")
     return Table(
         name="confidence",
         title="Standard deviation σ of label probabilities: how sure models are",
@@ -187,16 +179,11 @@ def confidence(runs: Iterable[Counted]) -> Table:
         rows=(*rows, *averages),
         notes=(
             f"Of the seeds answered right, and of their variants by whether the prediction "
-            f"changed. The higher, the surer; at most {highest:.3f}.",
+            f"changed. The higher, the surer; at most {show_value(highest, 'fraction')}.",
             *_average_notes(averages),
             *less,
         ),
     )
-
-
-def _highest(labels: int) -> float:
-    """Compute σ where one of so many labels has all."""
-    return float(sigma(np.eye(labels))[0])
 
 
 def plot_confidence(table: Table) -> Figure:

@@ -70,16 +70,6 @@ def pooled(sums: Floats) -> Floats:
     return rho
 
 
-def pooled_interval(sums: Floats, weights: Iterable[Floats]) -> Floats:
-    """Compute the interval, (2,), of `pooled` by bootstrap over seeds.
-
-    Args:
-        sums: (S, 3) of `within_seeds`.
-        weights: (b, S) how often each seed is drawn, some replicates at a time.
-    """
-    return interval(np.concatenate([pooled(drawn @ sums) for drawn in weights]))
-
-
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
     """Compute the interval, (2,), of `spearman` by bootstrap over seeds; NaN where none has a ρ.
 
@@ -108,18 +98,14 @@ def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
         NaN where one of the two is the same everywhere.
     """
     total = weight.sum()
-    ranks = [_mean_ranks(group, weight) for group in (x, y)]
+    ranks = []
+    for group in (x, y):  # from 1, equal values sharing the mean of their ranks
+        sizes = np.bincount(group, weights=weight)
+        ranks.append((np.cumsum(sizes) - (sizes - 1) / 2)[group])
     # Ranks average (total + 1) / 2 whatever their ties.
     a, b = (rank - (total + 1) / 2 for rank in ranks)
     spread = (weight * a * a).sum() * (weight * b * b).sum()
     return float((weight * a * b).sum() / np.sqrt(spread)) if spread > 0 else float("nan")
-
-
-def _mean_ranks(group: Ints, weight: Floats) -> Floats:
-    """Rank values from 1, (n,), equal ones sharing the mean of their ranks."""
-    sizes = np.bincount(group, weights=weight)
-    ranks: Floats = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
-    return ranks
 
 
 def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:

@@ -25,8 +25,8 @@ from merge_dataset.settings import did_you_mean
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from merge_metric.analyses.variant_rows import VariantRows
     from merge_metric.cautions import Watch
-    from merge_metric.runs.counted import Counted
     from merge_metric.runs.model import PredictionsSource
     from merge_metric.runs.run import HasCountsT, Run
     from merge_metric.tables import Table
@@ -120,14 +120,14 @@ class Request:
     """Looks at the runs of an analysis that shows figures of seeds, for cautions."""
 
     def runs(
-        self, *, by: Sequence[str] = (), keep: Sequence[str] = (), repeated: bool = False
+        self, *, by: Sequence[str] = (), repeated: bool = False, with_rows: bool = True
     ) -> Iterator[Run]:
         """Read the runs, one after the other.
 
         Args:
             by: Columns of the dataset to group variants by.
-            keep: Columns out of `runs.run.KEPT` that runs keep.
             repeated: Allow a model to have a configuration in several datasets.
+            with_rows: Keep the variants one by one, not their counts alone.
 
         Raises:
             ValueError: a file cannot be used, or a model has a configuration in two datasets.
@@ -140,33 +140,43 @@ class Request:
             self.configs,
             by=by,
             cluster=self.cluster,
-            keep=keep,
             allow_missing=self.allow_missing,
+            with_rows=with_rows,
         )
-        return self._watched(runs, repeated=repeated)
-
-    def counted(self, *, repeated: bool = False, per_seed: bool = False) -> Iterator[Counted]:
-        """Count the runs, one after the other: of large files no more than counts is held.
-
-        Args:
-            repeated: As `runs` takes it.
-            per_seed: Whether results seed by seed are wanted.
-
-        Raises:
-            ValueError: as in `runs`.
-        """
-        from merge_metric.runs.counted import count_models
-        from merge_metric.runs.join import JoinOptions
-
-        options = JoinOptions(
-            configs=self.configs, cluster=self.cluster, allow_missing=self.allow_missing
-        )
-        found = count_models(self.sources, self.dataset, options, per_seed=per_seed)
-        return self._watched(found, repeated=repeated)
-
-    def _watched(self, runs: Iterator[HasCountsT], *, repeated: bool) -> Iterator[HasCountsT]:
         runs = self.watch.over(runs) if self.watch else runs
         return runs if repeated else _once_each(runs)
+
+    def variants(
+        self,
+        columns: Callable[[Path, str], Sequence[str]],
+        of_seeds: Sequence[str] = (),
+        *,
+        annotations: Sequence[str] = (),
+        by: Sequence[str] = (),
+    ) -> Iterator[VariantRows]:
+        """Read the variants of each run or, without predictions, of each configuration.
+
+        Args:
+            columns: Lists the columns that are wanted, or raises, for a dataset folder and a
+                configuration.
+            of_seeds: Columns of the seeds.
+            annotations: Answers of annotators to put beside the variants.
+            by: As in `runs`.
+
+        Raises:
+            ValueError: a file cannot be used.
+        """
+        from merge_metric.analyses.variant_rows import read_judgements, variant_rows
+
+        judged = read_judgements(annotations) if annotations else None
+        if not self.sources:
+            for config in self.chosen_configs():
+                wanted = columns(self.dataset, config)
+                yield variant_rows(self.dataset, config, wanted, of_seeds, judged=judged)
+            return
+        for run in self.runs(by=by):
+            wanted = columns(run.folder, run.config)
+            yield variant_rows(run.folder, run.config, wanted, of_seeds, run=run, judged=judged)
 
     def chosen_configs(self) -> list[str]:
         """Configurations of a dataset alone: those asked for, else those of whole collections.
@@ -229,8 +239,7 @@ def analyse(
     from merge_metric.runs.model import parse_source
 
     chosen = find_analysis(name)
-    _check_options(chosen, options)
-    _check_cluster(chosen, cluster, options)
+    _check_options(chosen, cluster, options)
     sources = tuple(map(parse_source, predictions))
     if "run" in options or chosen.needs_run:
         _check_run(chosen, options.get("run"), dataset, configs, sources)
@@ -245,26 +254,20 @@ def analyse(
     return replace(table, notes=(*table.notes, *notes)), plot
 
 
-def _check_options(chosen: Analysis, options: dict[str, Any]) -> None:
+def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError about options that it has not, and seeds clustered where none are drawn."""
+    from merge_metric.seed_variant_accuracy.options import check_cluster, check_threshold
+
     if other := sorted(options.keys() - set(chosen.options)):
         has = ", ".join(f"`{name}`" for name in sorted(chosen.options)) or "none"
-        takers = [each.name for each in ANALYSES.values() if other[0] in each.options]
         raise ValueError(
-            f"`{other[0]}`: expected with {', '.join(takers) or 'no analysis'}, got it with "
+            f"`{other[0]}`: expected with {takers(other[0]) or 'no analysis'}, got it with "
             f"{chosen.name}, which takes {has} of the options of single analyses"
         )
     if "correctness_threshold" in options:
-        from merge_metric.seed_variant_accuracy.options import check_threshold
-
         check_threshold(options["correctness_threshold"])
-
-
-def _check_cluster(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError where seeds are clustered and nothing is resampled."""
     if not cluster:
         return
-    from merge_metric.seed_variant_accuracy.options import check_cluster
-
     parameters = inspect.signature(chosen.make).parameters
     if "n_bootstrap" not in parameters:
         raise ValueError(

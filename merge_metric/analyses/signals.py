@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,22 +19,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import ENOUGH, Answer, is_good
-from merge_dataset.annotation.transfer import read_answers
+from merge_dataset.annotation.answers import ENOUGH
 from merge_dataset.layout import split_files
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.rank_correlation import (
     auc,
     auc_interval,
     pooled,
-    pooled_interval,
     spearman,
     spearman_interval,
     within_seeds,
 )
-from merge_metric.runs.coverage import read_columns
-from merge_metric.runs.join import require_text, text_codes
-from merge_metric.runs.run import Run
+from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.runs.run import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Column, Table
@@ -79,18 +77,6 @@ _FOLDS: Final = 5
 # --- Variants, their signals and what is made of them ---
 
 
-@dataclass(frozen=True, slots=True)
-class MeanJudgement:
-    """Judgements of a variant, averaged over annotators."""
-
-    fluency: float
-    """1–5"""
-    reasoning: float
-    """1–5"""
-    good: float
-    """1 where it is good (`annotation.answers.good`), else 0."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Signal:
     """One signal of n variants."""
@@ -121,114 +107,66 @@ class Observed:
     """Seeds that are resampled together; None where each is by itself."""
 
 
-def read_judgements(paths: Sequence[Path | str]) -> dict[str, MeanJudgement]:
-    """Read what annotators say, by variant.
+def signal_columns(folder: Path, config: str) -> list[str]:
+    """List the columns of a configuration that are signals."""
+    names: list[str] = pq.read_schema(folder / split_files(folder, config)["variants"][0]).names
+    return names[names.index("log_odds") : names.index("subsamples")]
+
+
+def observe(variants: VariantRows, cluster: str = "") -> Observed:
+    """Make arrays of variants, whose rows have signals and what is known of each variant.
 
     Args:
-        paths: Of `annotation.answers.read_answers`.
-
-    Raises:
-        ValueError: there are no answers, or none are scores, or a file is malformed.
+        variants: With the columns of `signal_columns`.
+        cluster: Text by which seeds are clustered, such as `premise`, as their `seed_…` has it.
     """
-    answers: dict[str, list[Answer]] = {}
-    table = read_answers(paths)
-    if "fluency" not in table.column_names:
-        raise ValueError(
-            f"{', '.join(map(str, paths))}: expected scores of fluency and reasoning, got answers "
-            "about paraphrases; merge-nli agreement has what they say"
-        )
-    for row in table.to_pylist():
-        answer = Answer(row["variant_id"], row["fluency"], row["reasoning"])
-        answers.setdefault(answer.variant_id, []).append(answer)
-    if not answers:
-        raise ValueError(f"{', '.join(map(str, paths))}: expected annotations, found none")
-    return {
-        variant: MeanJudgement(
-            fluency=float(np.mean([answer.fluency for answer in mine])),
-            reasoning=float(np.mean([answer.reasoning for answer in mine])),
-            good=float(is_good(sum(each.fluency + each.reasoning for each in mine), len(mine))),
-        )
-        for variant, mine in answers.items()
-    }
+    table = variants.table
+    seeds = table["seed_id"].combine_chunks().dictionary_encode()
+    seed = seeds.indices.to_numpy().astype(np.int64)
+    known = table.column_names
+    clusters = None
+    if cluster:
+        first = np.unique(seed, return_index=True)[1]
+        clusters = Clusters(cluster, text_codes(table[f"seed_{cluster}"].take(first)))
 
+    def floats(name: str) -> Floats:
+        values: Floats = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
+        return values
 
-def observe(
-    folder: Path,
-    config: str,
-    judgements: Mapping[str, MeanJudgement] | None = None,
-    run: Run | None = None,
-    cluster: str = "",
-) -> Observed:
-    """Read the variants of a configuration, or those of a run on it.
-
-    Args:
-        folder: The dataset folder.
-        config: The configuration.
-        judgements: By variant.
-        run: Keeps `variant_ids`.
-        cluster: Text by which seeds are clustered, such as `premise`.
-    """
-    files = split_files(folder, config)["variants"]
-    names = signal_names(folder, files)
-    variants = read_columns(folder, files, ("variant_id", "seed_id", *names))
-    right = None
-    if run is not None:
-        ids = pa.array(run.kept["variant_ids"], pa.string())
-        variants = variants.take(pc.index_in(ids, variants["variant_id"].combine_chunks()))
-        right = run.rows.prediction == run.rows.gold[run.rows.seed]
-    seeds = variants["seed_id"].combine_chunks().dictionary_encode()
-    ids = variants["variant_id"].to_pylist()
+    judged = [name for name in ("fluency", "reasoning", "good") if name in known]
     return Observed(
-        config=config,
-        model=run.model if run else None,
-        seed=seeds.indices.to_numpy().astype(np.int64),
+        config=variants.config,
+        model=variants.model,
+        seed=seed,
         n_seeds=len(seeds.dictionary),
-        signals=tuple(_signal(name, variants[name]) for name in names),
-        right=right,
-        judgements=_judged(ids, judgements) if judgements is not None else {},
-        clusters=_clusters(folder, config, seeds.dictionary, cluster) if cluster else None,
+        signals=tuple(
+            Signal(name, floats(name), pa.types.is_boolean(table[name].type))
+            for name in variants.columns
+        ),
+        right=table["right"].to_numpy() if "right" in known else None,
+        judgements={name: floats(name) for name in judged},
+        clusters=clusters,
     )
-
-
-def _clusters(folder: Path, config: str, ids: pa.Array, cluster: str) -> Clusters:
-    """Find which of some seeds share a text."""
-    require_text(folder, config, cluster)
-    seeds = read_columns(folder, split_files(folder, config)["seeds"], ("seed_id", cluster))
-    rows = pc.index_in(ids, seeds["seed_id"].combine_chunks())
-    return Clusters(cluster, text_codes(seeds[cluster].take(rows)))
-
-
-def signal_names(folder: Path, files: Sequence[str]) -> list[str]:
-    """List the columns of a dataset that are signals."""
-    columns: list[str] = pq.read_schema(folder / files[0]).names
-    return columns[columns.index("log_odds") : columns.index("subsamples")]
-
-
-def _signal(name: str, column: pa.ChunkedArray) -> Signal:
-    values = pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy()
-    return Signal(name, values, pa.types.is_boolean(column.type))
-
-
-def _judged(ids: Sequence[str], judgements: Mapping[str, MeanJudgement]) -> dict[str, Floats]:
-    found = [judgements.get(variant) for variant in ids]
-    return {
-        name: np.array([np.nan if each is None else getattr(each, name) for each in found])
-        for name in ("fluency", "reasoning", "good")
-    }
 
 
 # --- The analysis ---
 
 
 def signals(
-    observed: Iterable[Observed], *, bins: int = 5, n_bootstrap: int = 1000, rng_seed: int = 0
+    found: Iterable[VariantRows],
+    *,
+    cluster: str = "",
+    bins: int = 5,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
 ) -> Table:
     """Make, for each configuration, model and signal, a row of all variants and one per bin.
 
     Each distinct variant counts once, whatever subsamples it is in.
 
     Args:
-        observed: Variants of configurations.
+        found: Variants of configurations, or of models on them.
+        cluster: Text by which seeds are clustered.
         bins: Of equally many variants, as far as values differ; signals of no more different
             values than that have a row for each.
         n_bootstrap: Replicates for 95 % intervals, by bootstrap over seeds; 0 for none.
@@ -237,7 +175,7 @@ def signals(
     Raises:
         ValueError: no variant was annotated, or no signal is known.
     """
-    every = list(observed)
+    every = [observe(each, cluster) for each in found]
     judged = any(each.judgements for each in every)
     if judged and not any((~np.isnan(each.judgements["good"])).any() for each in every):
         raise ValueError(
@@ -247,7 +185,11 @@ def signals(
     rows: list[Row] = []
     unknown: dict[str, None] = {}
     for each in every:
-        weights = _resampled(each, n_bootstrap, rng_seed)
+        weights: BootstrapWeights | None = None
+        if n_bootstrap:
+            weights = partial(seed_weights, each.n_seeds, n_bootstrap, rng_seed, each.clusters)
+            if each.n_seeds * n_bootstrap <= _HELD:
+                weights = list(weights()).__iter__
         for signal in each.signals:
             if np.isnan(signal.values).all():
                 unknown[signal.name] = None
@@ -318,20 +260,6 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
 
 
 # --- Rows ---
-
-
-def _resampled(observed: Observed, n_bootstrap: int, rng_seed: int) -> BootstrapWeights | None:
-    """Resample seeds, if at all; they are held in memory unless there are very many."""
-    if not n_bootstrap:
-        return None
-
-    def drawn() -> Iterator[Floats]:
-        return seed_weights(observed.n_seeds, n_bootstrap, rng_seed, observed.clusters)
-
-    if observed.n_seeds * n_bootstrap > _HELD:
-        return drawn
-    held = list(drawn())
-    return lambda: iter(held)
 
 
 def _rows(
@@ -455,14 +383,24 @@ def _mean(
 def _correlations(
     observed: Observed, signal: Signal, known: Mask, weights: BootstrapWeights | None
 ) -> Row:
-    """Correlate a signal with whether the model is right, and with F + R."""
+    """Correlate a signal with whether the model is right, with F + R, and with who is good."""
     pairs: dict[str, tuple[Floats, Mask]] = {}
     if observed.right is not None:
         pairs["right"] = (observed.right.astype(np.float64), known)
     if observed.judgements:
         scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
         pairs["judged"] = (scores, known & ~np.isnan(scores))
-    row: Row = _areas(observed, signal, known, weights) if observed.judgements else {}
+    row: Row = {}
+    if observed.judgements:
+        part = known & ~np.isnan(observed.judgements["good"])
+        x, is_good = signal.values[part], observed.judgements["good"][part] == 1
+        row = {"auc": None, "auc_ci": None}
+        if is_good.any() and not is_good.all():
+            groups = np.unique(x, return_inverse=True)[1]
+            row["auc"] = float(auc(groups, is_good, np.ones((1, len(x))))[0])
+            if weights is not None:
+                bounds = auc_interval(x, is_good, observed.seed[part], weights())
+                row["auc_ci"] = None if np.isnan(bounds).any() else bounds.tolist()
     for key, (values, part) in pairs.items():
         x, y, seed = signal.values[part], values[part], observed.seed[part]
         sums = within_seeds(x, y, seed, observed.n_seeds)
@@ -475,23 +413,9 @@ def _correlations(
         if row[f"rho_{key}"] is not None:
             row[f"rho_{key}_ci"] = spearman_interval(x, y, seed, weights()).tolist()
         if row[f"within_{key}"] is not None:
-            row[f"within_{key}_ci"] = pooled_interval(sums, weights()).tolist()
-    return row
-
-
-def _areas(
-    observed: Observed, signal: Signal, known: Mask, weights: BootstrapWeights | None
-) -> Row:
-    """Tell how well a signal tells good variants from others."""
-    part = known & ~np.isnan(observed.judgements["good"])
-    x, is_good = signal.values[part], observed.judgements["good"][part] == 1
-    if is_good.all() or not is_good.any():
-        return {"auc": None, "auc_ci": None}
-    groups = np.unique(x, return_inverse=True)[1]
-    row: Row = {"auc": float(auc(groups, is_good, np.ones((1, len(x))))[0]), "auc_ci": None}
-    if weights is not None:
-        bounds = auc_interval(x, is_good, observed.seed[part], weights())
-        row["auc_ci"] = None if np.isnan(bounds).any() else bounds.tolist()
+            row[f"within_{key}_ci"] = interval(
+                np.concatenate([pooled(drawn @ sums) for drawn in weights()])
+            ).tolist()
     return row
 
 
@@ -527,18 +451,14 @@ def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
         if number == 0 and any(row.get("n_judged") for row in rows):
             style = {"color": GREY, "marker": "s", "linestyle": "--"}
             _draw_line(axes, of_bin, bins, "good", "good (annotators)", style)
-    axes.set_xticks(range(len(bins)), [_short(name) for name in bins], fontsize="small")
+    short = [name.replace(" to ", "\nto ").replace(" or ", "\nor ") for name in bins]
+    axes.set_xticks(range(len(bins)), short, fontsize="small")
     axes.set_xlim(-0.5, len(bins) - 0.5)
     axes.set_ylim(0, 1)
     percent_ticks(axes.yaxis)
     axes.set_ylabel("variants, %", fontsize="small")
     axes.tick_params(labelsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
     grid(axes, "y")
-
-
-def _short(name: str) -> str:
-    return name.replace(" to ", "\nto ").replace(" or ", "\nor ")
 
 
 def _draw_line(

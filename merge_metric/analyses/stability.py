@@ -7,7 +7,7 @@ that S moves by around 3 % between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -34,7 +34,6 @@ from merge_metric.tables.plots import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
@@ -42,7 +41,7 @@ Floats = NDArray[np.float64]
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Draws:
     """Settings of the draws."""
 
@@ -123,22 +122,43 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
     """
     rows: list[Row] = []
     known: dict[str, list[Sequence[Any]]] = {}
+    ct = how.correctness_threshold
     for seeds in everything:
         weights = how.weights(len(seeds.seed_ids), seeds.config)
         before = known.setdefault(seeds.config, [])
         if seeds.seed_ids not in before:
             # Labels are the same for all models, unless these were asked about other seeds.
             model = seeds.model if before else None
+            is_label = (seeds.gold[:, None] == np.arange(len(seeds.labels))).astype(np.float64)
+            shares = weights @ is_label / how.seeds
             rows += [
-                {"config": seeds.config, "model": model} | row
-                for row in _label_rows(seeds, weights, how)
+                {"config": seeds.config, "model": model}
+                | _row(label, is_label[:, number], shares[:, number], how)
+                for number, label in enumerate(seeds.labels)
             ]
             before.append(seeds.seed_ids)
-        if seeds.counts is not None:
+        if (counts := seeds.counts) is not None:
+            of_draws = figures(counts, ct, weights).means()
             rows += [
-                {"config": seeds.config, "model": seeds.model} | row
-                for row in _figure_rows(seeds.counts, weights, how)
+                {"config": seeds.config, "model": seeds.model}
+                | _row(figure.heading, influence_of(holds, counts.present), of_draws[key], how)
+                for figure, key, holds in (
+                    (CATALOGUE["seed_accuracy"], "seed_accuracy", counts.right[:, None]),
+                    (sv_at(ct), "seed_variant_accuracy", counts.level >= ct),
+                )
             ]
+    notes = [
+        f"In percent and percentage points. In brackets the middle {100 * CONFIDENCE:.0f} % of "
+        f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "
+        f"average over draws and at most; sd: standard deviation of the draws. Labels: share of "
+        f"seeds with that gold label.",
+        f"Needed: the smallest number of seeds with which a "
+        f"{100 * CONFIDENCE:.0f} % interval, which is about other seeds of the kind too, is at "
+        f"most {how.width:g} points wide, by the normal approximation; – where a figure does not "
+        f"vary.",
+    ]
+    if any((row["needed"] or 0) > row["n_seeds"] for row in rows):
+        notes.append("A number above that of all seeds: there are too few for such an interval.")
     return Table(
         name="stability",
         title=f"Figures on {how.draws:,} random draws of {how.seeds:,} seeds, beside all seeds",
@@ -154,41 +174,8 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
             Column("needed", "needed", "count"),
         ),
         rows=tuple(rows),
-        notes=_notes(how, rows),
+        notes=tuple(notes),
     )
-
-
-def _notes(how: Draws, rows: Sequence[Row]) -> tuple[str, ...]:
-    notes = [
-        f"In percent and percentage points. In brackets the middle {100 * CONFIDENCE:.0f} % of "
-        f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "
-        f"average over draws and at most; sd: standard deviation of the draws. Labels: share of "
-        f"seeds with that gold label.",
-        f"Needed: the smallest number of seeds with which a "
-        f"{100 * CONFIDENCE:.0f} % interval, which is about other seeds of the kind too, is at "
-        f"most {how.width:g} points wide, by the normal approximation; – where a figure does not "
-        f"vary.",
-    ]
-    if any((row["needed"] or 0) > row["n_seeds"] for row in rows):
-        notes.append("A number above that of all seeds: there are too few for such an interval.")
-    return tuple(notes)
-
-
-def _label_rows(seeds: Seeds, weights: Floats, how: Draws) -> Iterator[Row]:
-    is_label = (seeds.gold[:, None] == np.arange(len(seeds.labels))).astype(np.float64)
-    shares = weights @ is_label / how.seeds
-    for number, label in enumerate(seeds.labels):
-        yield _row(label, is_label[:, number], shares[:, number], how)
-
-
-def _figure_rows(counts: SeedCounts, weights: Floats, how: Draws) -> Iterator[Row]:
-    ct = how.correctness_threshold
-    of_draws = figures(counts, ct, weights).means()
-    for figure, key, holds in (
-        (CATALOGUE["seed_accuracy"], "seed_accuracy", counts.right[:, None]),
-        (sv_at(ct), "seed_variant_accuracy", counts.level >= ct),
-    ):
-        yield _row(figure.heading, influence_of(holds, counts.present), of_draws[key], how)
 
 
 def influence_of(holds: NDArray[np.bool_], present: NDArray[np.bool_]) -> Floats:
@@ -263,22 +250,17 @@ def plot_stability(table: Table) -> Figure:
         sum(0.7 + 0.22 * len(rows) for rows in of_configs),
     )
     for (axes,), config, rows in zip(columns, configs, of_configs, strict=True):
-        _draw(axes, rows)
+        for place, row in enumerate(rows):
+            off = 100 * (np.array(row["draws"]) - row["value"])
+            low, high = (100 * (bound - row["value"]) for bound in row["value_ci"])
+            colour = PALETTE[distinct(rows, "model").index(row["model"]) % len(PALETTE)]
+            axes.plot([low, high], [place, place], color=colour, linewidth=5, alpha=0.35)
+            axes.plot(off, [place] * len(off), "|", color=colour, markersize=8, alpha=0.5)
+        axes.axvline(0, color="black", linewidth=0.8)
+        names = [f"{row['model'] or 'labels'}: {row['figure']}" for row in rows]
+        axes.set_yticks(range(len(rows)), names)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        grid(axes, "x")
         axes.set_title(config, fontsize="medium")
     columns[-1][0].set_xlabel("draws minus all seeds, points")
     return figure
-
-
-def _draw(axes: Axes, rows: Sequence[Any]) -> None:
-    for place, row in enumerate(rows):
-        off = 100 * (np.array(row["draws"]) - row["value"])
-        low, high = (100 * (bound - row["value"]) for bound in row["value_ci"])
-        colour = PALETTE[distinct(rows, "model").index(row["model"]) % len(PALETTE)]
-        axes.plot([low, high], [place, place], color=colour, linewidth=5, alpha=0.35)
-        axes.plot(off, [place] * len(off), "|", color=colour, markersize=8, alpha=0.5)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(
-        range(len(rows)), [f"{row['model'] or 'labels'}: {row['figure']}" for row in rows]
-    )
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    grid(axes, "x")

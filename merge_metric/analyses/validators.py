@@ -23,7 +23,7 @@ from merge_metric.agreement.drawings import short_names
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
 from merge_metric.analyses.measures import Row
-from merge_metric.analyses.run_records import REPLACEMENTS, file_of_build
+from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     PAGE,
@@ -39,7 +39,6 @@ from merge_metric.tables.plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 Bools = NDArray[np.bool_]
 
@@ -110,7 +109,10 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
             sources.update(table["source"].unique().to_pylist())
             several = several or bool(pc.any(pc.match_substring(table[word], " ")).as_py())
     texts = np.concatenate(parts)
-    needed = _needed(texts)
+    needed = texts
+    if texts.shape[1] > 2:
+        # Each of two texts has the word. Of more, some need not; there nobody validated anything.
+        needed = texts | ~np.any(texts, axis=2, keepdims=True)
     return Validated(
         config=config or ", ".join(sorted(sources)),
         unit=unit,
@@ -121,17 +123,6 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
         n_problems=len(seeds),
         several_words=several,
     )
-
-
-def _needed(texts: Bools) -> Bools:
-    """Fill in texts that want no masked LM.
-
-    Of two texts each has the word. Of more, some need not; there nobody validated anything.
-    """
-    if texts.shape[1] <= 2:
-        return texts
-    nobody = ~np.any(texts, axis=2, keepdims=True)
-    return np.asarray(texts | nobody, np.bool_)
 
 
 def kept_with(needed: Bools) -> NDArray[np.float64]:
@@ -168,26 +159,6 @@ def provenance(everything: Iterable[Validated]) -> Table:
     found = list(everything)
     unit = found[0].unit
     width = max(len(each.mlms) for each in found)
-    return Table(
-        name="provenance",
-        title=f"{unit.capitalize()} by the masked LMs that validated them",
-        columns=(
-            Column("config", "source"),
-            Column("place", ""),
-            Column("by", "validated by"),
-            Column("n_anywhere", "in a text", "count"),
-            Column("anywhere", "%", "share"),
-            Column("n_everywhere", "in each text", "count"),
-            Column("everywhere", "%", "share"),
-            Column("kept", "enough, %", "share"),
-            *(Column(f"shared_{n}", str(n), "number") for n in range(1, width + 1)),
-        ),
-        rows=tuple(row for each in found for row in _rows(each)),
-        notes=_notes(found, unit),
-    )
-
-
-def _notes(found: Sequence[Validated], unit: str) -> tuple[str, ...]:
     problems = ", ".join(f"{each.config} {each.n_problems:,}" for each in found)
     notes = [
         f"In a text: by the masked LMs that validated it in at least one text, this one only or so "
@@ -204,7 +175,23 @@ def _notes(found: Sequence[Validated], unit: str) -> tuple[str, ...]:
         notes.append(
             "Some change several words; their masked LMs are those that validated any of these."
         )
-    return tuple(notes)
+    return Table(
+        name="provenance",
+        title=f"{unit.capitalize()} by the masked LMs that validated them",
+        columns=(
+            Column("config", "source"),
+            Column("place", ""),
+            Column("by", "validated by"),
+            Column("n_anywhere", "in a text", "count"),
+            Column("anywhere", "%", "share"),
+            Column("n_everywhere", "in each text", "count"),
+            Column("everywhere", "%", "share"),
+            Column("kept", "enough, %", "share"),
+            *(Column(f"shared_{n}", str(n), "number") for n in range(1, width + 1)),
+        ),
+        rows=tuple(row for each in found for row in _rows(each)),
+        notes=tuple(notes),
+    )
 
 
 def _rows(found: Validated) -> Iterator[Row]:
@@ -259,9 +246,29 @@ def plot_provenance(table: Table) -> Figure:
     axes_of = figure.subplots(len(configs), 3, squeeze=False)
     for (bars, heat, curve), config, rows in zip(axes_of, configs, of_configs, strict=True):
         _draw_shares(bars, rows)
-        image = _draw_shared(heat, [row for row in rows if row["kind"] == MLM])
+        of_mlms = [row for row in rows if row["kind"] == MLM]
+        # The matrix of figure 11.
+        numbers = range(1, len(of_mlms) + 1)
+        values = [[row[f"shared_{n}"] for n in numbers] for row in of_mlms]
+        top = max(max(line) for line in values) or 1.0
+        image = heat_map(heat, values, (0.0, top), "{:.1f}")
+        names = short_names([row["by"] for row in of_mlms])
+        heat.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
+        heat.set_yticks(range(len(names)), names, fontsize="small")
+        heat.set_title("shared; on the diagonal had alone", fontsize="small")
         figure.colorbar(image, ax=heat, label="shared per problem", shrink=0.8)
-        _draw_kept(curve, rows)
+        # How many there would be with fewer masked LMs: dots for each, a line on average.
+        alone = [row["n_kept"] for row in of_mlms]
+        mean = [sum(alone) / len(alone)]
+        mean += [row["n_kept"] for row in rows if row["kind"] == NUMBER]
+        curve.plot(range(1, len(mean) + 1), mean, "o-", color=PALETTE[0], label="on average")
+        curve.plot([1] * len(alone), alone, "x", color=PALETTE[1], label="each masked LM")
+        curve.set_xticks(range(1, len(mean) + 1))
+        curve.set_ylim(bottom=0)
+        curve.set_xlabel("masked LMs")
+        curve.set_title("number with fewer masked LMs", fontsize="small")
+        curve.legend(frameon=False, fontsize="small", loc="lower right")
+        grid(curve)
         bars.set_title(f"{config}: {table.title.partition(' ')[0].lower()}", fontsize="medium")
     legend_below(figure, axes_of[:1, 0])
     return figure
@@ -293,33 +300,4 @@ def _draw_shares(axes: Axes, rows: Sequence[Any]) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_xlabel("validated by, %")
-    axes.spines[["top", "right"]].set_visible(False)
     grid(axes, "x")
-
-
-def _draw_shared(axes: Axes, rows: Sequence[Any]) -> AxesImage:
-    """Draw the matrix of figure 11."""
-    numbers = range(1, len(rows) + 1)
-    values = [[row[f"shared_{n}"] for n in numbers] for row in rows]
-    top = max(max(line) for line in values) or 1.0
-    image = heat_map(axes, values, (0.0, top), "{:.1f}")
-    names = short_names([row["by"] for row in rows])
-    axes.set_xticks(range(len(rows)), names, rotation=30, ha="right", fontsize="small")
-    axes.set_yticks(range(len(rows)), names, fontsize="small")
-    axes.set_title("shared; on the diagonal had alone", fontsize="small")
-    return image
-
-
-def _draw_kept(axes: Axes, rows: Sequence[Any]) -> None:
-    """Draw how many there would be with fewer masked LMs: dots for each, a line on average."""
-    alone = [row["n_kept"] for row in rows if row["kind"] == MLM]
-    mean = [sum(alone) / len(alone), *(row["n_kept"] for row in rows if row["kind"] == NUMBER)]
-    axes.plot(range(1, len(mean) + 1), mean, "o-", color=PALETTE[0], label="on average")
-    axes.plot([1] * len(alone), alone, "x", color=PALETTE[1], label="each masked LM")
-    axes.set_xticks(range(1, len(mean) + 1))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("masked LMs")
-    axes.set_title("number with fewer masked LMs", fontsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
-    grid(axes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,7 +58,7 @@ def word_classes(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
     """
     rows = []
     for run in runs:
-        of_row = np.asarray(run.groups.get("word_class", ()), dtype=object)
+        of_row = np.asarray(run.values.get("word_class", ()), dtype=object)
         classes = [name for name in WORD_CLASSES if (of_row == name).any()]
         if len(classes) < 2:
             raise ValueError(
@@ -98,14 +98,8 @@ PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
 
 _KEYS: Final = ("names", "equivalent", "size")
 
-
-@dataclass(frozen=True, slots=True)
-class Counterparts:
-    """The MLMs of a model's kind."""
-
-    equivalent: frozenset[str]
-    size: frozenset[str]
-    """MLMs of another size."""
+Counterparts = Mapping[str, str]
+"""MLM of a model's kind → "equiv", if it is of the model's size too, else "size"."""
 
 
 def read_counterparts(path: Path) -> dict[str, Counterparts]:
@@ -131,8 +125,8 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
                 f"{path}: expected for each model a table of lists of names, {', '.join(_KEYS)}, "
                 f"with one or both of the last two, got for {model!r}: {table!r}"
             )
-        mlms = Counterparts(*(frozenset(table.get(key, ())) for key in ("equivalent", "size")))
-        if twice := mlms.equivalent & mlms.size:
+        equivalent, size = (table.get(key, ()) for key in ("equivalent", "size"))
+        if twice := set(equivalent) & set(size):
             raise ValueError(
                 f"{path}: expected an MLM to be of equivalent or of another size, got both for "
                 f"{model!r}: {', '.join(sorted(twice))}"
@@ -140,7 +134,7 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
         for name in (model, *table.get("names", ())):
             if name in found:
                 raise ValueError(f"{path}: expected each model once, got {name!r} twice")
-            found[name] = mlms
+            found[name] = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
     return found
 
 
@@ -159,7 +153,7 @@ def _is_entry(table: Any) -> bool:
 def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
     """Find the group of a variant by the MLMs that suggested it; None where none is known.
 
-    >>> bert = Counterparts(frozenset({"bert-base"}), frozenset({"bert-large"}))
+    >>> bert = {"bert-base": "equiv", "bert-large": "size"}
     >>> [origin(mlms, bert) for mlms in (["bert-base"], ["bert-large"], ["albert"])]
     ['equiv', 'size', 'one']
     >>> origin(["bert-base", "albert"], bert)
@@ -167,11 +161,7 @@ def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
     """
     if not mlms:
         return None
-    if len(set(mlms)) > 1:
-        return "multi"
-    if mlms[0] in counterparts.equivalent:
-        return "equiv"
-    return "size" if mlms[0] in counterparts.size else "one"
+    return "multi" if len(set(mlms)) > 1 else counterparts.get(mlms[0], "one")
 
 
 EQUALLY_MANY: Final = "equally many"
@@ -205,7 +195,18 @@ def source_mlms(
         if run.model not in counterparts:
             unknown[run.model] = None
             continue
-        rows += _fixed_rows(run, _by_origin(run, counterparts[run.model]), how)
+        origins = [origin(mlms, counterparts[run.model]) for mlms in run.values["mlms"]]
+        of_row, where = np.asarray(origins, dtype=object), f"{run.model}, {run.config}"
+        groups = {name: of_row == name for name in ORIGINS if (of_row == name).any()}
+        if empty := [name for name in ORIGINS if name not in groups]:
+            log.warning("%s: left out, as there are no variants of it: %s", where, ", ".join(empty))
+        if len(groups) < 2:
+            found = sorted({mlm for mlms in run.values["mlms"] for mlm in mlms})
+            raise ValueError(
+                f"{where}: expected variants of two groups or more, got only "
+                f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(found)}"
+            )
+        rows += _fixed_rows(run, groups, how)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
     if not rows:
@@ -280,7 +281,17 @@ def sole_mlms(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
-        groups = _by_sole_mlm(run)
+        of_row = np.asarray(
+            [(*set(mlms), "")[0] if len(set(mlms)) < 2 else SEVERAL for mlms in run.values["mlms"]],
+            dtype=object,
+        )
+        names = [*sorted({name for name in of_row if name not in ("", SEVERAL)}), SEVERAL]
+        groups = {name: of_row == name for name in names if (of_row == name).any()}
+        if len(groups) < 2:
+            raise ValueError(
+                f"{run.model}, {run.config}: expected variants of two masked LMs or more, got only "
+                f"those of {', '.join(groups) or 'none'}"
+            )
         for name, mask in groups.items():
             counts = count(run.rows, draws=np.flatnonzero(mask[run.rows.draw_row]))
             identity = {"config": run.config, "model": run.model, "contrast": OWN_SEEDS}
@@ -302,43 +313,6 @@ def sole_mlms(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
 
 
 OWN_SEEDS: Final = "own seeds"
-
-
-def _by_sole_mlm(run: Run) -> dict[str, NDArray[np.bool_]]:
-    """Mask the rows of each MLM alone, and of several."""
-    of_row = np.asarray(
-        [(*set(mlms), "")[0] if len(set(mlms)) < 2 else SEVERAL for mlms in run.groups["mlms"]],
-        dtype=object,
-    )
-    names = [*sorted({name for name in of_row if name not in ("", SEVERAL)}), SEVERAL]
-    groups = {name: of_row == name for name in names if (of_row == name).any()}
-    if len(groups) < 2:
-        raise ValueError(
-            f"{run.model}, {run.config}: expected variants of two masked LMs or more, got only "
-            f"those of {', '.join(groups) or 'none'}"
-        )
-    return groups
-
-
-def _by_origin(run: Run, counterparts: Counterparts) -> dict[str, Any]:
-    """Mask the rows of each group that has any."""
-    origins = [origin(mlms, counterparts) for mlms in run.groups["mlms"]]
-    of_row = np.asarray(origins, dtype=object)
-    groups = {name: of_row == name for name in ORIGINS if (of_row == name).any()}
-    if empty := [name for name in ORIGINS if name not in groups]:
-        log.warning(
-            "%s, %s: left out, as there are no variants of it: %s",
-            run.model,
-            run.config,
-            ", ".join(empty),
-        )
-    if len(groups) < 2:
-        found = sorted({mlm for mlms in run.groups["mlms"] for mlm in mlms})
-        raise ValueError(
-            f"{run.model}, {run.config}: expected variants of two groups or more, got only "
-            f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(found)}"
-        )
-    return groups
 
 
 # --- Replacements and paraphrases ---

@@ -63,8 +63,9 @@ def agreement_command(
         --without-mlm facebook/bart-base
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.locks import working_in
-    from merge_metric.agreement.drawings import write_plots
+    from merge_metric.agreement.drawings import draw_judgements
     from merge_metric.agreement.overview import agreement
+    from merge_metric.tables.plots import save_all
 
     found = agreement(
         files,
@@ -77,6 +78,7 @@ def agreement_command(
     )
     if plots is not None:
         with working_in(plots, wait=True):  # two at once do not mix theirs
-            for file in write_plots(found.judgements, found.table("scores"), found.provided, plots):
+            drawn = draw_judgements(found.judgements, found.table("scores"), found.provided)
+            for file in save_all(drawn, plots):
                 typer.echo(file, err=True)
-    typer.echo(getattr(found, f"to_{output}")())
+    typer.echo(found.render(output))

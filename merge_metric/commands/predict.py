@@ -6,7 +6,7 @@ import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from merge_metric.models.presets import Preset
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import Outcome
-    from merge_metric.predict.tasks import JobResults
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,9 @@ def predict_command(
     model: Annotated[
         str | None, option("Folder, Hub id, .gguf file, or a server's name for it.")
     ] = None,
-    preset: Annotated[str | None, option("A list of models instead: paper.")] = None,
+    preset: Annotated[
+        str | None, option("A list of models instead: paper, sensitivity or poster.")
+    ] = None,
     only: Annotated[
         str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
     ] = None,
@@ -117,7 +118,7 @@ def predict_command(
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
     from merge_metric.models.presets import on_hub, read_presets
-    from merge_metric.predict.jobs import look_at_preset, predict_preset, predict_request
+    from merge_metric.predict.jobs import predict_preset, predict_request, require_usable
 
     if (model is None) == (preset is None):
         got = "neither" if model is None else "both"
@@ -134,19 +135,17 @@ def predict_command(
         dealt = _predict_in_tasks(
             request, preset, entries, problems, distribution, out=out, overwrite=overwrite
         )
-        _report_dealt(dealt, dataset, output)
+        _report(*dealt, dataset, output)
         return
     failed: list[str] = []
     if preset is None:
         outcomes = list(predict_request(request, problems, out=out, overwrite=overwrite))
     else:
-        look_at_preset(request, entries, problems)
+        require_usable(request, problems, entries=entries)
         outcomes, failed = predict_preset(
             request, preset, entries, problems, folder=out, overwrite=overwrite
         )
-    _report(outcomes, failed, dataset, output)
-    if failed:
-        raise typer.Exit(1)
+    _report(outcomes, failed, None, dataset, output)
 
 
 def _predict_in_tasks(
@@ -158,31 +157,26 @@ def _predict_in_tasks(
     *,
     out: Path | None,
     overwrite: bool,
-) -> JobResults:
+) -> tuple[list[Outcome], list[str], ExecutorError | None]:
     """Look at the models, and deal their work to tasks."""
     if request.base_url:
         raise ValueError(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
             "here: with more requests at a time, see `concurrency`"
         )
+    from merge_metric.models.presets import request_of
     from merge_metric.models.readiness import machine_for
-    from merge_metric.predict.jobs import (
-        extra_of,
-        known_of,
-        look_at_preset,
-        request_of,
-        require_free,
-    )
-    from merge_metric.predict.tasks import Job, predict_in_tasks, require_room
+    from merge_metric.predict.jobs import extra_of, known_of, require_free, require_usable
+    from merge_metric.predict.tasks import Job, predict_in_tasks
 
     machine = machine_for(distribution, request.device)
     if preset is None:
         if out is not None:
             require_free(out, known_of(request), problems, overwrite=overwrite)
         jobs = [Job(known_of(request).get("name", request.model), request, {})]
-        require_room(request, problems, machine)
+        require_usable(request, problems, machine)
         return predict_in_tasks(jobs, problems, distribution, out=out, overwrite=overwrite)
-    look_at_preset(request, entries, problems, machine)
+    require_usable(request, problems, machine, entries=entries)
     jobs = [
         Job(entry.name, request_of(entry, request), extra_of(entry, preset)) for entry in entries
     ]
@@ -308,27 +302,18 @@ def _run_baseline(
     if distribution is None:
         model = request.open(problems)
         outcomes = predict_by_source(model, problems, out=out, overwrite=overwrite)
-        _report(list(outcomes), [], dataset, output)
+        _report(list(outcomes), [], None, dataset, output)
         return
     request.read(problems)  # what is wrong with it is told before
     jobs, there = [Job(request.name, request, {})], distribution.without_gpus()
     dealt = predict_in_tasks(jobs, problems, there, out=out, overwrite=overwrite)
-    _report_dealt(dealt, dataset, output)
-
-
-def _report_dealt(dealt: JobResults, dataset: str, output: OutputFormat) -> None:
-    """Say what was done, and raise where something failed."""
-    _report(dealt.outcomes, dealt.failed, dataset, output)
-    if dealt.error is not None:
-        raise dealt.error
-    if dealt.failed:
-        raise typer.Exit(1)
+    _report(*dealt, dataset, output)
 
 
 def _check_output(out: Path | None, *, is_folder: bool = False) -> None:
     """Check where predictions go before anything is read or loaded."""
+    from merge_metric.predict.driver import check_file, check_folder
     from merge_metric.predict.jobs import PREDICTIONS
-    from merge_metric.predict.outputs import check_file, check_folder
 
     if out is None or is_folder:
         check_folder(out or PREDICTIONS)
@@ -340,40 +325,49 @@ def _check_output(out: Path | None, *, is_folder: bool = False) -> None:
 
 
 def _report(
-    outcomes: Sequence[Outcome], failed: Sequence[str], dataset: str, output: OutputFormat
+    outcomes: Sequence[Outcome],
+    failed: Sequence[str],
+    error: ExecutorError | None,
+    dataset: str,
+    output: OutputFormat,
 ) -> None:
-    """Say what was done, what was seen, what failed and why, and what to do next."""
+    """Say what was done and what to do next, what failed and why; exit with 1 if anything did."""
     from merge_dataset.files import to_json
 
     if output == "json":
-        facts = {"predictions": [_facts(outcome) for outcome in outcomes], "failed": failed}
-        typer.echo(to_json(facts))
+        files = [
+            {
+                "file": str(outcome.path),
+                "problems": outcome.problems,
+                "distinct_pairs": outcome.pairs,
+                "inferred": outcome.inferred,
+                "seconds": round(outcome.seconds, 3),
+                "metadata": outcome.metadata,
+            }
+            for outcome in outcomes
+        ]
+        typer.echo(to_json({"predictions": files, "failed": failed}))
     elif outcomes:
         typer.echo("\n\n".join(_tell(outcome, dataset) for outcome in outcomes))
     if failed:
         reasons = "".join(f"\n  {reason}" for reason in failed)
         typer.echo(f"\n{len(failed)} models failed:{reasons}", err=True)
-
-
-def _facts(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "file": str(outcome.path),
-        "problems": outcome.problems,
-        "distinct_pairs": outcome.pairs,
-        "inferred": outcome.inferred,
-        "seconds": round(outcome.seconds, 3),
-        "metadata": outcome.metadata,
-    }
+    if error is not None:
+        raise error
+    if failed:
+        raise typer.Exit(1)
 
 
 def _tell(outcome: Outcome, dataset: str) -> str:
     """Tell of a file: its problems, labels and accuracy, and the command that scores it."""
     from merge_metric.models.label_order import describe_evidence
 
-    metadata = outcome.metadata
+    metadata, inferred = outcome.metadata, outcome.inferred
+    speed = f"{inferred / max(outcome.seconds, 1e-9):,.0f} per second"
+    pace = f"{inferred:,} inferred in {outcome.seconds:,.1f} s ({speed})"
     lines = [
         f"{metadata.get('short_name') or metadata['name']}: {outcome.problems:,} problems, "
-        f"{outcome.pairs:,} distinct pairs, {_pace(outcome)}"
+        f"{outcome.pairs:,} distinct pairs, {pace if inferred else 'inferred before'}"
     ]
     if order := metadata.get("label_order"):
         known_by = metadata["label_order_source"]
@@ -386,21 +380,10 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         lines.append(f"  right on {check['accuracy']:.1%} of {check['seeds']:,} seeds")
     lines.append(f"  {outcome.path}")
     if outcome.problems > (check["seeds"] if check else 0):
-        lines.append(f"Next: {_score_command(outcome, dataset)}")
+        command = ["merge-nli", "score", str(outcome.path)]
+        if Path(dataset).is_dir():
+            command += ["--dataset", dataset]
+            if "limit_seeds" in metadata["problems"]:
+                command.append("--allow-missing")
+        lines.append(f"Next: {shlex.join(command)}")
     return "\n".join(lines)
-
-
-def _pace(outcome: Outcome) -> str:
-    if not outcome.inferred:
-        return "inferred before"
-    pace = outcome.inferred / max(outcome.seconds, 1e-9)
-    return f"{outcome.inferred:,} inferred in {outcome.seconds:,.1f} s ({pace:,.0f} per second)"
-
-
-def _score_command(outcome: Outcome, dataset: str) -> str:
-    command = ["merge-nli", "score", str(outcome.path)]
-    if Path(dataset).is_dir():
-        command += ["--dataset", dataset]
-        if "limit_seeds" in outcome.metadata["problems"]:
-            command.append("--allow-missing")
-    return shlex.join(command)

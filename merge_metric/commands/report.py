@@ -72,11 +72,12 @@ def report_command(
     from merge_dataset.locks import working_in
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import (
+        draw_figures,
         format_of,
         require_report_or_none,
-        write_pictures,
         write_report,
     )
+    from merge_metric.tables.plots import save_all
 
     output = output or format_of(out)
     require_report_or_none(out)
@@ -97,7 +98,7 @@ def report_command(
     )
     # Two reports at once do not mix their plots.
     with working_in(figures, wait=True) if figures is not None else nullcontext():
-        for file in write_pictures(evidence, figures) if figures is not None else ():
+        for file in save_all(draw_figures(evidence), figures) if figures is not None else ():
             typer.echo(file)
         write_report(evidence, out, output, max_variants=max_variants)
     typer.echo(out)

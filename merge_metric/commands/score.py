@@ -15,6 +15,7 @@ from merge_dataset.commands.command_line import (
     Configs,
     DatasetFolder,
     Format,
+    ForSpreadsheets,
     needing,
     option,
     user_errors,
@@ -88,6 +89,7 @@ def score_command(
             "agreement; to a .parquet, .csv or .jsonl file."
         ),
     ] = None,
+    for_spreadsheets: ForSpreadsheets = False,
     overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False,
     log_to: Annotated[
         list[str] | None,
@@ -135,10 +137,9 @@ def score_command(
         --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.gates import failures, named_figure, read_gates
-    from merge_metric.runs.counted import count_file
-    from merge_metric.runs.join import JoinOptions
-    from merge_metric.runs.per_seed import check_seed_file, concatenated, write_seed_results
+    from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
     from merge_metric.runs.predictions import model_name
+    from merge_metric.runs.run import JoinOptions, read_file
     from merge_metric.score import score_all, scores_text
     from merge_metric.seed_variant_accuracy.options import check_cluster
     from merge_metric.tracking import log_results
@@ -156,23 +157,26 @@ def score_command(
         *read_gates(fail_over or (), is_least=False, correctness_threshold=threshold),
     ]
     if per_seed is not None:
-        check_seed_file(per_seed, overwrite=overwrite)
+        check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
+    elif for_spreadsheets:
+        raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
     trackers = [_read_tracker(name) for name in log_to or ()]
     check_cluster(cluster, n_bootstrap)
     options = JoinOptions(
         configs=config or (), by=by or (), cluster=cluster, allow_missing=allow_missing
     )
-    counted = count_file(predictions, dataset, options, per_seed=per_seed is not None)
+    runs = read_file(predictions, dataset, options)
     results = score_all(
-        counted,
+        runs,
         shown=output == "text",
         correctness_threshold=threshold,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )
     if per_seed is not None:
-        answers = [each.answers for each in counted if each.answers is not None]
-        write_seed_results(per_seed, concatenated(answers), overwrite=overwrite)
+        write_seed_results(
+            per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets
+        )
         log.info("%s: written, a row per seed", per_seed)
     whole = {
         "predictions": str(predictions),

@@ -29,8 +29,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     from merge_metric.predict.problems import read_problems
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
-    from merge_metric.runs.counted import count_file
-    from merge_metric.runs.join import JoinOptions
+    from merge_metric.runs.run import JoinOptions, read_file
     from merge_metric.score import score_all, scores_text
 
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
@@ -38,8 +37,8 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     log.info("Step 2 of 3: the NLI model %s answers them (up to a minute)", MODEL.name)
     predict(model, problems, predictions, overwrite=True)
     log.info("Step 3 of 3: figures and report (some seconds)")
-    counted = count_file(predictions, dataset, JoinOptions(configs=[config]))
-    results = score_all(counted, shown=True, correctness_threshold=90, n_bootstrap=1000, rng_seed=0)
+    runs = read_file(predictions, dataset, JoinOptions(configs=[config]))
+    results = score_all(runs, shown=True, correctness_threshold=90, n_bootstrap=1000, rng_seed=0)
     table = scores_text(results)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return f"{MODEL.name} on {config}:\n\n{table}\n\n{_next(dataset, config, predictions, report)}"

@@ -108,10 +108,14 @@ def export_croissant(
     if version:
         metadata["version"] = version
     if published:
-        metadata["datePublished"] = _date(published)
+        try:
+            metadata["datePublished"] = date.fromisoformat(published).isoformat()
+        except ValueError:
+            raise ValueError(
+                f"published: expected a date such as 2026-01-31, got {published!r}"
+            ) from None
     with new_file(path, overwrite=overwrite) as partial:
-        text = to_json(metadata)
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text(to_json(metadata) + "\n", encoding="utf-8")
     names = [each["@id"] for each in metadata["recordSet"] if "data" not in each]
     text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"
     return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
@@ -129,11 +133,32 @@ def build_metadata(
     }
     formats = {config: format_in(folder, config) for config in configs}
     of_labels = {_labels_id(config, formats): each for config, each in formats.items()}
-    names = dict.fromkeys(name for names in files.values() for name in names)
-    several = {key: names for key, names in files.items() if len(names) > 1}
+    prefix = f"{base_url.rstrip('/')}/" if base_url else ""
+    distribution: list[dict[str, Any]] = [
+        {
+            "@type": "cr:FileObject",
+            "@id": name.as_posix(),
+            "name": name.as_posix(),
+            "contentUrl": f"{prefix}{name.as_posix()}",
+            "contentSize": f"{(folder / name).stat().st_size} B",
+            "encodingFormat": _PARQUET,
+            "sha256": digest_of_file(folder / name),
+        }
+        for name in dict.fromkeys(name for names in files.values() for name in names)
+    ]
     if base_url:  # a set of files is in a folder or an archive, not at several addresses
-        files = {key: names for key, names in files.items() if key not in several}
-        several = {}
+        files = {key: names for key, names in files.items() if len(names) == 1}
+    distribution += [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{config}/{split}/files",
+            "name": f"{config}/{split}/files",
+            "encodingFormat": _PARQUET,
+            "includes": [name.as_posix() for name in names],
+        }
+        for (config, split), names in files.items()
+        if len(names) > 1  # a split that has a file for each class of variants
+    ]
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -141,14 +166,14 @@ def build_metadata(
         "name": facts["pretty_name"],
         "description": description,
         "inLanguage": facts["language"],
-        "license": [_licence(name) for name in facts["license"]],
+        "license": [
+            f"https://spdx.org/licenses/{name.upper()}.html" if name.startswith("cc") else name
+            for name in facts["license"]
+        ],
         "keywords": facts["tags"],
         "citeAs": citation,
         "url": base_url or "https://arxiv.org/abs/2510.24295",
-        "distribution": [
-            *(_file_object(folder, name, base_url) for name in names),
-            *(_file_set(f"{config}/{split}", names) for (config, split), names in several.items()),
-        ],
+        "distribution": distribution,
         "recordSet": [
             *(_label_names(name, each.labels) for name, each in of_labels.items()),
             *(
@@ -160,7 +185,7 @@ def build_metadata(
 
 
 def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
-    """Front matter, first paragraph and BibTeX entries of the folder's card."""
+    """Read front matter, first paragraph and BibTeX entries of the folder's card."""
     path = folder / CARD
     try:
         text = path.read_text(encoding="utf-8")
@@ -182,50 +207,8 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
     return facts, " ".join(prose.split()), citation.strip()
 
 
-def _date(text: str) -> str:
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise ValueError(f"published: expected a date such as 2026-01-31, got {text!r}") from None
-
-
-def _licence(name: str) -> str:
-    """An identifier as the Hub spells it, as the address of the licence where it is one."""
-    if name.startswith("cc"):
-        return f"https://spdx.org/licenses/{name.upper()}.html"
-    return name
-
-
-def _file_object(folder: Path, name: Path, base_url: str | None) -> dict[str, Any]:
-    url = f"{base_url.rstrip('/')}/{name.as_posix()}" if base_url else name.as_posix()
-    return {
-        "@type": "cr:FileObject",
-        "@id": name.as_posix(),
-        "name": name.as_posix(),
-        "contentUrl": url,
-        "contentSize": f"{(folder / name).stat().st_size} B",
-        "encodingFormat": _PARQUET,
-        "sha256": digest_of_file(folder / name),
-    }
-
-
-def _file_set(identifier: str, names: Sequence[Path]) -> dict[str, Any]:
-    """Describe a split that has a file for each class of variants."""
-    return {
-        "@type": "cr:FileSet",
-        "@id": _set_of(identifier),
-        "name": _set_of(identifier),
-        "encodingFormat": _PARQUET,
-        "includes": [name.as_posix() for name in names],
-    }
-
-
-def _set_of(identifier: str) -> str:
-    return f"{identifier}/files"
-
-
 def _labels_id(config: str, formats: Mapping[str, ProblemFormat]) -> str:
-    """Record set of the labels of a configuration."""
+    """Name the record set of a configuration's labels."""
     is_nli = formats[config].labels == LABELS
     return _LABELS if is_nli else f"{_LABELS}-{parse_config_name(config)[0]}"
 
@@ -264,7 +247,7 @@ def _record_set(
 ) -> dict[str, Any]:
     identifier, summaries = f"{config}/{split}", column_summaries(problem_format)
     if len(names) > 1:
-        source = {"fileSet": {"@id": _set_of(identifier)}}
+        source = {"fileSet": {"@id": f"{identifier}/files"}}
     else:
         source = {"fileObject": {"@id": names[0].as_posix()}}
     return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from merge_dataset.commands.command_line import option
+from merge_dataset.commands.command_line import ForSpreadsheets, option
 from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.folders import configurations_of, new_folder, place_of, read_split
@@ -21,7 +22,6 @@ from merge_metric.exports.registry import (
     Out,
     Overwrite,
     export,
-    exported_files,
 )
 
 if TYPE_CHECKING:
@@ -54,15 +54,22 @@ def export_csv(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-csv"),
     config: Configs = None,
+    for_spreadsheets: ForSpreadsheets = False,
     overwrite: Overwrite = False,
 ) -> Exported:
     """Each split of each configuration as CSV, labels as names and lists as JSON.
 
+    Texts stay as they are, for programs; spreadsheets run those that begin like a formula.
+
     \b
     Examples:
       merge-nli export csv merge-nli --config snli_nouns --out flat
+
+    \b
+      merge-nli export csv merge-nli --for-spreadsheets
     """
-    return _export(folder, out, "csv", "csv", config, _write_splits, overwrite=overwrite)
+    write = partial(_write_splits, for_spreadsheets=for_spreadsheets)
+    return _export(folder, out, "csv", "csv", config, write, overwrite=overwrite)
 
 
 @export("mini-datasets", panel=FILES)
@@ -121,20 +128,30 @@ def _export(
         "dataset": place_of(folder, seen_from=out),
         "configurations": chosen,
     }
-    written: dict[str, dict[str, int]] = {}
+    files: dict[str, int] = {}
     with new_folder(out, description, overwrite=overwrite) as partial:
         for config in chosen:
             (partial / config).mkdir()
             counts = write(folder, config, partial / config, kind)
-            written[config] = {f"{config}/{file}": rows for file, rows in counts.items()}
-    return exported_files(out, written, loader=_LOADERS[kind])
+            files |= {f"{config}/{file}": rows for file, rows in counts.items()}
+    shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
+    load = f"load_dataset('{_LOADERS[kind]}', data_files='{out / list(files)[-1]}')"
+    return Exported(
+        out,
+        {"files": files},
+        f"{out}:\n{shown}",
+        f'python -c "from datasets import load_dataset; print({load})"',
+    )
 
 
-def _write_splits(folder: Path, config: str, out: Path, kind: FileKind) -> dict[str, int]:
-    files = {split: f"{split}.{kind}" for split in SPLITS}
+def _write_splits(
+    folder: Path, config: str, out: Path, kind: FileKind, *, for_spreadsheets: bool = False
+) -> dict[str, int]:
+    """Write the splits, a file each."""
+    write = partial(write_csv, for_spreadsheets=True) if for_spreadsheets else _WRITERS[kind]
     return {
-        name: _WRITERS[kind](out / name, read_split(folder, config, split))
-        for split, name in files.items()
+        f"{split}.{kind}": write(out / f"{split}.{kind}", read_split(folder, config, split))
+        for split in SPLITS
     }
 
 
@@ -143,14 +160,37 @@ def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> d
 
     A variant that is in several subsamples is in each of their files. All subsamples share the
     seeds. Columns are those of the dataset.
+
+    Raises:
+        ValueError: the variants are in no subsample.
     """
+    import pyarrow.compute as pc
+
     write, seeds = _WRITERS[kind], f"seeds.{kind}"
     counts = {seeds: write(out / seeds, read_split(folder, config, "seeds"))}
-    for number in numbers_of(folder, config):
-        rows = of_subsample(read_split(folder, config, "variants"), number)
+    numbers: set[int] = set()
+    for table in read_split(folder, config, "variants"):
+        numbers.update(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
+    if not numbers:
+        raise ValueError(
+            f"{folder}: configuration {config!r}: expected variants in subsamples, got none in "
+            f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
+        )
+    for number in sorted(numbers):
         name = f"mini-{number:02}.{kind}"
+        rows = _drawn_by(number, read_split(folder, config, "variants"))
         counts[name] = write(out / name, rows)
     return counts
+
+
+def _drawn_by(subsample: int, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows that a subsample drew."""
+    import pyarrow.compute as pc
+
+    for table in tables:
+        column = table["subsamples"].combine_chunks()
+        holds = pc.equal(pc.list_flatten(column), subsample)
+        yield table.take(pc.list_parent_indices(column).filter(holds).unique())
 
 
 def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
@@ -164,17 +204,33 @@ def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
     return count
 
 
-def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write rows as CSV with a header, and return their number."""
+def write_csv(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
+    """Write rows as CSV with a header, and return their number.
+
+    Args:
+        path: The file.
+        tables: The rows.
+        for_spreadsheets: Mark texts that look like formulas.
+    """
+    from merge_dataset.data_files import plain
+
     count = 0
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         for number, table in enumerate(tables):
             if not number:
                 writer.writerow(table.column_names)
-            rows = plain_rows(table)
-            writer.writerows([_cell(value) for value in row.values()] for row in rows)
-            count += len(rows)
+            for row in plain_rows(table):
+                cells = (
+                    json.dumps(value, ensure_ascii=False)
+                    if isinstance(value, list)
+                    else plain(value)
+                    if for_spreadsheets and isinstance(value, str)
+                    else value
+                    for value in row.values()
+                )
+                writer.writerow(cells)
+                count += 1
     return count
 
 
@@ -196,36 +252,8 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-
-
-def numbers_of(folder: Path, config: str) -> list[int]:
-    """List the numbers of a configuration's subsamples, ascending.
-
-    Raises:
-        ValueError: its variants are in no subsample.
-    """
-    import pyarrow.compute as pc
-
-    found: set[int] = set()
-    for table in read_split(folder, config, "variants"):
-        found |= set(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
-    if not found:
-        raise ValueError(
-            f"{folder}: configuration {config!r}: expected variants in subsamples, got none in "
-            f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
-        )
-    return sorted(found)
-
-
-def of_subsample(tables: Iterable[pa.Table], number: int) -> Iterator[pa.Table]:
-    """Yield the rows that a subsample drew."""
-    for table in tables:
-        yield table.filter(_drawn(table, number))
-
-
-def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
+def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
+    """Write rows as Parquet, and return their number."""
     tables = iter(tables)
     first = next(tables)
     with RowGroupWriter(path, first.schema) as writer:
@@ -234,19 +262,8 @@ def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
     return writer.rows
 
 
-def _drawn(table: pa.Table, number: int) -> pa.Array:
-    """Return [rows] whether a subsample drew each row."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = table["subsamples"].combine_chunks()
-    holds = pc.equal(pc.list_flatten(column), number)
-    rows = pc.list_parent_indices(column).filter(holds)
-    return pc.is_in(pa.array(range(len(table))), value_set=rows.cast(pa.int64()))
-
-
 _WRITERS: Final[dict[FileKind, Callable[[Path, Iterable[pa.Table]], int]]] = {
     "jsonl": write_jsonl,
     "csv": write_csv,
-    "parquet": _write_parquet,
+    "parquet": write_parquet,
 }

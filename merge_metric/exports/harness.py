@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from merge_dataset.commands.command_line import option, option_of
-from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder, place_of
@@ -103,14 +102,17 @@ def prepare(
                 f"some with the {problem_format.described}; name others with --config"
             )
     if not hub:
-        _require_loadable(folder, configs)
+        _require_listed(folder, configs)
     if revision and not hub:
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
     forms = (" ", "") if letters == "both" else (" ",)
     return Tasks(
         dataset=hub or place_of(folder, seen_from=out),
         revision=revision,
-        prompts={name: _prompt(name, shots, prompt_start) for name in configs},
+        prompts={
+            name: read_prompt(shots, sources=[parse_config_name(name)[0]], start=prompt_start)
+            for name in configs
+        },
         choices=tuple(form + letter for form in forms for letter in LETTERS),
         thresholds=tuple(dict.fromkeys(map(check_threshold, ct or (90,)))),
     )
@@ -132,7 +134,9 @@ def task_folder(
         "configurations": list(tasks.prompts),
     }
     with new_folder(out, description, overwrite=overwrite) as partial:
-        _copy_metric(partial / METRIC_FOLDER)
+        (partial / METRIC_FOLDER).mkdir()
+        for name, text in _metric_modules():
+            (partial / METRIC_FOLDER / name).write_text(text, encoding="utf-8")
         (partial / "README.md").write_text(readme, encoding="utf-8")
         yield partial
 
@@ -141,28 +145,6 @@ def template(name: str) -> str:
     """Read the text of a module that is exported."""
     folder = resources.files("merge_metric.exports").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
-
-
-def figure_names(thresholds: Sequence[int]) -> list[str]:
-    """List the figures that a harness reports, those at thresholds first."""
-    from merge_metric.exports.task_answers import FIGURES
-
-    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES]
-
-
-def higher_is_better(figure: str) -> bool:
-    """Return whether larger values of a figure are better; those of `sv@CT` are."""
-    from merge_metric.seed_variant_accuracy.figures import CATALOGUE
-
-    return figure not in CATALOGUE or CATALOGUE[figure].higher_is_better
-
-
-def examples_of(prompt: Prompt) -> list[dict[str, Any]]:
-    """Convert few-shot examples to columns of the dataset."""
-    return [
-        {"premise": each.premise, "hypothesis": each.hypothesis, "label": each.label}
-        for each in prompt.examples
-    ]
 
 
 def settings_of(tasks: Tasks) -> dict[str, Any]:
@@ -176,7 +158,8 @@ def settings_of(tasks: Tasks) -> dict[str, Any]:
         "configurations": {
             config: {
                 "shots": prompt.name,
-                "before": text_before(prompt),
+                # The text before every question: the start and the examples.
+                "before": prompt.text("", "").removesuffix(question("", "")),
                 "turns": prompt.messages("", "")[:-1],
             }
             for config, prompt in tasks.prompts.items()
@@ -184,17 +167,7 @@ def settings_of(tasks: Tasks) -> dict[str, Any]:
     }
 
 
-def write_settings(path: Path, settings: dict[str, Any]) -> None:
-    """Write the settings as JSON."""
-    write_json(path, settings)
-
-
-def text_before(prompt: Prompt) -> str:
-    """Return the text before every question: the start and the examples."""
-    return prompt.text("", "").removesuffix(question("", ""))
-
-
-def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
+def _require_listed(folder: Path, configs: Sequence[str]) -> None:
     """Require a card that lists the configurations, since `load_dataset` reads it."""
     from merge_dataset.card.render import read_front_matter
 
@@ -214,24 +187,20 @@ def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
         )
 
 
-def _prompt(config: str, shots: str, start: str) -> Prompt:
-    source, _ = parse_config_name(config)
-    return read_prompt(shots, sources=[source], start=start)
-
-
-def _copy_metric(folder: Path) -> None:
-    """Copy the metric's modules, except the one that needs `evaluate`, and those of answers."""
+def _metric_modules() -> Iterator[tuple[str, str]]:
+    """Yield the metric's modules, except the one that needs `evaluate`, and those of answers."""
     from merge_metric.exports import task_answers
     from merge_metric.models import answer_letters
     from merge_metric.runs import texts
 
-    folder.mkdir()
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
-            text = (SPACE / name).read_text(encoding="utf-8")
-            (folder / name).write_text(text, encoding="utf-8")
+            yield name, (SPACE / name).read_text(encoding="utf-8")
     for module in (task_answers, answer_letters, texts):
         path = Path(str(module.__file__))
         text = path.read_text(encoding="utf-8")
-        siblings = re.sub(rf"from merge_metric\.({METRIC_NAME}|models|runs)\.", "from .", text)
-        (folder / path.name).write_text(siblings, encoding="utf-8")
+        # There they lie side by side.
+        yield (
+            path.name,
+            re.sub(rf"from merge_metric\.({METRIC_NAME}|models|runs)\.", "from .", text),
+        )

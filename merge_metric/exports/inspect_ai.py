@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from merge_dataset.files import write_json
 from merge_metric.exports.folders import shown
 from merge_metric.exports.harness import (
     SETTINGS,
@@ -16,7 +17,6 @@ from merge_metric.exports.harness import (
     settings_of,
     task_folder,
     template,
-    write_settings,
 )
 from merge_metric.exports.registry import (
     HARNESSES,
@@ -86,7 +86,7 @@ def export_inspect(
         out=shown(out), config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
     )
     with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
-        write_settings(partial / SETTINGS, settings_of(tasks))
+        write_json(partial / SETTINGS, settings_of(tasks))
         text = template("inspect_ai.py")
         (partial / f"{MODULE}.py").write_text(text, encoding="utf-8")
     return Exported(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
-from merge_dataset.files import write_table
+from merge_dataset.files import write_json, write_table
 from merge_dataset.schema import SPLITS
 from merge_metric.exports.folders import read_split, shown
 from merge_metric.exports.harness import (
@@ -22,7 +22,6 @@ from merge_metric.exports.harness import (
     settings_of,
     task_folder,
     template,
-    write_settings,
 )
 from merge_metric.exports.registry import (
     HARNESSES,
@@ -114,7 +113,7 @@ def export_lighteval(
         settings = settings_of(tasks)
         data = f"data/{_digest(settings, problems)}"
         _write_data(partial / data, problems)
-        write_settings(partial / SETTINGS, settings | {"data": data})
+        write_json(partial / SETTINGS, settings | {"data": data})
         for name, source in ((f"{MODULE}.py", "lighteval_tasks.py"), (RUNNER, "lighteval_run.py")):
             (partial / name).write_text(template(source), encoding="utf-8")
     return Exported(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,6 @@ from merge_metric.exports.harness import (
     Shots,
     Tasks,
     Thresholds,
-    examples_of,
-    figure_names,
-    higher_is_better,
     prepare,
     task_folder,
     template,
@@ -119,10 +117,17 @@ def export_lm_eval(
         letters="both" if letters == "both" else "those after a space, in chats those without",
     )
     with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
+        figures = tuple(figure_names(tasks.thresholds))
         for configuration, name in task_of.items():
-            text = _as_yaml(_task(tasks, configuration, name))
+            text = _as_yaml(_task(tasks, configuration, name, figures))
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
-        (partial / f"{MODULE}.py").write_text(_module(tasks), encoding="utf-8")
+        # The template with its constants, and a function for each figure.
+        text = template("lm_eval.py")
+        for name, values in (("FIGURES", figures), ("THRESHOLDS", tasks.thresholds)):
+            text = re.sub(rf"^({name}: .* = )\(\)$", rf"\g<1>{values!r}", text, flags=re.MULTILINE)
+        functions = [_FUNCTION.format(function=_function_of(each), figure=each) for each in figures]
+        text = "\n\n".join([text, *functions])
+        (partial / f"{MODULE}.py").write_text(text, encoding="utf-8")
     return Exported(
         out,
         {"tasks": names},
@@ -131,13 +136,22 @@ def export_lm_eval(
     )
 
 
-def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
+def figure_names(thresholds: Sequence[int]) -> list[str]:
+    """List the figures that a harness reports, those at thresholds first."""
+    from merge_metric.exports.task_answers import FIGURES
+
+    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES]
+
+
+def _task(tasks: Tasks, config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
     """Build a task as the harness's YAML has it."""
+    from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+
     prompt = tasks.prompts[config]
     several = len(tasks.choices) > len(LETTERS)
     task = {
         "task": name,
-        "custom_dataset": _function("load"),
+        "custom_dataset": _Function(f"{MODULE}.load"),
         "dataset_kwargs": {
             "dataset": tasks.dataset,
             "config": config,
@@ -155,18 +169,22 @@ def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
         "num_fewshot": len(prompt.examples),
         "fewshot_config": {
             "sampler": "first_n",
-            "samples": examples_of(prompt),
+            "samples": [
+                {"premise": each.premise, "hypothesis": each.hypothesis, "label": each.label}
+                for each in prompt.examples
+            ],
             "doc_to_choice": list(LETTERS),
             "target_delimiter": " ",
         },
-        "process_results": _function("process_results"),
+        "process_results": _Function(f"{MODULE}.process_results"),
         "metric_list": [
             {
                 "metric": figure,
-                "aggregation": _function(_function_name(figure)),
-                "higher_is_better": higher_is_better(figure),
+                "aggregation": _Function(f"{MODULE}.{_function_of(figure)}"),
+                # Of `sv@CT` the higher is the better.
+                "higher_is_better": figure not in CATALOGUE or CATALOGUE[figure].higher_is_better,
             }
-            for figure in figure_names(tasks.thresholds)
+            for figure in figures
         ],
         "metadata": {"version": 1.0},
     }
@@ -201,18 +219,6 @@ def _as_yaml(task: dict[str, Any]) -> str:
     return str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _module(tasks: Tasks) -> str:
-    """Build the module of functions: the template with constants, and a function per figure."""
-    text, figures = template("lm_eval.py"), tuple(figure_names(tasks.thresholds))
-    for name, values in (("FIGURES", figures), ("THRESHOLDS", tasks.thresholds)):
-        text = re.sub(rf"^({name}: .* = )\(\)$", rf"\g<1>{values!r}", text, flags=re.MULTILINE)
-    functions = [_FUNCTION.format(function=_function_name(each), figure=each) for each in figures]
-    return "\n\n".join([text, *functions])
-
-
-def _function(name: str) -> _Function:
-    return _Function(f"{MODULE}.{name}")
-
-
-def _function_name(figure: str) -> str:
+def _function_of(figure: str) -> str:
+    """Name the function that computes a figure."""
     return figure.replace("@", "_")

@@ -93,23 +93,3 @@ def count(names: Sequence[str], noun: str) -> str:
     '2 tasks'
     """
     return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
-
-
-def exported_files(out: Path, written: Mapping[str, Mapping[str, int]], *, loader: str) -> Exported:
-    """Describe exported files, and how to load the last one.
-
-    Args:
-        out: The folder.
-        written: Configuration → file, relative to `out` → number of rows.
-        loader: The builder with which `load_dataset` reads such files.
-    """
-    files = {name: rows for of_config in written.values() for name, rows in of_config.items()}
-    shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
-    last = out / list(files)[-1]
-    load = f"print(load_dataset('{loader}', data_files='{last}'))"
-    return Exported(
-        out,
-        {"files": files},
-        f"{out}:\n{shown}",
-        f'python -c "from datasets import load_dataset; {load}"',
-    )

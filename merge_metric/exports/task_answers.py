@@ -168,7 +168,16 @@ def figures(answers: Sequence[TaskAnswer], thresholds: Sequence[int] = (90,)) ->
     Raises:
         ValueError: a seed or variant is missing or came twice.
     """
-    _require_whole_seeds(answers)
+    if not answers:
+        raise ValueError("expected answers to all problems, got none")
+    if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds
+        found = Counter(row["seed_id"] for row in answers)
+        row = next(row for row in answers if found[row["seed_id"]] != row["n_problems"])
+        raise ValueError(
+            f"expected answers to all {row['n_problems']} problems of the seed "
+            f"{row['seed_id']!r}, itself and its variants, got {found[row['seed_id']]}: a limit of "
+            f"samples cuts seeds; leave it out and limit the seeds"
+        )
     names = ("variant_id", "seed_id", "label", "prediction")
     rows = split_predictions(**{name: [row[name] for row in answers] for name in names})
     drawn = {row["variant_id"]: row["subsamples"] for row in answers}
@@ -176,9 +185,9 @@ def figures(answers: Sequence[TaskAnswer], thresholds: Sequence[int] = (90,)) ->
         rows["subsamples"] = [drawn[variant] for variant in rows["variant_ids"]]
     result = score(**rows, n_bootstrap=0)
     curve = result["sv_curve"]["accuracy"]
-    found = {name: result[name] for name in (*FIGURES, "n_seeds", "n_variants")}
-    found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
-    return {name: math.nan if value is None else value for name, value in found.items()}
+    reported = {name: result[name] for name in (*FIGURES, "n_seeds", "n_variants")}
+    reported |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
+    return {name: math.nan if value is None else value for name, value in reported.items()}
 
 
 def whole_seeds(answers: Sequence[TaskAnswer]) -> tuple[list[TaskAnswer], int]:
@@ -186,18 +195,3 @@ def whole_seeds(answers: Sequence[TaskAnswer]) -> tuple[list[TaskAnswer], int]:
     found = Counter(row["seed_id"] for row in answers)
     whole = [row for row in answers if found[row["seed_id"]] == row["n_problems"]]
     return whole, len(found) - len({row["seed_id"] for row in whole})
-
-
-def _require_whole_seeds(answers: Sequence[TaskAnswer]) -> None:
-    """Require all problems of each seed; a harness that limits rows cuts seeds."""
-    if not answers:
-        raise ValueError("expected answers to all problems, got none")
-    if not whole_seeds(answers)[1]:
-        return
-    found = Counter(row["seed_id"] for row in answers)
-    row = next(row for row in answers if found[row["seed_id"]] != row["n_problems"])
-    raise ValueError(
-        f"expected answers to all {row['n_problems']} problems of the seed {row['seed_id']!r}, "
-        f"itself and its variants, got {found[row['seed_id']]}: a limit of samples cuts seeds; "
-        f"leave it out and limit the seeds"
-    )

@@ -15,8 +15,9 @@ finds out of which kind one is. Weights of all kinds are loaded by `checkpoints`
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from merge_dataset.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
@@ -43,24 +44,4 @@ __all__ = [
     "read_prompt",
 ]
 
-_HOMES = {
-    "Classifier": "merge_metric.models.classifier",
-    "LabelOrder": "merge_metric.models.label_order",
-    "LanguageModel": "merge_metric.models.language_model",
-    "ModelRequest": "merge_metric.models.pair_model",
-    "Pair": "merge_metric.models.pair_model",
-    "PairModel": "merge_metric.models.pair_model",
-    "Prompt": "merge_metric.models.prompts",
-    "RemoteModel": "merge_metric.models.remote",
-    "open_model": "merge_metric.models.opening",
-    "parse_order": "merge_metric.models.label_order",
-    "read_presets": "merge_metric.models.presets",
-    "read_prompt": "merge_metric.models.prompts",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that importing the package costs nothing."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, __file__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import cache
@@ -22,20 +23,22 @@ from merge_metric.models.adapters import (
     ADAPTER_STEM,
     count_classes,
     find_adapter_weights,
-    merge,
-    names_in_base,
 )
 from merge_metric.models.conversion import convert
-from merge_metric.models.heads import CLASSIFIER, MASKED_LM, Head
-from merge_metric.models.inspection import Inspection, find_any_tokenizer
-from merge_metric.models.model_config import CONFIG
+from merge_metric.models.inspection import (
+    CLASSIFIER,
+    CONFIG,
+    MASKED_LM,
+    Head,
+    Inspection,
+    find_any_tokenizer,
+)
 from merge_metric.models.model_files import (
-    ModelFiles,
     digest_of_files,
     digest_of_folder,
     files_of_folder,
 )
-from merge_metric.models.weight_files import Weights, find_weights
+from merge_metric.models.weights import Weights, find_weights
 
 if TYPE_CHECKING:
     import torch
@@ -50,18 +53,26 @@ _INSTRUCTIONS: Final = {
 """Type → flags by which Linux says that an x86 processor computes in it."""
 _PROCESSOR: Final = Path("/proc/cpuinfo")
 
+_WITHOUT: Final = {
+    "cuda": "it needs an NVIDIA GPU, its driver, and a build of torch for CUDA",
+    "mps": "it needs Apple silicon",
+}
+"""Device → reason why torch mostly does not find it."""
+
 _UNUSED: Final = re.compile(
     r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
     r"lm_predictions|mask_predictions|vocab_\w+|qa_outputs|embeddings_project|final_logits_bias)\b"
     r"|(^|\.)(pooler|position_ids|token_type_ids|version|masked_bias|inv_freq|attn\.bias)\b"
 )
-"""Names of tensors that a model of another class leaves behind, and that change no answer."""
+"""Names of tensors that belong to a model of another class and change no answer."""
 _MOST_TIMES: Final = 4
 """Most elements of a model for each in its weights: some share theirs under several names."""
+_ADAPTER_PREFIX: Final = "base_model.model."
+"""Beginning of the names of an adapter's tensors."""
 
 
 class Loaded(NamedTuple):
-    """A model on its device, with what tells it from others."""
+    """A model on its device, with its identity: name, revision and digests."""
 
     model: Any
     """Its linear layers are packed where that is faster."""
@@ -74,7 +85,7 @@ class Loaded(NamedTuple):
 
 
 def require_libraries() -> None:
-    """Raise, before a model is looked for, where none could be loaded.
+    """Raise, before any model is looked up, if torch or transformers is missing.
 
     Raises:
         ModuleNotFoundError: torch or transformers is not installed.
@@ -114,7 +125,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
 
 
 def describe_loaded(model: Any) -> dict[str, Any]:
-    """Describe what, beside weights and settings, determines what a model on its device says."""
+    """Describe architecture, type, device and packages, on which a model's answers depend."""
     import torch
     import transformers
 
@@ -141,9 +152,12 @@ def resolve_device(device: str) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
+        kind = device.partition(":")[0]
+        are_here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        here = ", ".join(["auto", "cpu", *(name for name, is_here in are_here.items() if is_here)])
+        why = "" if are_here.get(kind, True) else f"; {_WITHOUT[kind]}"
         raise ValueError(
-            f"device: expected 'auto', 'cpu' or a device torch can use, such as cuda, got "
-            f"{device!r}"
+            f"device: expected one that torch finds here ({here}), got {device!r}{why}"
         ) from error
     return device
 
@@ -183,30 +197,15 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
 
 def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
     """Load model and tokenizer; all files are brought to this machine first."""
-    files, weights = found.require()
-    if found.base is not None:
-        return _read_adapter(found, found.base, dtype)
-    folder = _download(found)
-    config = _read_config(found, folder)
-    tokenizer = _read_tokenizer(found, folder, config)
-    kept = convert(files, weights) if weights.format == "pickle" else folder
-    if kept != folder:
-        weights = find_weights(files_of_folder(kept))
-    return _read_model(found, config, weights, folder, kept, dtype), tokenizer
-
-
-def _read_adapter(found: Inspection, base: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load a base model, and merge an adapter into it."""
-    files, weights = found.require()
-    base_files, base_weights = base.require()
-    folder, base_folder = _download(found), _download(base)
-    kept = convert(files, weights, stem=ADAPTER_STEM) if weights.format == "pickle" else folder
-    if kept != folder:
-        weights = find_adapter_weights(files_of_folder(kept))
-    base_kept = base_folder
-    if base_weights.format == "pickle":
-        base_kept = convert(base_files, base_weights)
-        base_weights = find_weights(files_of_folder(base_kept))
+    folder, base = found.files.download(found.needed), found.base
+    if base is None:
+        config = _read_config(found, folder)
+        tokenizer = _read_tokenizer(found, folder, config)
+        weights, kept = _converted(found, folder)
+        return _read_model(found, config, weights, folder, kept, dtype), tokenizer
+    base_folder = base.files.download(base.needed)
+    weights, kept = _converted(found, folder)
+    base_weights, base_kept = _converted(base, base_folder)
     config = _read_config(base, base_folder)
     names = found.class_names
     if (count := count_classes(weights)) is not None and count != len(names):
@@ -214,33 +213,84 @@ def _read_adapter(found: Inspection, base: Inspection, dtype: torch.dtype) -> tu
     if found.head is CLASSIFIER:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: n for n, name in enumerate(names)}
-    own = find_any_tokenizer(files) != ""
+    own = find_any_tokenizer(found.files) != ""
     tokenizer = _read_tokenizer(found if own else base, folder if own else base_folder, config)
-    replaced = names_in_base(weights.tensors)
+    replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in weights.tensors} - {""}
     model = _read_model(base, config, base_weights, base_folder, base_kept, dtype, replaced)
-    with _reading(files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
-        model = merge(model, folder, kept, set(weights.tensors), files.source)
+    with _reading(found.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
+        model = _merge(model, folder, kept, set(weights.tensors), found.files.source)
     return model, tokenizer
 
 
-def _download(found: Inspection) -> Path:
-    return found.require()[0].download(found.needed)
+def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
+    """Convert pickled weights; return the weights to read and their folder."""
+    files, weights = found.files, found.require()
+    if weights.format != "pickle":
+        return weights, folder
+    if found.base is None:
+        kept = convert(files, weights)
+        return find_weights(files_of_folder(kept)), kept
+    kept = convert(files, weights, stem=ADAPTER_STEM)
+    return find_adapter_weights(files_of_folder(kept)), kept
+
+
+def _merge(
+    base: Any, config_folder: Path, weights_folder: Path, names: Set[str], source: str
+) -> Any:
+    """Merge an adapter into its base model; raise ValueError where it does not fit.
+
+    Args:
+        base: The model, on the CPU. Changed.
+        config_folder: Folder with the adapter's configuration.
+        weights_folder: Folder with its weights in safetensors.
+        names: Names of these.
+        source: What messages call it.
+    """
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+
+    with warnings.catch_warnings():
+        # On settings of other versions, and on keys that are missing, which are counted below.
+        warnings.simplefilter("ignore")
+        config = PeftConfig.from_pretrained(str(config_folder))
+        config.auto_mapping = None
+        model = PeftModel.from_pretrained(
+            base, str(weights_folder), config=config, low_cpu_mem_usage=True
+        )
+    expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
+    if odd := sorted(expected ^ names):
+        lacks = "lacks" if odd[0] in expected else "has, beside others,"
+        raise ValueError(
+            f"{source}: for {type(base).__name__} its weights' file {lacks} {odd[0]}: is it an "
+            f"adapter of another base model?"
+        )
+    return model.merge_and_unload()
 
 
 def _read_config(found: Inspection, folder: Path) -> Any:
     """Read a checkpoint's configuration, as transformers understands it."""
     from transformers import AutoConfig
+    from transformers.models.auto import modeling_auto
 
-    name = found.checkpoint.gguf_file or CONFIG
-    with _reading(found.require()[0].where(name), "the configuration of a model"):
+    name = found.files.gguf_file or CONFIG
+    with _reading(found.files.where(name), "the configuration of a model"):
         if found.config and "model_type" not in found.config:
-            config = AutoConfig.for_model(_guess_type(found), **found.config)
+            # An old configuration, which names its architecture only.
+            tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
+            kinds = [
+                kind
+                for table in tables
+                for kind, name in table.items()
+                if found.architecture and name == found.architecture and isinstance(kind, str)
+            ]
+            if not kinds:
+                raise ValueError("expected model_type, such as bert, got none")
+            config = AutoConfig.for_model(kinds[0], **found.config)
         else:
             config = AutoConfig.from_pretrained(
-                folder, trust_remote_code=False, gguf_file=found.checkpoint.gguf_file
+                folder, trust_remote_code=False, gguf_file=found.files.gguf_file
             )
     # transformers knows some models by their names on the Hub, and mends their tokenizers.
-    config._name_or_path = found.checkpoint.source
+    config._name_or_path = found.files.source
     if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
         # Of GGUF files transformers (5.23) reads that a T5 has gates, but leaves the activation
         # at the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.
@@ -248,29 +298,13 @@ def _read_config(found: Inspection, folder: Path) -> Any:
     return config
 
 
-def _guess_type(found: Inspection) -> str:
-    """Find the type of a model whose configuration, an old one, names its architecture only.
-
-    Raises:
-        ValueError: it does not, or transformers has none of that name.
-    """
-    from transformers.models.auto import modeling_auto
-
-    for table in vars(modeling_auto).values():
-        if isinstance(table, Mapping) and found.architecture:
-            for kind, name in table.items():
-                if name == found.architecture and isinstance(kind, str):
-                    return kind
-    raise ValueError("expected model_type, such as bert, got none")
-
-
 def _read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
     from transformers import AutoTokenizer
 
-    where = found.require()[0].where(found.tokenizer)
+    where = found.files.where(found.tokenizer)
     with _reading(where, "a tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
-            folder, config=config, trust_remote_code=False, gguf_file=found.checkpoint.gguf_file
+            folder, config=config, trust_remote_code=False, gguf_file=found.files.gguf_file
         )
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(  # transformers makes one up where it finds no file of the kind it wants
@@ -306,9 +340,10 @@ def _read_model(
         dtype: Type to compute in.
         replaced: Names of tensors that an adapter has, and the model need not.
     """
+    import torch
     import transformers
 
-    head, where = found.head, found.require()[0].where(found.require()[1].names[0])
+    head, where = found.head, found.files.where(found.require().names[0])
     auto_class = head.auto_class
     if getattr(config, "is_encoder_decoder", False) and head.encoder_decoder_class:
         auto_class = head.encoder_decoder_class
@@ -316,8 +351,18 @@ def _read_model(
         config.legacy = False  # the masked-LM head that DeBERTa was published with
     with _reading(where, head.described):
         reader = getattr(transformers, auto_class)
-        _check_size(reader, config, weights)
-        with _quiet_transformers():
+        with torch.device("meta"):  # which takes no memory, however absurd the sizes
+            parameters = reader.from_config(config).parameters()
+        wanted = sum(parameter.numel() for parameter in parameters)
+        there = sum(tensor.size for tensor in weights.tensors.values())
+        if wanted > _MOST_TIMES * there + 2**20:
+            raise ValueError(
+                f"its configuration describes a model of {wanted:,} parameters, the weights have "
+                f"{there:,}"
+            )
+        before = transformers.logging.get_verbosity()
+        transformers.logging.set_verbosity(ERROR)  # which tensors fit is checked here
+        try:
             model, info = reader.from_pretrained(
                 kept,
                 config=config,  # reading a GGUF file's metadata again takes seconds
@@ -326,8 +371,10 @@ def _read_model(
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are an error below, in our words
                 trust_remote_code=False,
-                gguf_file=found.checkpoint.gguf_file,
+                gguf_file=found.files.gguf_file,
             )
+        finally:
+            transformers.logging.set_verbosity(before)
         settings = folder / "generation_config.json"
         if kept != folder and settings.is_file() and model.can_generate():
             model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
@@ -335,29 +382,10 @@ def _read_model(
     return model
 
 
-def _check_size(reader: Any, config: Any, weights: Weights) -> None:
-    """Compare the model that a configuration describes with the weights, before it takes memory.
-
-    Raises:
-        ValueError: it is far larger.
-    """
-    import torch
-
-    with torch.device("meta"):
-        model = reader.from_config(config)
-    wanted = sum(parameter.numel() for parameter in model.parameters())
-    there = sum(tensor.size for tensor in weights.tensors.values())
-    if wanted > _MOST_TIMES * there + 2**20:
-        raise ValueError(
-            f"its configuration describes a model of {wanted:,} parameters, the weights have "
-            f"{there:,}"
-        )
-
-
 def _check_tensors(
     where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
 ) -> None:
-    """Refuse weights of which transformers leaves out some, or fills others at random.
+    """Refuse weights if transformers left some out, or filled in others at random.
 
     Raises:
         ValueError: the tensors are not those of a trained model of this class.
@@ -389,57 +417,33 @@ def _reading(where: str, expected: str) -> Iterator[None]:
     """Turn whatever reading somebody's files leads to into a line that names the file."""
     try:
         yield
-    except ImportError as error:
-        raise ValueError(
-            f"{where}: expected the packages that can read it: {_one_line(error)}"
-        ) from error
     except Exception as error:  # damaged and hostile files lead to all kinds
-        raise ValueError(
-            f"{where}: expected {expected}, could not load it: {_one_line(error)}"
-        ) from error
-
-
-def _one_line(error: Exception) -> str:
-    text = re.sub(r"\s+", " ", str(error)).strip()
-    if isinstance(error, KeyError):
-        text = f"it lacks {text}"
-    return textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Keep transformers from reporting which tensors fit: that is checked here."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity(ERROR)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
+        text = re.sub(r"\s+", " ", str(error)).strip()
+        if isinstance(error, KeyError):
+            text = f"it lacks {text}"
+        text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
+        lead = f"expected {expected}, could not load it"
+        if isinstance(error, ImportError):
+            lead = "expected the packages that can read it"
+        raise ValueError(f"{where}: {lead}: {text}") from error
 
 
 # --- Provenance ---
 
 
 def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
-    """Find what tells a model from others: its revision, and digests of its weights."""
-    files, weights = found.require()
+    """Find a model's identity: its revision, and digests of its weights."""
+    files, weights = found.files, found.require()
     files.remember()
-    if found.checkpoint.gguf_file:  # holds configuration and tokenizer, too
+    if files.gguf_file:  # holds configuration and tokenizer, too
         revision = files.commit or digest_of_files(files, weights.names)
     else:
         revision = files.commit or digest_of_folder(files, weights.names)
-    told: dict[str, Any] = {"format": weights.format, "sha256": _weights_digest(files, weights)}
+    alone = len(weights.names) == 1
+    digest = files.digest_of(weights.names[0]) if alone else digest_of_files(files, weights.names)
+    told: dict[str, Any] = {"format": weights.format, "sha256": digest}
     if found.base is None:
         return revision, told
     base_revision, base = _identify(found.base)
     told["base"] = {"name": found.base.name, "revision": base_revision, **base}
     return f"{revision}+{base_revision}", told
-
-
-def _weights_digest(files: ModelFiles, weights: Weights) -> str:
-    """SHA-256 of the file with the weights; of several, of their names and digests."""
-    if len(weights.names) == 1:
-        return files.digest_of(weights.names[0])
-    return digest_of_files(files, weights.names)

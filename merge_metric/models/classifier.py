@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import describe_loaded, load, max_tokens
-from merge_metric.models.heads import CLASSIFIER
-from merge_metric.models.inspection import inspect
+from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown, evenly
@@ -127,7 +126,7 @@ class Classifier:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Describe what determines the probabilities."""
+        """Describe everything that determines the probabilities."""
         return {
             "kind": "classifier",
             "name": self.name,
@@ -139,11 +138,9 @@ class Classifier:
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell the model's size, how its labels are known, and what of the pairs it cannot see.
+        """Tell the model's size, how its labels are known, how many pairs are cut, unknown tokens.
 
-        That is, how many are cut, as they exceed its limit, and unknown tokens if there are many.
-        All this follows from what `describe` has, and would there make files of earlier versions
-        those of another run.
+        All of it follows from `describe`, where it would make earlier files those of another run.
         """
         return {
             "parameters": self._model.num_parameters(),
@@ -203,7 +200,7 @@ class Classifier:
     def resume(
         self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `probabilities` does, without the batches of which all is known.
+        """Yield as `probabilities` does, without batches whose answers are all known.
 
         Batches are those of a run that knows nothing, so the answers are, too, to the bit.
 

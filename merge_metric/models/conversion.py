@@ -16,12 +16,12 @@ import re
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from merge_dataset.files import atomic, digest_of_file, write_json
 from merge_dataset.locks import working_in
 from merge_metric.models.model_files import ModelFiles, digest_of_files
-from merge_metric.models.weight_files import Weights
+from merge_metric.models.weights import Weights
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ SAFE_TORCH: Final = (2, 10)
 """First version whose reader of pickles is trusted."""
 
 _ORIGIN: Final = "origin.json"
-"""File that tells where converted weights are from; written last, so they are whole."""
+"""File with the origin of converted weights; it is written last, so it marks complete ones."""
 _LARGEST: Final = 8
 """Bytes of tensors per byte of a pickle, at most: parameters may be in it under several names."""
 
@@ -49,14 +49,14 @@ def cache_folder() -> Path:
 
 
 def find_converted(files: ModelFiles, weights: Weights) -> Path | None:
-    """Find the folder with what a model's pickles were converted to; None where they were not.
+    """Find the folder of a model's converted pickles; None if they have not been converted.
 
     Args:
         files: Of the model; what lies on the Hub is known by its digests there.
         weights: Its pickles.
     """
-    if all(files.files[name].sha256 or files.local(name) for name in weights.names):
-        folder = _folder_of(files, weights)
+    if all(name in files.digests or files.local(name) for name in weights.names):
+        folder = cache_folder() / digest_of_files(files, weights.names)
         return folder if _is_whole(folder) else None
     return None
 
@@ -91,8 +91,13 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
         raise ValueError(f"{files.where(weights.names[0])}: {reason}")
     folder = files.download(weights.all_names)
     for name in weights.names:
-        _check_digest(files, name, folder / name)
-    target = _folder_of(files, weights)
+        path = folder / name
+        if files.commit is not None and digest_of_file(path) != files.digest_of(name):
+            raise ValueError(
+                f"{files.where(name)}: expected the content that the Hub tells of, got another: it "
+                f"is damaged, or half a download; delete {path.resolve()} and get it again"
+            )
+    target = cache_folder() / digest_of_files(files, weights.names)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -103,7 +108,7 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
     with working_in(target, wait=True):
         if not _is_whole(target):
             _write_all(files, weights, folder, target, stem)
-            size = sum(files.files[name].size for name in weights.names)
+            size = sum(files.sizes[name] for name in weights.names)
             log.info(
                 "%s: converted %s (%s) to safetensors, once: %s",
                 files.source, described_names(weights), in_megabytes(size), target,
@@ -126,30 +131,13 @@ def in_megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f} MB" if size >= 10**6 else f"{max(size / 1e6, 0.1):.1f} MB"
 
 
-def _folder_of(files: ModelFiles, weights: Weights) -> Path:
-    return cache_folder() / digest_of_files(files, weights.names)
-
-
 def _is_whole(folder: Path) -> bool:
-    """Tell whether a folder has all that was converted; if not, it is converted again."""
+    """Tell whether a folder of converted weights is complete."""
     try:
         sizes = json.loads((folder / _ORIGIN).read_bytes())["bytes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-
-
-def _check_digest(files: ModelFiles, name: str, path: Path) -> None:
-    """Compare a file's bytes with what its listing says.
-
-    Raises:
-        ValueError: they are others.
-    """
-    if files.commit is not None and digest_of_file(path) != files.digest_of(name):
-        raise ValueError(
-            f"{files.where(name)}: expected the content that the Hub tells of, got another: it is "
-            f"damaged, or half a download; delete {path.resolve()} and get it again"
-        )
 
 
 def _write_all(files: ModelFiles, weights: Weights, folder: Path, target: Path, stem: str) -> None:
@@ -182,7 +170,7 @@ def _write_all(files: ModelFiles, weights: Weights, folder: Path, target: Path, 
 
 
 def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of a pickle; those that share memory come apart.
+    """Read the tensors of a pickle, and give each memory of its own.
 
     Args:
         path: The file.
@@ -205,25 +193,7 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
         raise ValueError(_not_read(where, error)) from error
     if not isinstance(found, dict):
         raise ValueError(f"{where}: expected tensors by name, got {type(found).__name__}")
-    _refuse_others(found, where)
-    bound = _LARGEST * path.stat().st_size + 2**20
-    if (total := sum(each.numel() * each.element_size() for each in found.values())) > bound:
-        raise ValueError(
-            f"{where}: expected tensors of at most {bound:,} bytes, as the file is so small, got "
-            f"{total:,}: it is damaged, or made to fill the memory"
-        )
-    return _apart(found)
-
-
-def _refuse_others(found: dict[Any, Any], where: str) -> None:
-    """Refuse what is no plain tensor, which safetensors could not hold.
-
-    Raises:
-        ValueError: there is something else; it is named.
-    """
-    import torch
-
-    for name, value in found.items():
+    for name, value in found.items():  # what safetensors could not hold
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise ValueError(
                 f"{where}: expected tensors by name only, got {name!r:.60}, which is of type "
@@ -233,6 +203,13 @@ def _refuse_others(found: dict[Any, Any], where: str) -> None:
             raise ValueError(f"{where}: expected plain tensors, got {name!r:.60}, which is none")
     if not found:
         raise ValueError(f"{where}: expected tensors by name, got none")
+    bound = _LARGEST * path.stat().st_size + 2**20
+    if (total := sum(each.numel() * each.element_size() for each in found.values())) > bound:
+        raise ValueError(
+            f"{where}: expected tensors of at most {bound:,} bytes, as the file is so small, got "
+            f"{total:,}: it is damaged, or made to fill the memory"
+        )
+    return _apart(found)
 
 
 def _apart(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,10 +1,10 @@
 """Inspection: describe what lies at a model's name before any weights are fetched.
 
 Reads configurations, tokenizers' files and headers of weights. `checkpoints.load` starts from the
-same description, so nothing is found out twice.
+same description, so nothing is found out twice. transformers builds a model by its configuration,
+however absurd the sizes in it, so what is wrong with one is found here.
 
 >>> from merge_metric.demo import MODEL
->>> from merge_metric.models.heads import CLASSIFIER, MASKED_LM
 >>> found = inspect(MODEL, CLASSIFIER)
 >>> found.format, found.tokenizer, found.class_names
 ('safetensors', 'tokenizer.json', ('entailment', 'neutral', 'contradiction'))
@@ -14,18 +14,20 @@ same description, so nothing is found out twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from merge_metric.models.adapters import (
     ADAPTER_CONFIG,
-    Adapter,
+    TASKS,
     count_classes,
     find_adapter_weights,
-    is_adapter,
+    find_base,
     read_adapter,
 )
 from merge_metric.models.conversion import (
@@ -34,19 +36,12 @@ from merge_metric.models.conversion import (
     in_megabytes,
     unfit_torch,
 )
-from merge_metric.models.gguf_header import read_gguf
-from merge_metric.models.heads import Head
-from merge_metric.models.model_config import (
-    CONFIG,
-    class_names,
-    problems_of_config,
-    problems_of_sizes,
-    read_config,
-)
-from merge_metric.models.model_files import Checkpoint, ModelFiles, find_checkpoint, list_files
-from merge_metric.models.weight_files import Weights, find_weights
+from merge_metric.models.model_files import ModelFiles, find_files, list_files
+from merge_metric.models.weights import Weights, find_weights, read_gguf
 
 T = TypeVar("T")
+
+CONFIG: Final = "config.json"
 
 _SENTENCEPIECE: Final = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
 _TOKENIZERS: Final = (
@@ -68,44 +63,117 @@ _GGUF_SIZES: Final = {
     "hidden_size": "embedding_length",
     "d_ff": "feed_forward_length",
 }
-"""Sizes of a configuration → what GGUF files call them."""
+"""Sizes of a configuration → their names in GGUF files."""
+_LAYERS: Final = frozenset(
+    {
+        "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks", "encoder_layers",
+        "decoder_layers", "num_encoder_layers", "num_decoder_layers", "num_hidden_groups",
+    }
+)  # fmt: skip
+"""Numbers of layers: each has a tensor of its own at least, but for some that share all."""
+_WIDTHS: Final = frozenset(
+    {"vocab_size", "hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "d_ff"}
+)
+"""Sizes that are the size of a dimension of some tensor."""
 _OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
 """Entries of a configuration that tell of classes."""
+_MOST_CLASSES: Final = 10_000
+_ENDINGS: Final = re.compile(
+    r"(Model|Decoder|LMHead|For(MaskedLM|PreTraining|CausalLM|ConditionalGeneration|"
+    r"SequenceClassification|TokenClassification|QuestionAnswering\w*|MultipleChoice|"
+    r"NextSentencePrediction|\w*Image\w*|\w*Audio\w*|\w*Speech\w*|CTC|\w*Retrieval))$"
+)
+"""Endings of the names of transformers' classes; other names need code of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A task that weights are loaded for: which class of transformers loads them."""
+
+    described: str
+    """A checkpoint that can be loaded for it, as messages say, with the article."""
+    trained: str
+    """The head that must have been trained, as messages say, with the article."""
+    auto_class: str
+    """Class of transformers that loads it."""
+    encoder_decoder_class: str = ""
+    """Class that loads encoder-decoders, if it differs."""
+    architectures: tuple[str, ...]
+    """Endings of the architectures that a configuration may name."""
+    also: tuple[str, ...] = ()
+    """Architectures that can be loaded for it, though they are first of all for another task."""
+    gguf: bool = False
+    """Whether GGUF files are read too."""
+
+
+MASKED_LM: Final = Head(
+    described="a masked LM",
+    trained="a trained masked-LM head",
+    auto_class="AutoModelForMaskedLM",
+    architectures=("ForMaskedLM", "ForPreTraining", "WithLMHeadModel"),
+    also=("BartForConditionalGeneration",),
+)
+CLASSIFIER: Final = Head(
+    described="a sequence classifier",
+    trained="a trained classification head",
+    auto_class="AutoModelForSequenceClassification",
+    architectures=("ForSequenceClassification",),
+)
+CAUSAL_LM: Final = Head(
+    described="a causal language model",
+    trained="a trained causal language model",
+    auto_class="AutoModelForCausalLM",
+    architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
+    gguf=True,
+)
+TEXT_GENERATOR: Final = Head(
+    described="a text generator (encoder-decoder or causal)",
+    trained="a trained text generator",
+    auto_class="AutoModelForCausalLM",
+    encoder_decoder_class="AutoModelForSeq2SeqLM",
+    architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"),
+    gguf=True,
+)
+HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """A description of what lies at a name."""
+    """Everything known about a model before its weights are read."""
 
-    checkpoint: Checkpoint
+    files: ModelFiles
+    """Empty if there is no such model, or if it may not be read."""
     head: Head
     dtype: str = "auto"
     """Type that the weights are wanted in."""
-    files: ModelFiles | None = None
-    """None where there is no such model, or none that may be read."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The configuration as it lies there; empty where there is none."""
+    """The configuration as its file has it; empty if there is none."""
     weights: Weights | None = None
     tokenizer: str = ""
     """Files that the tokenizer is read from."""
     packages: tuple[str, ...] = ()
     """Packages that are needed and not installed, as pip calls them."""
     problems: tuple[str, ...] = ()
-    """Reasons why it cannot be loaded, the first one first; empty if it can, as far as seen."""
+    """Reasons why it cannot be used, the first one first; empty if it can, as far as seen."""
     notes: tuple[str, ...] = ()
     """Steps that loading takes, where it takes more than reading."""
     base: Inspection | None = None
     """The model that an adapter is merged into."""
+    model: str = ""
+    """The name, as it was asked for."""
+    short_name: str = ""
+    """Name in a list of models."""
+    labels: str = ""
+    """A classifier's labels and how they are known, in words."""
+    asks_seeds: bool = False
+    """Whether its label order is to be found out from the seeds' gold labels."""
+    room: int | None = None
+    """Bytes of memory that it takes to load and run it, roughly."""
 
     @property
     def name(self) -> str:
         """The id, or the name of the folder or GGUF file."""
-        return self.checkpoint.name
-
-    @property
-    def commit(self) -> str | None:
-        """The commit on the Hub."""
-        return self.files.commit if self.files else None
+        return self.files.name
 
     @property
     def format(self) -> str:
@@ -125,20 +193,30 @@ class Inspection:
         Empty for adapters with pickled weights and no configuration of their own: how many
         classes these have is known once they are loaded.
         """
-        if self.base is not None and self.weights is not None and not self.weights.tensors:
-            own = self.files is not None and CONFIG in self.files
-            return class_names(self.config) if own else ()
-        return class_names(self.config)
+        unread = self.base is not None and self.weights is not None and not self.weights.tensors
+        return () if unread and CONFIG not in self.files else class_names(self.config)
 
     @property
     def parameters(self) -> int | None:
         """Number of parameters; of pickles, what the size of the files suggests."""
-        return _count_parameters(self)
+        if self.weights is None:
+            return None
+        if self.weights.tensors:
+            return sum(
+                tensor.size
+                for tensor in self.weights.tensors.values()
+                if self.weights.format == "GGUF" or tensor.dtype.startswith(("F", "BF"))
+            )
+        stored = self.config.get("dtype", self.config.get("torch_dtype"))
+        return sum(map(self.files.sizes.__getitem__, self.weights.names)) // _BYTES.get(
+            str(stored), 4
+        )
 
     @property
     def download_bytes(self) -> int:
         """Bytes of the files that are not on this machine yet."""
-        own = self.files.bytes_to_download(self.needed) if self.files else 0
+        missing = [name for name in self.needed if self.files.local(name) is None]
+        own = sum(self.files.sizes[name] for name in missing)
         return own + (self.base.download_bytes if self.base else 0)
 
     @property
@@ -150,24 +228,24 @@ class Inspection:
     @property
     def needed(self) -> tuple[str, ...]:
         """Names of the files that the model is loaded from."""
-        if self.files is None:
-            return ()
-        if self.checkpoint.gguf_file is not None:
-            return self.weights.names if self.weights else ()
-        if self.weights is not None and self.weights.format == "pickle":
-            converted = find_converted(self.files, self.weights) is not None
-            return needed_files(self.files, None if converted else self.weights)
-        return needed_files(self.files, self.weights)
+        weights = self.weights
+        if self.files.gguf_file is not None:
+            return weights.names if weights else ()
+        if weights is not None and weights.format == "pickle":
+            weights = None if find_converted(self.files, weights) is not None else weights
+        texts = [name for name in self.files.sizes if name.endswith(_READ_SUFFIXES)]
+        texts = sorted(name for name in texts if not name.endswith(".index.json"))
+        return (*texts, *(weights.all_names if weights else ()))
 
-    def require(self) -> tuple[ModelFiles, Weights]:
-        """Return the model's files, and those of its weights, if it can be loaded.
+    def require(self) -> Weights:
+        """Return the model's weights, if it can be loaded.
 
         Raises:
             ValueError: it cannot: the first problem.
         """
-        if self.problems or self.files is None or self.weights is None:
+        if self.problems or self.weights is None:
             raise ValueError(self.problems[0])
-        return self.files, self.weights
+        return self.weights
 
 
 def inspect(
@@ -178,7 +256,7 @@ def inspect(
     gguf_file: str | None = None,
     dtype: str = "auto",
 ) -> Inspection:
-    """Find out what lies at a name. What is wrong with it is told, not raised.
+    """Inspect a model's files; problems are listed in the result, not raised.
 
     Args:
         model: Directory, Hub id with an optional `@revision`, or a .gguf file.
@@ -187,35 +265,17 @@ def inspect(
         gguf_file: Name of a GGUF file in the directory or repository.
         dtype: Type that the weights are wanted in.
     """
-    checkpoint = find_checkpoint(model, gguf_file, revision)
+    files = find_files(model, gguf_file, revision)
+    more: dict[str, Any] = {"head": head, "dtype": dtype, "model": str(model)}
     try:
-        files = list_files(checkpoint)
+        files = list_files(files)
     except ValueError as error:
-        return Inspection(checkpoint=checkpoint, head=head, dtype=dtype, problems=(str(error),))
-    if checkpoint.gguf_file is not None:
-        return _inspect_gguf(checkpoint, head, files, dtype)
-    if is_adapter(files):
-        return _inspect_adapter(checkpoint, head, files, dtype)
-    return _inspect_model(checkpoint, head, files, dtype)
-
-
-def needed_files(files: ModelFiles, weights: Weights | None) -> tuple[str, ...]:
-    """Name the files that a model is loaded from."""
-    texts = sorted(
-        name
-        for name in files.files
-        if name.endswith(_READ_SUFFIXES) and not name.endswith(".index.json")
-    )
-    return (*texts, *(weights.all_names if weights else ()))
-
-
-def has_package(name: str) -> bool:
-    """Tell whether a package is installed, by the name that pip knows it by."""
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
+        return Inspection(files=files, problems=(str(error),), **more)
+    if files.gguf_file is not None:
+        return _inspect_gguf(files, more)
+    if ADAPTER_CONFIG in files:
+        return _inspect_adapter(files, more)
+    return _inspect_model(files, more)
 
 
 class _Findings:
@@ -234,52 +294,51 @@ class _Findings:
 
 
 def _inspect_model(
-    checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str, *, is_base: bool = False
+    files: ModelFiles, more: Mapping[str, Any], *, is_base: bool = False
 ) -> Inspection:
     """Describe a model with a configuration and weights of its own."""
     findings = _Findings()
-    config = findings.look(read_config, files) or {}
+    config = findings.look(_read_config, files) or {}
     if config:
-        findings.problems += problems_of_config(files, config, head, is_base=is_base)
+        findings.problems += problems_of_config(files, config, more["head"], is_base=is_base)
     weights = findings.look(find_weights, files)
-    tokenizer = findings.look(find_tokenizer, files) if not is_base else find_any_tokenizer(files)
-    packages = _packages_of(tokenizer)
-    notes = []
+    tokenizer = find_any_tokenizer(files)
+    if not tokenizer and not is_base:
+        findings.look(_explain_no_tokenizer, files)
+    notes: tuple[str, ...] = ()
     if weights is not None:
-        findings.problems += problems_of_sizes(files, config, weights)
+        findings.problems += _problems_of_sizes(files, config, weights)
         if weights.format == "pickle" and find_converted(files, weights) is None:
-            notes.append(_note_conversion(files, weights))
+            notes = (_note_conversion(files, weights),)
             if reason := unfit_torch():
                 findings.problems.append(f"{files.where(weights.names[0])}: {reason}")
-    if packages:
+    needed = ("sentencepiece", "protobuf") if tokenizer in _SENTENCEPIECE else ()
+    if packages := tuple(name for name in needed if not has_package(name)):
         findings.problems.append(
-            f"{files.where(tokenizer or '')}: expected the packages sentencepiece and protobuf to "
+            f"{files.where(tokenizer)}: expected the packages sentencepiece and protobuf to "
             f"read it: pip install {' '.join(packages)}"
         )
     return Inspection(
-        checkpoint=checkpoint,
-        head=head,
-        dtype=dtype,
         files=files,
         config=config,
         weights=weights,
-        tokenizer=tokenizer or "",
+        tokenizer=tokenizer,
         packages=packages,
         problems=tuple(findings.problems),
-        notes=tuple(notes),
+        notes=notes,
+        **more,
     )
 
 
-def _inspect_gguf(checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str) -> Inspection:
+def _inspect_gguf(files: ModelFiles, more: Mapping[str, Any]) -> Inspection:
     """Describe a GGUF file, which has configuration and tokenizer, too."""
-    name = str(checkpoint.gguf_file)
-    findings = _Findings()
+    name, head = str(files.gguf_file), more["head"]
+    findings, weights = _Findings(), None
     packages = tuple(each for each in ("gguf", "accelerate") if not has_package(each))
-    weights = None
     if not head.gguf:
         findings.problems.append(f"{files.where(name)}: expected {head.described}, got a GGUF file")
     elif name not in files:
-        near = sorted(each for each in files.files if each.endswith(".gguf"))
+        near = sorted(each for each in files.sizes if each.endswith(".gguf"))
         findings.problems.append(
             f"{files.where(name)}: there is no such file; GGUF files there: "
             f"{', '.join(near) or 'none'}"
@@ -292,60 +351,57 @@ def _inspect_gguf(checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: 
     else:
         weights = findings.look(read_gguf, files, name)
     if weights is not None:
-        sizes = {
-            ours: weights.metadata.get(f"{weights.metadata.get('general.architecture')}.{theirs}")
-            for ours, theirs in _GGUF_SIZES.items()
-        }
-        findings.problems += problems_of_sizes(files, sizes, weights)
+        told, family = weights.metadata, weights.metadata.get("general.architecture")
+        sizes = {ours: told.get(f"{family}.{theirs}") for ours, theirs in _GGUF_SIZES.items()}
+        findings.problems += _problems_of_sizes(files, sizes, weights)
     return Inspection(
-        checkpoint=checkpoint,
-        head=head,
-        dtype=dtype,
         files=files,
         weights=weights,
         tokenizer=name if weights else "",
         packages=packages,
         problems=tuple(findings.problems),
         notes=("unpacks its weights on reading",) if weights else (),
+        **more,
     )
 
 
-def _inspect_adapter(
-    checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str
-) -> Inspection:
+def _inspect_adapter(files: ModelFiles, more: Mapping[str, Any]) -> Inspection:
     """Describe an adapter, and the model that it is merged into."""
     findings = _Findings()
     adapter = findings.look(read_adapter, files)
     weights = findings.look(find_adapter_weights, files)
-    base, config, notes, packages = None, dict[str, Any](), list[str](), tuple[str, ...]()
-    if not has_package("peft"):
-        packages = ("peft",)
+    where, base = files.where(ADAPTER_CONFIG), None
+    config, notes = dict[str, Any](), list[str]()
+    packages = () if has_package("peft") else ("peft",)
+    if packages:
         findings.problems.append(
-            f"{files.where(ADAPTER_CONFIG)}: an adapter, which the package peft merges into its "
+            f"{where}: an adapter, which the package peft merges into its "
             f"base model: pip install 'merge-nli[adapters]'"
         )
     if adapter is not None:
-        base = _inspect_base(adapter, head, dtype)
+        base_files = find_base(adapter)
+        asked = f"@{base_files.revision}" if base_files.revision else ""
+        try:
+            # Its own head may be another, and not be used.
+            base = _inspect_model(list_files(base_files), more, is_base=True)
+        except ValueError as error:
+            base = Inspection(files=base_files, problems=(str(error),), **more)
         findings.problems += [
-            f"{files.where(ADAPTER_CONFIG)}: its base model cannot be loaded: {problem}"
-            for problem in base.problems
+            f"{where}: its base model cannot be loaded: {problem}" for problem in base.problems
         ]
         config = dict(base.config)
-        notes = [*base.notes, f"merges the adapter into {adapter.asked_base}"]
+        notes = [*base.notes, f"merges the adapter into {base_files.source}{asked}"]
     if weights is not None and weights.format == "pickle":
         notes.insert(0, _note_conversion(files, weights))
-    own = (findings.look(read_config, files) or {}) if CONFIG in files else {}
+    own = (findings.look(_read_config, files) or {}) if CONFIG in files else {}
     config |= {key: own[key] for key in _OF_CLASSES if key in own}
     count = count_classes(weights) if weights else None
     if count is not None and len(class_names(config)) != count:
         config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
     tokenizer = find_any_tokenizer(files) or (base.tokenizer if base else "")
     if base is not None and not tokenizer:
-        findings.look(find_tokenizer, files)
+        findings.look(_explain_no_tokenizer, files)
     return Inspection(
-        checkpoint=checkpoint,
-        head=head,
-        dtype=dtype,
         files=files,
         config=config,
         weights=weights,
@@ -354,40 +410,34 @@ def _inspect_adapter(
         problems=tuple(findings.problems),
         notes=tuple(notes),
         base=base,
+        **more,
     )
 
 
-def _inspect_base(adapter: Adapter, head: Head, dtype: str) -> Inspection:
-    """Describe the base model of an adapter: its own head may be another, and not be used."""
-    checkpoint = find_checkpoint(adapter.base, revision=adapter.base_revision)
+def has_package(name: str) -> bool:
+    """Tell whether a package is installed, by the name that pip knows it by."""
     try:
-        files = list_files(checkpoint)
-    except ValueError as error:
-        return Inspection(checkpoint=checkpoint, head=head, dtype=dtype, problems=(str(error),))
-    return _inspect_model(checkpoint, head, files, dtype, is_base=True)
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _note_conversion(files: ModelFiles, weights: Weights) -> str:
-    size = sum(files.files[name].size for name in weights.names)
-    names = described_names(weights)
-    return f"converts {names}, {in_megabytes(size)}, to safetensors, once"
+    size = sum(files.sizes[name] for name in weights.names)
+    return f"converts {described_names(weights)}, {in_megabytes(size)}, to safetensors, once"
 
 
-def _packages_of(tokenizer: str | None) -> tuple[str, ...]:
-    """Name the packages that reading a tokenizer takes and that are not installed."""
-    if tokenizer not in _SENTENCEPIECE:
-        return ()
-    return tuple(name for name in ("sentencepiece", "protobuf") if not has_package(name))
+def find_any_tokenizer(files: ModelFiles) -> str:
+    """Name the files of the tokenizer; empty where there is none."""
+    for names in _TOKENIZERS:
+        if all(name in files for name in names):
+            return ", ".join(names)
+    return ""
 
 
-def find_tokenizer(files: ModelFiles) -> str:
-    """Name the files of the tokenizer.
-
-    Raises:
-        ValueError: there are none; transformers would make up a tokenizer of five tokens.
-    """
-    if found := find_any_tokenizer(files):
-        return found
+def _explain_no_tokenizer(files: ModelFiles) -> None:
+    """Raise ValueError: transformers would make up a tokenizer of five tokens."""
     settings = files.read_json(_TOKENIZER_CONFIG) if _TOKENIZER_CONFIG in files else {}
     if "auto_map" in settings:
         raise ValueError(
@@ -401,23 +451,150 @@ def find_tokenizer(files: ModelFiles) -> str:
     )
 
 
-def find_any_tokenizer(files: ModelFiles) -> str:
-    """Name the files of the tokenizer; empty where there is none."""
-    for names in _TOKENIZERS:
-        if all(name in files for name in names):
-            return ", ".join(names)
-    return ""
+# --- Configurations ---
 
 
-def _count_parameters(found: Inspection) -> int | None:
-    if found.weights is None or found.files is None:
-        return None
-    if found.weights.tensors:
-        return sum(
-            tensor.size
-            for tensor in found.weights.tensors.values()
-            if found.weights.format == "GGUF" or tensor.dtype.startswith(("F", "BF"))
+def _read_config(files: ModelFiles) -> dict[str, Any]:
+    if CONFIG not in files:
+        raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
+    return files.read_json(CONFIG)
+
+
+def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
+    """Read the configuration that names a model's task, and the files it is among.
+
+    For an adapter that does not name its task, it is the base model's.
+
+    Raises:
+        ValueError: there is no such configuration, or it is damaged.
+    """
+    if ADAPTER_CONFIG in files:
+        adapter = read_adapter(files)
+        if (task := adapter.get("task_type")) in TASKS:
+            return files, {"architectures": [TASKS[str(task)]]}
+        files = list_files(find_base(adapter))
+    return files, _read_config(files)
+
+
+def find_head(model: str, heads: tuple[Head, ...] = HEADS, revision: str | None = None) -> Head:
+    """Find the task of a model in its configuration.
+
+    Args:
+        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
+        heads: What it can be for; a classifier if nothing says it.
+        revision: On the Hub, where the id does not have it.
+    """
+    if model.endswith(".gguf"):
+        return CAUSAL_LM
+    try:
+        _, config = task_config(list_files(find_files(model, revision=revision)))
+    except ValueError:
+        return CLASSIFIER
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    return next((head for head in heads if name.endswith(head.architectures)), CLASSIFIER)
+
+
+def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name a classifier's classes in order, as transformers understands a configuration.
+
+    >>> class_names({"id2label": {"1": "no", "0": "yes"}}), class_names({"num_labels": 1})
+    (('yes', 'no'), ('LABEL_0',))
+    """
+    names = config.get("id2label")
+    if isinstance(names, Mapping) and all(str(n).isdecimal() for n in names):
+        return tuple(str(names[n]) for n in sorted(names, key=int))
+    count = config.get("num_labels", 2)
+    count = count if type(count) is int and 0 < count <= _MOST_CLASSES else 2
+    return tuple(f"LABEL_{n}" for n in range(count))
+
+
+def problems_of_config(
+    files: ModelFiles, config: Mapping[str, Any], head: Head, *, is_base: bool
+) -> Iterator[str]:
+    """List the problems of a configuration.
+
+    Args:
+        files: Of the model.
+        config: The configuration.
+        head: What the weights must have been trained for.
+        is_base: Whether they are those of an adapter's base model, which may have another head.
+    """
+    where = files.where(CONFIG)
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        yield f"{where}: expected architectures, a list of names, got {names!r:.80}"
+        return
+    count = config.get("num_labels", len(config.get("id2label") or ()))
+    if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
+        yield f"{where}: expected num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"
+    own = [name for name in names if not _ENDINGS.search(name)]
+    table = config.get("auto_map")
+    if not own and isinstance(table, Mapping) and not _is_known_type(config):
+        keys = (head.auto_class, head.encoder_decoder_class, "AutoConfig")
+        named = (table.get(key) for key in keys)
+        own = [each.rpartition(".")[2] for each in named if isinstance(each, str)]
+    if own:
+        yield (
+            f"{where}: expected a class of transformers, got {own[0]}, which needs code of its "
+            f"own; that is never run"
         )
-    stored = found.config.get("dtype", found.config.get("torch_dtype"))
-    size = sum(found.files.files[name].size for name in found.weights.names)
-    return size // _BYTES.get(str(stored), 4)
+    elif "model_type" in config and not _is_known_type(config):
+        yield (
+            f"{where}: expected a type of model that transformers has, got "
+            f"{config['model_type']!r:.60}: a newer transformers may have it"
+        )
+    elif (
+        is_base
+        or not names
+        or any(name.endswith(head.architectures) or name in head.also for name in names)
+    ):
+        return
+    elif not all(name.endswith("Model") for name in names):
+        yield (
+            f"{where}: expected an architecture that ends in …{', …'.join(head.architectures)}, "
+            f"got {', '.join(names)}: is it a model for another task?"
+        )
+
+
+def _is_known_type(config: Mapping[str, Any]) -> bool:
+    """Tell whether transformers has a model of this type; most are seen without importing it."""
+    kind, spec = str(config.get("model_type", "")), find_spec("transformers")
+    folder = kind.replace("-", "_")
+    models = Path(spec.origin).parent / "models" if spec and spec.origin else None
+    if models is not None and folder.isidentifier() and (models / folder).is_dir():
+        return True
+    from transformers.models.auto import configuration_auto
+
+    return kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
+
+
+def _problems_of_sizes(
+    files: ModelFiles, config: Mapping[str, Any], weights: Weights
+) -> Iterator[str]:
+    """Compare a configuration's sizes with the weights': a model is built by the former."""
+    if not weights.tensors:
+        return
+    largest = max((n for tensor in weights.tensors.values() for n in tensor.shape), default=0)
+    for key, value in _integers(config):
+        if value < 0 and (key in _LAYERS | _WIDTHS or key.startswith(("num_", "n_"))):
+            yield f"{files.where(CONFIG)}: {key}: expected no negative number, got {value:,}"
+            continue
+        if key in _LAYERS and value > len(weights.tensors):
+            told = f"the weights have {len(weights.tensors):,} tensors only"
+        elif key in _WIDTHS and value > largest:
+            told = f"the largest dimension of the weights is {largest:,}"
+        else:
+            continue
+        yield (
+            f"{files.where(CONFIG)}: it says {key} {value:,}; {told}: one of the two is damaged, "
+            f"or not of this model; get it again"
+        )
+
+
+def _integers(config: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, int]]:
+    for key, value in config.items():
+        if type(value) is int:
+            yield key, value
+        elif isinstance(value, Mapping) and depth:
+            yield from _integers(value, depth - 1)

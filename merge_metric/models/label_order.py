@@ -29,7 +29,7 @@ _SHOWN_ORDERS: Final = 6
 """Best orders that provenance tells about: of three labels, all."""
 
 SEEDS: Final = "seeds"
-"""In place of an order: where nothing says it, the one that scores best on the seeds."""
+"""Given in place of an order, asks for the one that scores best on the seeds."""
 
 _STEMS: Final = ("entail", "neutral", "contradict")
 _SUFFIXES: Final = ("", "s", "ed", "ion", "ment", "ory", "ing")
@@ -52,7 +52,7 @@ class LabelOrder:
     known: tuple[str, ...] = LABELS
     """The labels of the problems."""
     evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """For provenance: the `document` that says it, or how orders do on the seeds; JSON-able."""
+    """For provenance: the `document` that states it, or counts on the seeds; JSON-able."""
 
     @property
     def names(self) -> list[str]:
@@ -154,9 +154,16 @@ def check_classes(
         ValueError: not as many classes as labels.
     """
     labels = [str(id2label[number]) for number in sorted(id2label)]
-    if len(labels) != len(known):
-        raise ValueError(f"{name}: {_describe_mismatch(labels, known)}")
-    return labels
+    if len(labels) == len(known):
+        return labels
+    expected = f"{name}: expected a classifier of {', '.join(known)}, got one of"
+    if len(labels) == 2 and known == LABELS:
+        raise ValueError(
+            f"{expected} {' and '.join(labels)}: two classes cannot tell neutral from "
+            f"contradiction, so it would be wrong on a third of the problems whatever it knows"
+        )
+    shown = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "")
+    raise ValueError(f"{expected} {len(labels)} classes ({shown}); is it a model for another task?")
 
 
 def read_order(
@@ -203,17 +210,6 @@ def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] 
     )
 
 
-def _describe_mismatch(labels: Sequence[str], known: tuple[str, ...]) -> str:
-    expected = f"expected a classifier of {', '.join(known)}, got one of"
-    if len(labels) == 2 and known == LABELS:
-        return (
-            f"{expected} {' and '.join(labels)}: two classes cannot tell neutral from "
-            f"contradiction, so it would be wrong on a third of the problems whatever it knows"
-        )
-    shown = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "")
-    return f"{expected} {len(labels)} classes ({shown}); is it a model for another task?"
-
-
 # --- Evidence from the seeds ---
 
 
@@ -228,7 +224,7 @@ class OrderCheck:
     """Best labels of predictions 0, 1, …; (0, 1, …) if they are best as they are."""
     best_accuracy: float
     second_accuracy: float
-    """That of the best relabelling but one."""
+    """Accuracy of the second best relabelling."""
 
     @property
     def suspicious(self) -> bool:
@@ -302,7 +298,7 @@ def order_from_seeds(
 
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
-    """Tell in words how an order of labels is known, as far as there is more than its source.
+    """Put the evidence for an order of labels into words.
 
     Args:
         evidence: Of a `LabelOrder`.
@@ -332,7 +328,7 @@ def _confusion(
 
 
 def _right_by_order(confusion: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
-    """Count what is right under each order of labels, best order first.
+    """Count correct predictions under each order of labels, best order first.
 
     The order (0, 1, …) comes first on a tie, as sorting is stable.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.models.checkpoints import describe_loaded, load
-from merge_metric.models.heads import CAUSAL_LM
+from merge_metric.models.inspection import CAUSAL_LM
 from merge_metric.models.inspection import inspect as inspect_model
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.prompts import Prompt, PromptTokens, common_prefix
@@ -141,7 +141,7 @@ class LanguageModel:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Describe what determines the probabilities."""
+        """Describe everything that determines the probabilities."""
         return {
             "kind": "language-model",
             "name": self.name,
@@ -154,7 +154,7 @@ class LanguageModel:
         }
 
     def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """Tell the model's size and what the cache holds."""
+        """Tell the model's size and the number of cached tokens."""
         self._prepare(pairs)
         return {
             "parameters": self._model.num_parameters(),
@@ -187,7 +187,7 @@ class LanguageModel:
     def resume(
         self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `probabilities` does, without the batches of which all is known.
+        """Yield as `probabilities` does, without batches whose answers are all known.
 
         Batches are those of a run that knows nothing, so the answers are, too, to the bit.
 
@@ -283,7 +283,7 @@ class LanguageModel:
         )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """Run one forward pass over what prompts have after `shared` tokens; shape (rows, 3).
+        """Run one forward pass over the prompts' tokens after the first `shared`; shape (rows, 3).
 
         Shorter rows are filled up at the end. A causal model sees nothing of what follows
         a token, so this needs no mask and leaves positions as they are.

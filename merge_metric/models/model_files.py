@@ -12,13 +12,14 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.files import digest_of_file, write_text
-from merge_dataset.hub_refusals import http_error, refusal
+from merge_dataset.hub.errors import http_error, refusal
+from merge_dataset.redaction import mask_urls
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +29,12 @@ _HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model"
 """Suffixes of the files hashed into a folder's revision: configuration, tokenizer, chat
 template, weights."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A place where a model's files lie; nothing of them is read yet."""
+class ModelFiles:
+    """A model's place and, once listed, its files at one commit."""
 
     source: str
     """Folder, or id on the Hub."""
@@ -42,63 +44,18 @@ class Checkpoint:
     """Revision asked for on the Hub; None for the newest."""
     gguf_file: str | None = None
     """Name of the GGUF file in the folder or repository that everything is read from."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a folder."""
-        return Path(self.source).is_dir()
-
-
-def find_checkpoint(
-    model: str | Path, gguf_file: str | None = None, revision: str | None = None
-) -> Checkpoint:
-    """Tell folders, files and ids on the Hub apart.
-
-    Args:
-        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-        gguf_file: Name of a GGUF file in the directory or repository.
-        revision: On the Hub, where the id does not have it.
-    """
-    path = Path(model)
-    if path.suffix == ".gguf" and path.is_file():
-        path, gguf_file = path.parent, path.name
-    if path.is_dir():
-        name = Path(gguf_file).stem if gguf_file else path.resolve().name
-        return Checkpoint(str(path), name, gguf_file=gguf_file)
-    source, _, asked = str(model).partition("@")
-    return Checkpoint(source, source, asked or revision or None, gguf_file)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a model, as a listing tells."""
-
-    size: int
-    """Bytes."""
-    sha256: str | None = None
-    """Digest of its content, where the listing says it, as the Hub's does of large files."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
-    """The files of a folder, or of a repository at a commit."""
-
-    source: str
-    """Folder, or id on the Hub."""
-    files: Mapping[str, StoredFile]
-    """Name → file; those in folders below are left out."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Name of a file → bytes; files in folders below are left out."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Name of a file → SHA-256, where the listing says it, as the Hub's does of large files."""
     commit: str | None = None
     """Commit of a repository on the Hub."""
-    revision: str = "main"
-    """Name that the commit was found by."""
     folder: Path | None = None
     """Folder with all files; None where they still lie on the Hub."""
-    from_cache: bool = False
-    """True where the Hub could not be asked, and its cache has them."""
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is such a file."""
-        return name in self.files
+        return name in self.sizes
 
     def where(self, name: str) -> str:
         """Say where a file is, for messages."""
@@ -112,10 +69,6 @@ class ModelFiles:
 
         cached = try_to_load_from_cache(self.source, name, revision=self.commit)
         return Path(cached) if isinstance(cached, str) else None
-
-    def bytes_to_download(self, names: Iterable[str]) -> int:
-        """Sum up the sizes of the files that are not on this machine."""
-        return sum(self.files[name].size for name in names if self.local(name) is None)
 
     def download(self, names: Iterable[str]) -> Path:
         """Bring files to this machine, and return the folder that has them.
@@ -139,19 +92,19 @@ class ModelFiles:
         return folder
 
     def remember(self) -> None:
-        """Note in the Hub's cache which commit the revision is, so that it is found offline.
+        """Record the revision's commit in the Hub's cache, so that it is found offline.
 
         Called once all files are there: before, an older commit may be whole, and this not.
         """
         if self.commit in (None, self.revision) or self.folder is not None:
             return
-        reference = _cache_of(self.source) / "refs" / self.revision
+        reference = _cache_of(self.source) / "refs" / (self.revision or "main")
         if not reference.is_file() or reference.read_text(encoding="utf-8") != self.commit:
             with suppress(OSError):  # a cache that others fill, and that may only be read
                 write_text(reference, str(self.commit))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Read some bytes of a file; of a file on the Hub, no others are sent.
+        """Read some bytes of a file; from the Hub only these are fetched.
 
         Raises:
             ValueError: the Hub refuses, or cannot be reached.
@@ -192,7 +145,7 @@ class ModelFiles:
         Raises:
             ValueError: it is none, or it cannot be read.
         """
-        size = self.files[name].size
+        size = self.sizes[name]
         if size > _LARGEST_TEXT:
             raise ValueError(
                 f"{self.where(name)}: expected a file of at most {_LARGEST_TEXT:,} bytes, got "
@@ -214,50 +167,83 @@ class ModelFiles:
 
     def digest_of(self, name: str) -> str:
         """SHA-256 of a file on this machine, or of one on the Hub, as its listing says."""
-        if (listed := self.files[name].sha256) is not None:
+        if (listed := self.digests.get(name)) is not None:
             return listed
-        path = self.local(name)
-        if path is None:
-            path = self.download([name]) / name
+        path = self.local(name) or self.download([name]) / name
         state = path.stat()
         return _digest_at(path, state.st_size, state.st_mtime_ns)
 
 
-def list_files(checkpoint: Checkpoint) -> ModelFiles:
-    """Find a checkpoint's commit and files.
+def find_files(
+    model: str | Path, gguf_file: str | None = None, revision: str | None = None
+) -> ModelFiles:
+    """Tell folders, files and ids on the Hub apart; nothing is listed yet.
+
+    Args:
+        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
+        gguf_file: Name of a GGUF file in the directory or repository.
+        revision: On the Hub, where the id does not have it.
+
+    Raises:
+        ValueError: it is a URL.
+    """
+    if "://" in str(model):
+        raise ValueError(
+            f"{mask_urls(str(model))}: expected a folder, a .gguf file, or an id on the Hub such "
+            "as org/name, got a URL; of a server, `base_url` is the URL and `model` the name"
+        )
+    path = Path(model)
+    if path.suffix == ".gguf" and path.is_file():
+        path, gguf_file = path.parent, path.name
+    if path.is_dir():
+        name = Path(gguf_file).stem if gguf_file else path.resolve().name
+        return ModelFiles(str(path), name, gguf_file=gguf_file, folder=path)
+    source, _, asked = str(model).partition("@")
+    return ModelFiles(source, source, asked or revision or None, gguf_file)
+
+
+def list_files(model: ModelFiles) -> ModelFiles:
+    """Find a model's commit and files.
+
+    Args:
+        model: From `find_files`.
 
     Raises:
         ValueError: there is no such model, or it may not be read; the message says why.
     """
-    if checkpoint.is_local:
-        return files_of_folder(Path(checkpoint.source))
-    if checkpoint.revision is None and _looks_like_path(checkpoint.source):
+    source = model.source
+    if model.folder is not None:
+        sizes = {
+            path.name: path.stat().st_size for path in model.folder.iterdir() if path.is_file()
+        }
+        return replace(model, sizes=sizes)
+    is_path = source.startswith((".", "/", "~", "\\")) or source.endswith(("/", ".gguf"))
+    if model.revision is None and (is_path or "\\" in source):
         raise ValueError(
-            f"{checkpoint.source}: expected a folder with a model, a .gguf file, or an id on the "
+            f"{source}: expected a folder with a model, a .gguf file, or an id on the "
             f"Hub such as org/name: no such folder or .gguf file is there"
         )
     from huggingface_hub import HfApi
 
     try:
-        info = HfApi().model_info(
-            checkpoint.source, revision=checkpoint.revision, files_metadata=True, timeout=30
-        )
+        info = HfApi().model_info(source, revision=model.revision, files_metadata=True, timeout=30)
     except (OSError, ValueError, http_error()) as error:
-        if _is_unreachable(error) and (cached := _list_cached(checkpoint)) is not None:
+        if _is_unreachable(error) and (cached := _list_cached(model)) is not None:
             return cached
-        raise ValueError(_not_found(checkpoint, error)) from error
-    commit = str(info.sha)
-    files = {
-        each.rfilename: StoredFile(each.size or 0, each.lfs.sha256 if each.lfs else None)
-        for each in info.siblings or ()
-        if "/" not in each.rfilename
-    }
-    return ModelFiles(checkpoint.source, files, commit, checkpoint.revision or "main")
+        asked = f"@{model.revision}" if model.revision else ""
+        raise ValueError(f"{source}{asked}: {in_words(source, error)}") from error
+    here = [each for each in info.siblings or () if "/" not in each.rfilename]
+    return replace(
+        model,
+        sizes={each.rfilename: each.size or 0 for each in here},
+        digests={each.rfilename: each.lfs.sha256 for each in here if each.lfs},
+        commit=str(info.sha),
+    )
 
 
 def files_of_folder(folder: Path) -> ModelFiles:
     """List the files of a folder."""
-    return ModelFiles(str(folder), _files_in(folder), folder=folder)
+    return list_files(ModelFiles(str(folder), folder.name, folder=folder))
 
 
 def digest_of_folder(files: ModelFiles, more: Iterable[str] = ()) -> str:
@@ -267,7 +253,7 @@ def digest_of_folder(files: ModelFiles, more: Iterable[str] = ()) -> str:
         files: Of a folder.
         more: Names of files that are read though their kind is not hashed as a rule.
     """
-    names = {name for name in files.files if Path(name).suffix in _HASHED_SUFFIXES} | set(more)
+    names = {name for name in files.sizes if Path(name).suffix in _HASHED_SUFFIXES} | set(more)
     return digest_of_files(files, names)
 
 
@@ -299,22 +285,6 @@ def in_words(source: str, error: BaseException) -> str:
     )
 
 
-def _not_found(checkpoint: Checkpoint, error: BaseException) -> str:
-    asked = f"@{checkpoint.revision}" if checkpoint.revision else ""
-    return f"{checkpoint.source}{asked}: {in_words(checkpoint.source, error)}"
-
-
-def _looks_like_path(source: str) -> bool:
-    is_path = source.startswith((".", "/", "~", "\\")) or source.endswith(("/", ".gguf"))
-    return is_path or "\\" in source
-
-
-def _files_in(folder: Path) -> dict[str, StoredFile]:
-    return {
-        path.name: StoredFile(path.stat().st_size) for path in folder.iterdir() if path.is_file()
-    }
-
-
 def _is_unreachable(error: BaseException) -> bool:
     """Tell whether the Hub did not answer at all, or is broken for now."""
     from huggingface_hub.errors import HFValidationError
@@ -325,33 +295,31 @@ def _is_unreachable(error: BaseException) -> bool:
     return status is None or status >= 500
 
 
-def _list_cached(checkpoint: Checkpoint) -> ModelFiles | None:
+def _list_cached(model: ModelFiles) -> ModelFiles | None:
     """Find the files of a model in the Hub's cache; None where it has none."""
     from huggingface_hub import constants
 
-    home, revision = _cache_of(checkpoint.source), checkpoint.revision or "main"
-    commit = revision
-    if not _COMMIT.fullmatch(revision):
-        reference = home / "refs" / revision
+    home, commit = _cache_of(model.source), model.revision or "main"
+    if not _COMMIT.fullmatch(commit):
+        reference = home / "refs" / commit
         if not reference.is_file():
             return None
         commit = reference.read_text(encoding="utf-8").strip()
     folder = home / "snapshots" / commit
     if not _COMMIT.fullmatch(commit) or not folder.is_dir():
         return None
-    files = {
-        path.name: StoredFile(path.stat().st_size, _blob_digest(path))
-        for path in folder.iterdir()
-        if path.is_file()
-    }
     if not constants.HF_HUB_OFFLINE:
-        log.warning("%s: the Hub cannot be reached: taken from the cache", checkpoint.source)
-    return ModelFiles(checkpoint.source, files, commit, revision, folder, from_cache=True)
+        log.warning("%s: the Hub cannot be reached: taken from the cache", model.source)
+    # A cached file is a link to a blob, whose name is the digest: of large files SHA-256.
+    blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
+    digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
+    found = replace(model, commit=commit, folder=folder, digests=digests)
+    return list_files(found)
 
 
 @lru_cache(maxsize=1024)
 def _digest_at(path: Path, size: int, time: int) -> str:
-    """Digest of a file, which is read again only if it changed: weights are large."""
+    """Digest a file, which is read again only if it changed: weights are large."""
     return digest_of_file(path)
 
 
@@ -363,14 +331,8 @@ def _cache_of(source: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
 
 
-def _blob_digest(path: Path) -> str | None:
-    """Read off the name of a cached file's blob its digest; that of large files is SHA-256."""
-    name = path.resolve().name
-    return name if re.fullmatch(r"[0-9a-f]{64}", name) else None
-
-
 def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
-    """List names, sizes and times of a local model's files; where they changed, it is opened anew.
+    """List names, sizes and times of a local model's files, which tell whether it changed.
 
     Empty for a model on the Hub.
     """

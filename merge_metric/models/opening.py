@@ -1,28 +1,40 @@
-"""Open a model by its name: find out its kind, and load it or get ready to ask a server."""
+"""Open a model, by its name or as it lives in a program, to ask it about pairs of texts.
+
+A name, whose kind is found out, or a model as it lives in a program: a function, a scikit-learn
+estimator, a transformers pipeline, a `Trainer`, a model with its tokenizer, a `CrossEncoder` of
+sentence-transformers, a client of an OpenAI-compatible server. Each becomes a `PairModel`. Nothing
+is imported to find out what a model is.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, get_args
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.models.adapters import is_adapter, read_adapter
 from merge_metric.models.checkpoints import require_libraries
-from merge_metric.models.heads import CLASSIFIER
+from merge_metric.models.inspection import CLASSIFIER, problems_of_config, task_config
 from merge_metric.models.label_order import (
     SEEDS,
     LabelOrder,
+    check_classes,
     describe_evidence,
+    label_of,
     order_from_seeds,
     parse_order,
+    read_order,
     unknown_order,
+    written,
 )
-from merge_metric.models.model_config import problems_of_config, read_config
-from merge_metric.models.model_files import find_checkpoint, list_files
+from merge_metric.models.model_files import find_files, list_files
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
 if TYPE_CHECKING:
@@ -32,15 +44,20 @@ ModelKind = Literal["classifier", "lm", "remote"]
 
 log = logging.getLogger(__name__)
 
-_KINDS_OF_ADAPTERS: Final[Mapping[str, ModelKind]] = {
-    "SEQ_CLS": "classifier",
-    "CAUSAL_LM": "lm",
-    "SEQ_2_SEQ_LM": "lm",
-}
-"""Task of an adapter, as peft calls it → kind of the model that it makes."""
-
 LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
 """Pairs, and the position of each one's gold label among the labels."""
+
+AskFunction = Callable[[list[Pair]], Any]
+"""A function from pairs to labels or to their probabilities."""
+
+_TOLERANCE: Final = 1e-3
+"""Largest distance of a sum of probabilities from 1."""
+
+_KINDS: Final = (
+    "a name or folder, a function from a list of (premise, hypothesis) to labels or "
+    "probabilities, a scikit-learn estimator, a transformers text-classification pipeline, a "
+    "Trainer, (model, tokenizer), a CrossEncoder, an OpenAI client, or a PairModel"
+)
 
 
 def open_model(
@@ -66,17 +83,49 @@ def open_model(
     kind = request.kind or find_kind(request)
     if kind != "remote":
         require_libraries()
+    source = f"{request.model}@{request.revision}" if request.revision else request.model
     if kind == "classifier":
-        return _open_classifier(request, problem_format.labels, seeds)
+        return _open_classifier(request, source, problem_format.labels, seeds)
     require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
-    if kind == "remote":
-        return _open_remote(request, sources)
-    return _open_language_model(request, sources)
+    if kind == "remote" and not request.base_url:
+        raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
+    if kind == "remote" and request.missing_letters not in ("error", "uniform"):
+        raise ValueError(
+            f"missing letters: expected error or uniform, got {request.missing_letters!r}"
+        )
+    from merge_metric.models.prompts import read_prompt
+
+    prompt = read_prompt(request.shots, sources=sources, start=request.prompt_start)
+    if kind == "lm":
+        from merge_metric.models.language_model import LanguageModel
+
+        return LanguageModel.load(
+            source,
+            prompt=prompt,
+            gguf_file=request.gguf_file,
+            device=request.device,
+            dtype=request.dtype or "auto",
+            chat_template=request.chat_template,
+            prefix_cache=request.prefix_cache,
+            batch_tokens=request.batch_tokens,
+        )
+    from merge_metric.models.remote import RemoteModel
+
+    return RemoteModel(
+        str(request.base_url),
+        request.model,
+        prompt=prompt,
+        chat=request.chat_template,
+        api_key_env=request.api_key_env,
+        concurrency=request.concurrency,
+        missing=request.missing_letters,
+        strict=request.strict_server,
+    )
 
 
 def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
-    """Find the kind of a model from what is asked for and from its configuration.
+    """Find the kind of a model from its request and its configuration.
 
     Args:
         request: The model.
@@ -91,13 +140,8 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
     if request.gguf_file or request.model.endswith(".gguf"):
         return "lm"
     require_libraries()
-    files = list_files(find_checkpoint(request.model, revision=request.revision))
-    if is_adapter(files):
-        adapter = read_adapter(files)
-        if (task := adapter.config.get("task_type")) in _KINDS_OF_ADAPTERS:
-            return _KINDS_OF_ADAPTERS[str(task)]
-        files = list_files(find_checkpoint(adapter.base, revision=adapter.base_revision))
-    config = read_config(files)
+    files = list_files(find_files(request.model, revision=request.revision))
+    files, config = task_config(files)
     for problem in problems_of_config(files, config, CLASSIFIER, is_base=True):
         raise ValueError(problem)
     architectures = config.get("architectures") or []
@@ -114,7 +158,7 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
 
 
 def require_no_order(label_order: str | None, what: str) -> None:
-    """Raise where an order of labels is given for a model that has none.
+    """Raise if an order of labels is given for a model that has none.
 
     Args:
         label_order: As it was given.
@@ -145,12 +189,11 @@ def require_nli(problem_format: ProblemFormat, what: str) -> None:
         )
 
 
-def _source(request: ModelRequest) -> str:
-    return f"{request.model}@{request.revision}" if request.revision else request.model
-
-
 def _open_classifier(
-    request: ModelRequest, labels: tuple[str, ...], seeds: Callable[[], LabelledPairs] | None
+    request: ModelRequest,
+    source: str,
+    labels: tuple[str, ...],
+    seeds: Callable[[], LabelledPairs] | None,
 ) -> Classifier:
     from merge_metric.models.classifier import Classifier
 
@@ -159,7 +202,7 @@ def _open_classifier(
     if request.label_order and not by_seeds:
         order = parse_order(request.label_order, labels)
     model = Classifier.load(
-        _source(request),
+        source,
         label_order=order,
         otherwise=unknown if by_seeds else None,
         labels=labels,
@@ -202,38 +245,267 @@ def find_order(
     return order
 
 
-def _open_language_model(request: ModelRequest, sources: Sequence[str]) -> PairModel:
-    from merge_metric.models.language_model import LanguageModel
-    from merge_metric.models.prompts import read_prompt
-
-    return LanguageModel.load(
-        _source(request),
-        prompt=read_prompt(request.shots, sources=sources, start=request.prompt_start),
-        gguf_file=request.gguf_file,
-        device=request.device,
-        dtype=request.dtype or "auto",
-        chat_template=request.chat_template,
-        prefix_cache=request.prefix_cache,
-        batch_tokens=request.batch_tokens,
-    )
+# --- Models as they live in a program ---
 
 
-def _open_remote(request: ModelRequest, sources: Sequence[str]) -> PairModel:
-    from merge_metric.models.prompts import read_prompt
-    from merge_metric.models.remote import Missing, RemoteModel
+class AskedFunction:
+    """A function that is asked for labels, or for their probabilities, in batches.
 
-    if not request.base_url:
-        raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
-    if request.missing_letters not in get_args(Missing):
-        raise ValueError(
-            f"missing letters: expected error or uniform, got {request.missing_letters!r}"
+    Its description says which run this is: nobody can tell whether a function is still the same,
+    so that answers from before are never taken for its own.
+    """
+
+    def __init__(
+        self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
+    ) -> None:
+        """Wrap a function; see `as_pair_model` for what it may return."""
+        self.name, self.has_probabilities, self.gives_names = name, True, False
+        self.label_order = order
+        self._function, self._kind, self._batch_size = function, kind, batch_size
+        self._run = uuid.uuid4().hex
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the function, as far as it can be known, and this run of it."""
+        evidence = dict(self.label_order.evidence)
+        return {
+            "kind": self._kind,
+            "name": self.name,
+            "revision": None,
+            "label_order": self.label_order.names,
+            "label_order_source": self.label_order.source,
+            **({"label_order_evidence": evidence} if evidence else {}),
+            "run": self._run,
+        }
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield batches of positions and probabilities; 1 for a label that stands alone."""
+        for start in range(0, len(pairs), self._batch_size):
+            batch = list(pairs[start : start + self._batch_size])
+            answers = self._read(self._function(batch), batch)
+            yield list(range(start, start + len(batch))), answers
+
+    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Tell of answers with names of labels, which no order of labels turns into others."""
+        return {"gives_names": True} if self.gives_names else {}
+
+    def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[np.float64]:
+        values = np.asarray(given)
+        if isinstance(given, list | tuple) and any(isinstance(v, bool | np.bool_) for v in given):
+            values = np.array(given, object)  # of booleans between numbers NumPy makes numbers
+        known = self.label_order.known
+        n_labels = len(known)
+        expected = (
+            f"{self.name}: expected for {len(batch):,} pairs as many labels "
+            f"({', '.join(known)}, or 0 to {n_labels - 1}), or probabilities of shape "
+            f"({len(batch)}, {n_labels}) that sum to 1"
         )
-    return RemoteModel(
-        request.base_url,
-        request.model,
-        prompt=read_prompt(request.shots, sources=sources, start=request.prompt_start),
-        chat=request.chat_template,
-        api_key_env=request.api_key_env,
-        concurrency=request.concurrency,
-        missing=request.missing_letters,
-    )
+        if values.shape == (len(batch),):
+            self.has_probabilities = False
+            return np.eye(n_labels)[self._codes(values.tolist(), expected)]
+        if values.shape != (len(batch), n_labels):
+            raise ValueError(f"{expected}; got an array of shape {values.shape}")
+        numbers: NDArray[np.float64] = values.astype(np.float64)
+        sums = numbers.sum(axis=1)
+        bad = ~(np.isfinite(numbers).all(axis=1) & (numbers >= 0).all(axis=1))
+        bad |= np.abs(sums - 1) > _TOLERANCE
+        if bad.any():
+            first = numbers[bad][0]
+            why = (
+                "of logits take the softmax"
+                if np.isfinite(first).all()
+                else "the model overflows, as in half precision, or is damaged"
+            )
+            raise ValueError(
+                f"{expected}; got {first.tolist()} for {batch[int(bad.argmax())]}: {why}"
+            )
+        return self.label_order.rearrange(numbers)
+
+    def _codes(self, given: Sequence[Any], expected: str) -> list[int]:
+        order, codes = self.label_order, []
+        for value in given:
+            if isinstance(value, str) and (position := label_of(value, order.known)) is not None:
+                _require_order_unsaid(order, self.name)
+                self.gives_names = True
+                codes.append(position)
+            elif isinstance(value, bool | np.bool_):
+                raise ValueError(
+                    f"{expected}; got the boolean {value}, which says of one label at most "
+                    "whether it holds: return the label itself"
+                )
+            elif not isinstance(value, str) and value in range(len(order.known)):
+                codes.append(order.labels[int(value)])
+            else:
+                raise ValueError(f"{expected}; got the label {value!r}")
+        return codes
+
+
+def as_pair_model(
+    model: Any,
+    *,
+    name: str | None = None,
+    label_order: str | None = None,
+    problem_format: ProblemFormat = NLI,
+    sources: Sequence[str] = (),
+    seeds: Callable[[], LabelledPairs] | None = None,
+    batch_size: int = 256,
+) -> PairModel:
+    """Make a model that can be asked about pairs.
+
+    Args:
+        model: A folder, Hub id or .gguf file; a function that takes a list of (premise,
+            hypothesis) and returns labels (names, or numbers) or probabilities (n, 3); an
+            estimator with `classes_`; a pipeline; a `Trainer`; a pair of model and tokenizer; a
+            `CrossEncoder`; a client with `base_url`, which needs `name`; or a `PairModel`.
+        name: What results call it; by default what it is called.
+        label_order: What its classes 0, 1, 2 mean, as `parse_order` reads it, or "seeds", which
+            finds it out from gold labels where nothing else says it. By default the
+            configuration's names; a function's numbers and columns are 0 entailment, 1 neutral,
+            2 contradiction.
+        problem_format: Fields and labels of the problems.
+        sources: Names of the sources; examples for language models depend on them.
+        seeds: As `open_model` takes them.
+        batch_size: Pairs that a function is given at a time.
+
+    Raises:
+        TypeError: it is nothing of the kind.
+        ValueError: it cannot be used, or nothing says which class is which label.
+    """
+    labels = problem_format.labels
+    by_seeds, unknown = label_order == SEEDS and seeds is not None, unknown_order(labels)
+    given = parse_order(label_order, labels) if label_order and label_order != SEEDS else None
+    if isinstance(model, str | Path):
+        request = ModelRequest(model=str(model), label_order=label_order)
+        return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
+    if isinstance(model, type):
+        raise TypeError(f"model: expected {_KINDS}; got type")
+    if hasattr(model, "describe") and hasattr(model, "probabilities"):
+        require_no_order(label_order, "a PairModel, which answers in the order of the labels")
+        found: PairModel = model
+        return found
+    if hasattr(model, "base_url") and hasattr(model, "chat"):
+        require_nli(problem_format, "an OpenAI client")
+        require_no_order(label_order, "an OpenAI client, whose model is asked for letters")
+        if not name:
+            raise ValueError("an OpenAI client: expected name, what the server calls the model")
+        from merge_metric.models.prompts import read_prompt
+        from merge_metric.models.remote import RemoteModel
+
+        prompt, key = read_prompt("exc", sources=sources), getattr(model, "api_key", None)
+        return RemoteModel(str(model.base_url), name, prompt=prompt, chat=True, api_key=key)
+    asked: Classifier | AskedFunction
+    otherwise = unknown if by_seeds else None
+    if not _is_cross_encoder(model) and (parts := _parts(model)):
+        from merge_metric.models.classifier import Classifier
+
+        network, tokenizer = parts
+        name = name or _loaded_from(network) or type(network).__name__
+        order = given or read_order(_classes(network), name, otherwise, labels)
+        revision = _digest(network)
+        asked = Classifier(network, tokenizer, label_order=order, name=name, revision=revision)
+    else:
+        asked = _function(model, name, given, otherwise, labels, batch_size)
+    if asked.label_order == unknown and seeds is not None:
+        asked.label_order = find_order(asked, str(asked.describe()["name"]), seeds, labels)
+    return asked
+
+
+def _function(
+    model: Any,
+    name: str | None,
+    order: LabelOrder | None,
+    otherwise: LabelOrder | None,
+    labels: tuple[str, ...],
+    batch_size: int,
+) -> AskedFunction:
+    """Wrap a `CrossEncoder`, an estimator or a function; see `as_pair_model`."""
+    called = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
+    plain = order or otherwise or LabelOrder(tuple(range(len(labels))), "default", labels)
+    ask: AskFunction
+    if _is_cross_encoder(model):
+        called = name or _loaded_from(model) or called
+        check_classes(_classes(model), called, labels)
+        plain = order or read_order(_classes(model), called, otherwise, labels)
+        # The softmax of logits, whatever activation the model has of its own.
+        kind, ask = (
+            "cross-encoder",
+            partial(
+                model.predict,
+                activation_fn=lambda logits: logits,
+                apply_softmax=True,
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            ),
+        )
+    elif hasattr(model, "classes_") and hasattr(model, "predict"):
+        if any(isinstance(each, str) for each in model.classes_):
+            _require_order_unsaid(plain, called)
+        ask, kind = _estimator(model, labels), "estimator"
+    elif callable(model) and not hasattr(model, "state_dict"):
+        ask, kind = model, "function"
+    else:
+        raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
+    return AskedFunction(ask, name=called, order=plain, kind=kind, batch_size=batch_size)
+
+
+def _require_order_unsaid(order: LabelOrder, name: str) -> None:
+    """Raise where an order of labels is asked for, and the model names its labels itself."""
+    if order.source in ("given", "unknown"):
+        raise ValueError(
+            f"label_order: expected none for {name}, which answers with names of labels, got "
+            f"{written(order.labels, order.known) if order.source == 'given' else SEEDS}"
+        )
+
+
+def _parts(model: Any) -> tuple[Any, Any] | None:
+    """Find network and tokenizer of a pair, a pipeline or a `Trainer`, if the model is one."""
+    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
+        return model[0], model[1]
+    if hasattr(getattr(model, "model", None), "state_dict"):
+        for attribute in ("processing_class", "tokenizer"):
+            if (tokenizer := getattr(model, attribute, None)) is not None:
+                return model.model, tokenizer
+    return None
+
+
+def _estimator(model: Any, labels: tuple[str, ...]) -> AskFunction:
+    """Ask an estimator for probabilities where it gives some, in the order of the labels."""
+    classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]
+    codes = [labels.index(c) if c in labels else c for c in classes]
+    if sorted(map(str, codes)) != sorted(map(str, range(len(labels)))):
+        raise ValueError(
+            f"{type(model).__name__}: expected an estimator of {', '.join(labels)}, or of 0 to "
+            f"{len(labels) - 1}, got one whose classes are {list(model.classes_)}"
+        )
+    if not hasattr(model, "predict_proba"):
+        return lambda pairs: model.predict(pairs)
+    columns = np.argsort(np.array(codes, np.int64))
+    return lambda pairs: np.asarray(model.predict_proba(pairs))[:, columns]
+
+
+def _loaded_from(model: Any) -> str:
+    """Return the Hub id or folder's name that a network was loaded from, if it tells."""
+    place = str(getattr(model.config, "_name_or_path", "") or "")
+    return Path(place).resolve().name if place and Path(place).is_dir() else place
+
+
+def _is_cross_encoder(model: Any) -> bool:
+    return any(each.__name__ == "CrossEncoder" for each in type(model).__mro__)
+
+
+def _classes(network: Any) -> dict[int, str]:
+    id2label = dict(network.config.id2label or {})
+    return {int(number): str(label) for number, label in id2label.items()}
+
+
+def _digest(model: Any) -> str:
+    """Digest all weights of a network, so that answers before and after training differ."""
+    import torch
+
+    digest = hashlib.sha256()
+    for key, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
+    return digest.hexdigest()

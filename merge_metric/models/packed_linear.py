@@ -33,7 +33,7 @@ unless told otherwise, at about a megabyte each; preparing one takes no time to 
 _ROWS: Final = 512
 """Rows of inputs that weights are laid out for; others come out the same, hardly slower."""
 _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
-"""How far results of the trial, which are below 40, may be apart: what rounding explains."""
+"""Largest difference between results of the trial, which are below 40, that is rounding."""
 
 
 class PackedLinear(nn.Module):
@@ -92,7 +92,7 @@ def _can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def _operators_work(dtype: torch.dtype) -> bool:
-    """Whether PyTorch's operators compute what a linear layer does; a warning where not."""
+    """Tell whether PyTorch's operators compute linear layers; warn if they do not."""
     for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
     try:
@@ -113,7 +113,7 @@ def _operators_work(dtype: torch.dtype) -> bool:
 
 
 def _fault(dtype: torch.dtype) -> str:
-    """Compare packed layers with plain ones; what is wrong with their results, or nothing."""
+    """Compare packed layers with plain ones; describe the difference, if there is any."""
     width, height = 48, 80
     with torch.inference_mode():
         for bias in (True, False):

@@ -1,4 +1,4 @@
-"""Models that are asked about pairs of texts: what each can do, and the settings that name one."""
+"""The protocol of models that answer pairs of texts, and the settings that name one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LM, _SERVER, MACHINE = "Language models", "Models on a server", "Machine"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of a model's batches: number `index` of the `count` shares that are all of them.
+    """A share of a model's batches: number `index` of `count`.
 
     Batches are those of a run without shares, so the answers are, too, to the bit.
     """
@@ -68,7 +68,7 @@ WHOLE: Final = Share()
 
 
 class Known(Set[int]):
-    """Positions of pairs whose answers are known, for `resume`: a set of a byte per pair."""
+    """Positions of pairs with known answers, for `resume`: a set that takes a byte per pair."""
 
     def __init__(self, is_known: NDArray[np.bool_]) -> None:
         """Take whether each pair's answer is known."""
@@ -188,10 +188,10 @@ def _option(default: Value, help: str, panel: str | None = None, **more: Any) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """A model and its settings, as a user gives them; what is None or "" is not given."""
+    """A model and its settings, as a user gives them; None and "" mean not given."""
 
     model: str
-    """Directory, Hub id, .gguf file, or what a server calls it."""
+    """Directory, Hub id, .gguf file, or a server's name for it."""
     kind: Literal["classifier", "lm", "remote"] | None = _option(
         None, "Kind of the model; found out by default."
     )
@@ -215,6 +215,12 @@ class ModelRequest:
     concurrency: int = _option(8, "Requests at a time.", _SERVER, minimum=1)
     missing_letters: Literal["error", "uniform"] = _option(
         "error", "What an answer without letters means.", _SERVER
+    )
+    strict_server: bool = _option(
+        False,
+        "Refuse answers of another model than asked for, or of prompts that were cut.",
+        _SERVER,
+        option="--strict-server",
     )
     device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", MACHINE)
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(

@@ -1,4 +1,4 @@
-"""Keys and values of what all prompts begin with: computed once, used by every batch.
+"""Keys and values of the prompts' common prefix: computed once, used by every batch.
 
 Imports torch and transformers, so only `language_model` imports it, when it runs.
 """
@@ -77,7 +77,7 @@ class PrefixCache:
 
 
 def unsupported(model: Any) -> str | None:
-    """Why a model's state cannot be shared between prompts; None if it can."""
+    """Say why a model's state cannot be shared between prompts; None if it can."""
     parameters = inspect.signature(model.forward).parameters
     if not {"past_key_values", "logits_to_keep"} <= set(parameters):
         return f"{type(model).__name__} takes no past_key_values"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Literal
 
 from merge_dataset.settings import did_you_mean
+from merge_metric.models.pair_model import ModelRequest
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,20 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
         for preset in presets
         if not wanted or {preset.name.casefold(), preset.group.casefold()} & wanted
     ]
+
+
+def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
+    """Fill in the model of a list.
+
+    Args:
+        entry: The model.
+        request: Settings. A `label_order` is for classifiers; without one, that of models of
+            which no document is known is found out from the seeds.
+    """
+    order = request.label_order if entry.kind == "classifier" else None
+    if order is None and entry.label_order == "seeds":
+        order = "seeds"
+    return replace(request, model=entry.model, kind=entry.kind, label_order=order)
 
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:

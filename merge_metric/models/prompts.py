@@ -100,7 +100,7 @@ class Prompt:
         return [*turns, {"role": "user", "content": question(premise, hypothesis)}]
 
     def describe(self) -> dict[str, Any]:
-        """Describe what tells it from others: name, number of examples, digest of the text."""
+        """Describe the prompt: its name, number of examples, digest of the text."""
         digest = hashlib.sha256(self.text("{premise}", "{hypothesis}").encode()).hexdigest()
         return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
 
@@ -139,7 +139,14 @@ def read_prompt(shots: str, *, sources: Iterable[str] = (), start: str = "") -> 
         examples = _from_file(Path(shots))
     else:
         raise ValueError(f"shots: expected {_OPTIONS}, got {shots!r}")
-    _warn_if_unbalanced(examples, shots)
+    counts = Counter(example.label for example in examples)
+    if len({counts[label] for label in range(len(LABELS))}) > 1:
+        log.warning(
+            "`shots` %s: expected as many examples of each label, got %s: models tend to "
+            "answer with the label they saw most",
+            shots,
+            ", ".join(f"{counts[i]} {label}" for i, label in enumerate(LABELS)),
+        )
     return Prompt(examples, Path(shots).stem, start)
 
 
@@ -227,37 +234,13 @@ def _example(row: Any, where: str) -> Example:
     return Example(row["premise"], row["hypothesis"], label)
 
 
-def _warn_if_unbalanced(examples: Sequence[Example], name: str) -> None:
-    counts = Counter(example.label for example in examples)
-    if len({counts[label] for label in range(len(LABELS))}) > 1:
-        shown = ", ".join(f"{counts[i]} {label}" for i, label in enumerate(LABELS))
-        log.warning(
-            "`shots` %s: expected as many examples of each label, got %s: models tend to "
-            "answer with the label they saw most",
-            name,
-            shown,
-        )
-
-
 # --- Prompts as token ids ---
 
 _PROBES: Final = (("0", "0"), ("A b", "C"), ('"x"', "y."), ("é", "Z"))
-"""Pairs that begin so differently that what their prompts share, all prompts should share."""
+"""Pairs so different that a prefix of all their prompts is one of every prompt."""
 
 _FORMS: Final = (" ", "")
 """Texts between "Answer:" and the letter: the template's space, or nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Letters:
-    """A tokenizer's tokens of the answers after one context."""
-
-    form: str
-    """Text before the letter."""
-    context: tuple[int, ...]
-    """All tokens before the letter, for the first probe."""
-    ids: tuple[int, ...]
-    """The token of each letter, in the order of `LETTERS`."""
 
 
 class PromptTokens:
@@ -292,12 +275,19 @@ class PromptTokens:
         self._tokenizer, self._prompt, self._chat = tokenizer, prompt, chat
         # Templates write the tokens that begin a text themselves; so does who gives a start.
         self._adds_special = not chat and not prompt.start
-        found = [f for form in (_FORMS[::-1] if chat else _FORMS) if (f := self._letters(form))]
+        forms = _FORMS[::-1] if chat else _FORMS
+        found = [(form, *letters) for form in forms if (letters := self._letters(form))]
         if not found:
-            raise ValueError(self._no_letters())
-        self._form = found[0].form
+            context = self._texts(_PROBES[:1])[0]
+            answers = [context + form + letter for form in _FORMS for letter in LETTERS]
+            ends = [tokenizer.convert_ids_to_tokens(ids)[-4:] for ids in self._encode(answers)]
+            raise ValueError(
+                f"expected a tokenizer in which the answers {', '.join(LETTERS)} are one token "
+                f"each, {name} ends the prompts in {ends}: this model cannot be asked by letters"
+            )
+        self._form, first, _ = found[0]
         self.letters: tuple[tuple[int, ...], ...] = tuple(
-            dict.fromkeys(f.ids for f in found if f.context == found[0].context)
+            dict.fromkeys(ids for _, context, ids in found if context == first)
         )
         self.shared: list[int] = common_prefix(self.encode(_PROBES))
 
@@ -340,30 +330,23 @@ class PromptTokens:
         rows: list[list[int]] = encoded["input_ids"]
         if self._adds_special:
             masks = encoded["special_tokens_mask"]
-            rows = [_without_end(ids, mask) for ids, mask in zip(rows, masks, strict=True)]
+            for ids, special in zip(rows, masks, strict=True):
+                while ids and special[len(ids) - 1]:
+                    ids.pop()
         return rows
 
-    def _letters(self, form: str) -> _Letters | None:
-        """Find the letters' tokens in a form; None if they are not single, distinct tokens."""
+    def _letters(self, form: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Find the tokens before the letters in a form, and each letter's token.
+
+        None if they are not single, distinct tokens.
+        """
         text = self._texts(_PROBES[:1])[0] + form
         encoded = self._encode([text + letter for letter in LETTERS])
         contexts = {tuple(ids[:-1]) for ids in encoded}
         ids = tuple(ids[-1] for ids in encoded)
         if len(contexts) > 1 or len(set(ids)) < len(LETTERS):
             return None
-        return _Letters(form, contexts.pop(), ids)
-
-    def _no_letters(self) -> str:
-        text = self._texts(_PROBES[:1])[0]
-        shown = [
-            self._tokenizer.convert_ids_to_tokens(ids)[-4:]
-            for ids in self._encode([text + form + letter for form in _FORMS for letter in LETTERS])
-        ]
-        return (
-            f"expected a tokenizer in which the answers {', '.join(LETTERS)} are one token each, "
-            f"{type(self._tokenizer).__name__} ends the prompts in {shown}: "
-            f"this model cannot be asked by letters"
-        )
+        return contexts.pop(), ids
 
 
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:
@@ -378,10 +361,3 @@ def common_prefix(rows: Sequence[list[int]]) -> list[int]:
         if a != b:
             return first[:i]
     return first[: min(len(first), len(last))]
-
-
-def _without_end(ids: list[int], special: list[int]) -> list[int]:
-    end = len(ids)
-    while end and special[end - 1]:
-        end -= 1
-    return ids[:end]

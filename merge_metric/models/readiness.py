@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.executors.plan import Distribution
+from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
-from merge_metric.models.adapters import read_adapter
 from merge_metric.models.checkpoints import require_libraries
-from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER, HEADS, Head
-from merge_metric.models.inspection import Inspection, inspect
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, Head, Inspection, inspect
 from merge_metric.models.label_order import (
     SEEDS,
     check_classes,
@@ -28,7 +27,8 @@ from merge_metric.models.label_order import (
     unknown_order,
     written,
 )
-from merge_metric.models.presets import Preset
+from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.presets import Preset, request_of
 
 _PROCESS: Final = 600_000_000
 """Bytes of a process with torch and transformers, before a model."""
@@ -37,74 +37,9 @@ _CPU_COPIES: Final = 2
 of 50 to 360 million parameters: 0.6 GB and twice the weights, to within a tenth."""
 _AT_ONCE: Final = 8
 """Models that are looked at at the same time: the Hub's answers are waited for."""
-_ARCHITECTURES: Final = {
-    "SEQ_CLS": "ForSequenceClassification",
-    "CAUSAL_LM": "ForCausalLM",
-    "SEQ_2_SEQ_LM": "ForConditionalGeneration",
-}
-"""Task of an adapter, as peft calls it → how the architecture that it makes ends."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A model that a run will load, and how."""
-
-    model: str
-    """Directory, Hub id with an optional `@revision`, or a .gguf file."""
-    head: Head
-    short_name: str = ""
-    """Name in a list of models."""
-    revision: str | None = None
-    gguf_file: str | None = None
-    dtype: str = "float32"
-    label_order: str | None = None
-    """The order that is asked for, of a classifier's classes."""
-    labels: tuple[str, ...] = LABELS
-    """The labels of the problems."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """A model as it was found."""
-
-    wanted: Wanted
-    found: Inspection
-    labels: str = ""
-    """A classifier's labels and how they are known, in words."""
-    asks_seeds: bool = False
-    """Whether its label order is to be found out from the seeds' gold labels."""
-    steps: tuple[str, ...] = ()
-    """Steps that loading takes beyond reading files."""
-    problems: tuple[str, ...] = ()
-    """Reasons why it cannot be used; empty if it can, as far as can be told beforehand."""
-    memory_bytes: int | None = None
-    """Bytes of memory that it takes to load and run it, roughly."""
-
-    @property
-    def kind(self) -> str:
-        """Task that it is wanted for, in a few words."""
-        return self.wanted.head.described.partition(" ")[2].partition(" (")[0]
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
-        found = self.found
-        return {
-            "model": self.wanted.model,
-            "short_name": self.wanted.short_name or None,
-            "kind": self.kind,
-            "commit": found.commit,
-            "architecture": found.architecture or None,
-            "weights": found.format or None,
-            "tokenizer": found.tokenizer or None,
-            "base": found.base.name if found.base else None,
-            "labels": self.labels or None,
-            "parameters": found.parameters,
-            "download_bytes": found.download_bytes,
-            "memory_bytes": self.memory_bytes,
-            "steps": list(self.steps),
-            "problems": list(self.problems),
-        }
+NamedModel = tuple[str, ModelRequest, Head]
+"""A model's name in a list, or ""; the model; and the task that it is wanted for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,68 +58,69 @@ class Machine:
     """Advice where it is too little."""
 
 
-def wanted_of(model: str, heads: Sequence[Head] = HEADS, **more: Any) -> Wanted:
-    """Find out from its configuration what a model is for.
-
-    Args:
-        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-        heads: What it can be for; a classifier if nothing says it.
-        more: Fields of `Wanted`.
-    """
-    if model.endswith(".gguf"):
-        return Wanted(model=model, head=CAUSAL_LM, **more)
-    found = inspect(model, CLASSIFIER, revision=more.get("revision"))
-    architecture = found.architecture
-    if found.base is not None and found.files is not None:  # whose head an adapter may replace
-        task = str(read_adapter(found.files).config.get("task_type"))
-        architecture = _ARCHITECTURES.get(task, architecture)
-    fitting = (head for head in heads if architecture.endswith(head.architectures))
-    return Wanted(model=model, head=next(fitting, CLASSIFIER), **more)
+def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
+    """Tell what `predict --preset` loads of a model of a list, with these settings."""
+    head = CAUSAL_LM if entry.kind == "lm" else CLASSIFIER
+    return entry.name, request_of(entry, request), head
 
 
-def wanted_of_preset(
-    preset: Preset,
-    *,
-    dtype: str | None,
-    label_order: str | None,
+def inspect_models(
+    models: Sequence[NamedModel],
+    machine: Machine | None = None,
     labels: tuple[str, ...] = LABELS,
-) -> Wanted:
-    """Tell what `predict --preset` will load.
+) -> list[Inspection]:
+    """Inspect models side by side; problems are listed in the results, not raised.
 
     Args:
-        preset: A model of a list.
-        dtype: Type of the weights, where one is asked for.
-        label_order: The order that is asked for, of classifiers.
-        labels: The labels of the problems.
-    """
-    if preset.kind == "lm":
-        return Wanted(model=preset.model, head=CAUSAL_LM, short_name=preset.name,
-                      dtype=dtype or "auto")  # fmt: skip
-    order = label_order or (SEEDS if preset.label_order == SEEDS else None)
-    return Wanted(model=preset.model, head=CLASSIFIER, short_name=preset.name,
-                  dtype=dtype or "float32", label_order=order, labels=labels)  # fmt: skip
-
-
-def look_at(wanted: Sequence[Wanted], machine: Machine | None = None) -> list[Look]:
-    """Look at models side by side; what is wrong is told, not raised.
-
-    Args:
-        wanted: The models, in any order.
+        models: The models, in any order.
         machine: The machine that will run them one after another; None where it is another one.
+        labels: The labels of the problems.
 
     Raises:
         ModuleNotFoundError: what models are loaded with is not installed.
     """
     require_libraries()
+
+    def look(asked: NamedModel) -> Inspection:
+        short_name, request, head = asked
+        dtype = request.dtype or ("auto" if head.gguf else "float32")
+        if dtype == "auto" and machine is not None:
+            dtype = "bfloat16" if machine.device == "cuda" else "float32"
+        found = inspect(
+            request.model,
+            head,
+            revision=request.revision,
+            gguf_file=request.gguf_file,
+            dtype=dtype,
+        )
+        sizes = [each.memory_bytes for each in (found, found.base) if each is not None]
+        copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
+        room = None if None in sizes else _PROCESS + copies * sum(size or 0 for size in sizes)
+        found = replace(found, short_name=short_name, room=room)
+        if head == CLASSIFIER and found.config:
+            found = _with_labels(found, request.label_order, labels)
+        if machine is None or machine.memory_bytes is None or room is None:
+            return found
+        if room <= machine.memory_bytes:
+            return found
+        lack = (
+            f"needs about {size_in_words(room)} of memory as {dtype}, "
+            f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes)}: "
+            f"{machine.remedy}, or --dtype bfloat16"
+        )
+        return replace(found, problems=(*found.problems, lack))
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda each: _look(each, machine), wanted))
+        return list(pool.map(look, models))
 
 
-def require_all(looks: Sequence[Look], machine: Machine | None = None, advice: str = "") -> None:
-    """Raise where a model cannot be used, with all that is wrong with all of them.
+def require_all(
+    looks: Sequence[Inspection], machine: Machine | None = None, advice: str = ""
+) -> None:
+    """Raise if a model cannot be used, with all problems of all models.
 
     Args:
-        looks: From `look_at`.
+        looks: From `inspect_models`.
         machine: Where they are downloaded to.
         advice: What else to do, for the end of the message.
 
@@ -203,16 +139,14 @@ def require_all(looks: Sequence[Look], machine: Machine | None = None, advice: s
         raise ValueError("\n".join([f"{head}:", *lines, *([advice] if advice else [])]))
 
 
-def bytes_to_download(looks: Sequence[Look]) -> int:
+def bytes_to_download(looks: Sequence[Inspection]) -> int:
     """Sum up the bytes of the files that are not on this machine yet."""
-    return sum(
-        look.found.download_bytes for look in {look.found.name: look for look in looks}.values()
-    )
+    return sum(look.download_bytes for look in {look.name: look for look in looks}.values())
 
 
-def describe_full_disk(looks: Sequence[Look], machine: Machine) -> str:
+def describe_full_disk(looks: Sequence[Inspection], machine: Machine) -> str:
     """Say how much room the downloads lack on disk; empty where there is enough."""
-    pickled = [look for look in looks if look.found.format.startswith("pickle")]
+    pickled = [look for look in looks if look.format.startswith("pickle")]
     # These weights are kept a second time, converted.
     needed = bytes_to_download(looks) + bytes_to_download(pickled)
     if machine.disk_bytes is None or needed <= machine.disk_bytes:
@@ -248,7 +182,7 @@ def this_machine(device: str) -> Machine:
 
 
 def machine_for(distribution: Distribution | None, device: str) -> Machine:
-    """Tell what a model may take: this machine, or what a task has, as far as that is known.
+    """Describe the machine a model runs on: this one, or a task's, as far as it is known.
 
     On this machine, tasks that run at a time share its memory, unless each has GPUs of its own.
     On a cluster only what is asked for is known, which is no GPU's memory.
@@ -283,42 +217,46 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     )
 
 
-def size_in_words(size: int) -> str:
-    """Write a number of bytes in words.
-
-    >>> size_in_words(1_340_000_000), size_in_words(5_600_000), size_in_words(700)
-    ('1.3 GB', '5.6 MB', '700 bytes')
-    """
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
-
-
-def _look(wanted: Wanted, machine: Machine | None) -> Look:
-    found = inspect(
-        wanted.model,
-        wanted.head,
-        revision=wanted.revision,
-        gguf_file=wanted.gguf_file,
-        dtype=_dtype(wanted, machine),
-    )
-    look = Look(
-        wanted=wanted, found=found, problems=found.problems, memory_bytes=_memory(found, machine)
-    )
-    if found.files is None:
-        return look
-    look = replace(look, steps=_steps(found))
-    if wanted.head == CLASSIFIER and found.config:
-        look = _with_labels(look)
-    return _with_room(look, machine)
+def record_of(found: Inspection) -> dict[str, Any]:
+    """Tell all of a model that was looked at, as JSON has it."""
+    return {
+        "model": found.model,
+        "short_name": found.short_name or None,
+        "kind": kind_of(found.head),
+        "commit": found.files.commit,
+        "architecture": found.architecture or None,
+        "weights": found.format or None,
+        "tokenizer": found.tokenizer or None,
+        "base": found.base.name if found.base else None,
+        "labels": found.labels or None,
+        "parameters": found.parameters,
+        "download_bytes": found.download_bytes,
+        "memory_bytes": found.room,
+        "steps": steps_of(found),
+        "problems": list(found.problems),
+    }
 
 
-def _by_problem(looks: Sequence[Look]) -> list[str]:
+def kind_of(head: Head) -> str:
+    """Name a task in a few words."""
+    return head.described.partition(" ")[2].partition(" (")[0]
+
+
+def steps_of(found: Inspection) -> list[str]:
+    """List the steps that loading a model takes beyond reading files."""
+    steps = list(found.notes)
+    if size := found.download_bytes:
+        steps.insert(0, f"downloads {size_in_words(size)}")
+    if found.asks_seeds:
+        steps.append("finds out the label order from the seeds' gold labels")
+    return steps
+
+
+def _by_problem(looks: Sequence[Inspection]) -> list[str]:
     """List problems, each once, with the names of the models that have it before it."""
     names: dict[str, list[str]] = {}
     for look in looks:
-        name, model = look.wanted.short_name, look.wanted.model
+        name, model = look.short_name, look.model
         shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
         if name and Path(model).name != Path(name).name:
             shown = f"{name} ({shown})"
@@ -328,61 +266,26 @@ def _by_problem(looks: Sequence[Look]) -> list[str]:
     return [f"{', '.join(who)}: {problem}" for problem, who in names.items()]
 
 
-def _dtype(wanted: Wanted, machine: Machine | None) -> str:
-    if wanted.dtype == "auto" and machine is not None and machine.device == "cuda":
-        return "bfloat16"
-    return wanted.dtype
-
-
-def _memory(found: Inspection, machine: Machine | None) -> int | None:
-    weights = [each.memory_bytes for each in (found, found.base) if each is not None]
-    if any(size is None for size in weights):
-        return None
-    copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
-    return _PROCESS + copies * sum(size or 0 for size in weights)
-
-
-def _steps(found: Inspection) -> tuple[str, ...]:
-    size = found.download_bytes
-    return (*((f"downloads {size_in_words(size)}",) if size else ()), *found.notes)
-
-
-def _with_labels(look: Look) -> Look:
+def _with_labels(found: Inspection, asked: str | None, labels: tuple[str, ...]) -> Inspection:
     """Add a classifier's labels, or why they are not known."""
-    wanted, found = look.wanted, look.found
     # Classes of which nothing is known before weights are read: their number is checked then.
-    names = dict(enumerate(found.class_names or [f"LABEL_{n}" for n in range(len(wanted.labels))]))
+    names = dict(enumerate(found.class_names or [f"LABEL_{n}" for n in range(len(labels))]))
     try:
-        check_classes(names, found.name, wanted.labels)
-        if wanted.label_order and wanted.label_order != SEEDS:
-            order = parse_order(wanted.label_order, wanted.labels)
+        check_classes(names, found.name, labels)
+        if asked and asked != SEEDS:
+            order = parse_order(asked, labels)
         else:
-            unknown = unknown_order(wanted.labels) if wanted.label_order == SEEDS else None
-            order = read_order(names, found.name, unknown, wanted.labels)
+            unknown = unknown_order(labels) if asked == SEEDS else None
+            order = read_order(names, found.name, unknown, labels)
     except ValueError as error:
-        return replace(look, problems=(*look.problems, str(error)))
+        return replace(found, problems=(*found.problems, str(error)))
     if order.source == "unknown":
-        step = "finds out the label order from the seeds' gold labels"
-        return replace(look, labels="from the seeds", asks_seeds=True, steps=(*look.steps, step))
-    return replace(look, labels=f"{written(order.labels, wanted.labels)} ({order.source})")
-
-
-def _with_room(look: Look, machine: Machine | None) -> Look:
-    """Add that the machine has too little memory, if that is so."""
-    if machine is None or machine.memory_bytes is None or look.memory_bytes is None:
-        return look
-    if look.memory_bytes <= machine.memory_bytes:
-        return look
-    lack = (
-        f"needs about {size_in_words(look.memory_bytes)} of memory as {look.found.dtype}, "
-        f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes)}: "
-        f"{machine.remedy}, or --dtype bfloat16"
-    )
-    return replace(look, problems=(*look.problems, lack))
+        return replace(found, labels="from the seeds", asks_seeds=True)
+    return replace(found, labels=f"{written(order.labels, labels)} ({order.source})")
 
 
 def _main_memory() -> int | None:
-    """Bytes of this machine's memory, or of its container's; None where it cannot be told."""
+    """Measure the memory of this machine or its container in bytes; None if unknown."""
     try:
         found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (AttributeError, ValueError, OSError):

@@ -6,30 +6,25 @@ requests at a time. It is asked for one token and the log-probabilities of the m
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import math
 import os
 import random
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
-from urllib.parse import quote, quote_plus
 
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, spellings
 from merge_metric.models.answer_letters import LETTERS, letter_probabilities
 from merge_metric.models.prompts import Prompt
 
 if TYPE_CHECKING:
     import httpx
-
-Missing = Literal["error", "uniform"]
 
 _TOP: Final = {"completions": 5, "chat/completions": 20}
 """Endpoint → the most alternatives that OpenAI gives there."""
@@ -44,20 +39,13 @@ _HINTS: Final = {
 }
 _LONGEST_WAIT: Final = 60.0
 """Seconds."""
-_SECRETS: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{4,}",
-        r"(://)[^/\s:@]+:[^/\s@]+(?=@)",
-        r"((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passw(?:or)?d|\btoken|\bsignature|"
-        r"\bkey|\bauthorization)[\"']?\s*[=:]\s*[\"']?)(?!bearer|basic|\*\*\*)[^\s\"'&,;}]+",
-        r"(\b(?:sk|hf)[-_])[\w-]{8,}",
-    )
-)
-"""Patterns of a secret behind what gives it away, which is kept."""
-_SHORTEST_SECRET: Final = 4
+_ALIKE: Final = 5
+"""Lengths of prompts that cannot all come to the largest number of tokens, unless they are cut."""
 _SHOWN: Final = 300
 """Characters of an answer that messages show."""
+
+Missing = Literal["error", "uniform"]
+"""Meaning of an answer without letters: stop, or labels that are equally probable."""
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +76,7 @@ class RemoteModel:
         backoff: float = 1.0,
         top: int | None = None,
         missing: Missing = "error",
+        strict: bool = False,
     ) -> None:
         """Prepare; the first request is that of `probabilities`.
 
@@ -105,6 +94,8 @@ class RemoteModel:
             top: Alternatives asked for; by default as many as OpenAI gives, 5 or 20.
             missing: Where none of the letters is among them: stop, or take the labels for
                 equally probable (the prediction is then the first one, entailment).
+            strict: Refuse answers of another model than asked for, and of prompts that were cut;
+                by default a warning is logged once, and metadata have it.
 
         Raises:
             ValueError: the URL is none, or the variable is not set.
@@ -124,9 +115,11 @@ class RemoteModel:
             retries=retries,
             backoff=backoff,
         )
-        self.name, self.prompt, self.n_partial, self.n_missing = model, prompt, 0, 0
+        self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
+        self.n_partial, self.n_missing = 0, 0
         self._chat, self._concurrency, self._missing = chat, concurrency, missing
         self._top = top or _TOP[self._path]
+        self._oddities = _Oddities(self.name, model, strict=strict)
 
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities, as far as it can be known from outside.
@@ -144,8 +137,9 @@ class RemoteModel:
         }
 
     def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """Count this run's answers that lacked letters."""
-        return {"answers_partial": self.n_partial, "answers_without_letters": self.n_missing}
+        """Count this run's answers that lacked letters; tell of other models and cut prompts."""
+        counts = {"answers_partial": self.n_partial, "answers_without_letters": self.n_missing}
+        return {**counts, **self._oddities.notes()}
 
     def probabilities(
         self, pairs: Sequence[tuple[str, str]]
@@ -166,7 +160,8 @@ class RemoteModel:
         Raises:
             ValueError: the server refuses a request, answers something else than a
                 completion with log-probabilities, or, unless `missing` says otherwise, none
-                of the letters is among the alternatives.
+                of the letters is among the alternatives; or, if `strict`, another model answers
+                or a prompt was cut.
             ConnectionError: it could not be reached, or failed in every attempt.
         """
         if not pairs:
@@ -199,17 +194,20 @@ class RemoteModel:
 
     def _ask(self, pair: tuple[str, str]) -> dict[str, float]:
         """Ask for the log-probabilities of the most probable next tokens."""
-        payload: dict[str, Any] = {"model": self.name, "max_tokens": 1, "temperature": 0}
+        payload: dict[str, Any] = {"model": self._asked_for, "max_tokens": 1, "temperature": 0}
         if self._chat:
-            payload |= {"messages": self.prompt.messages(*pair)}
-            payload |= {"logprobs": True, "top_logprobs": self._top}
+            messages = self.prompt.messages(*pair)
+            payload |= {"messages": messages, "logprobs": True, "top_logprobs": self._top}
+            text = "\n".join(str(message["content"]) for message in messages)
         else:
-            payload |= {"prompt": self.prompt.text(*pair), "logprobs": self._top}
+            text = self.prompt.text(*pair)
+            payload |= {"prompt": text, "logprobs": self._top}
         answer = self._endpoint.post(payload)
         try:
+            self._oddities.look_at(answer, text)
             return alternatives(answer)
         except ValueError as error:
-            raise ValueError(f"{self._endpoint.name}: {error}") from error
+            raise ValueError(f"{self._endpoint.name}: {error}") from None
 
     def _label_probabilities(
         self, answers: Sequence[Mapping[str, float]], pairs: Sequence[tuple[str, str]]
@@ -245,6 +243,75 @@ class RemoteModel:
             )
 
 
+class _Oddities:
+    """Notes of answers that are not as asked: another model, or a prompt cut short.
+
+    A prompt was cut where the server counts fewer tokens than it has words; or where prompts of
+    several lengths, ten words apart, all come to the largest number of tokens.
+    """
+
+    def __init__(self, name: str, asked_for: str, *, strict: bool) -> None:
+        """Begin with no answer.
+
+        Args:
+            name: The model's, for messages.
+            asked_for: What the server was told.
+            strict: Whether oddities are errors.
+        """
+        self._name, self._asked_for, self._strict = name, asked_for, strict
+        self._models: set[str] = set()
+        self._most_tokens = 0
+        self._words_of_most: set[int] = set()
+        self._cut: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def look_at(self, answer: Any, prompt: str) -> None:
+        """Look at an answer to a prompt.
+
+        Raises:
+            ValueError: it is odd, and that is an error.
+        """
+        if not isinstance(answer, dict):
+            return
+        model, usage = answer.get("model"), answer.get("usage")
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        with self._lock:
+            if isinstance(model, str) and model not in ("", self._asked_for, self._name):
+                if not self._models:
+                    self._say(
+                        f"expected answers of the model {self._name}, the server says they are of "
+                        f"{_beginning(model)}"
+                    )
+                self._models.add(mask_secrets(model)[:_SHOWN])
+            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
+                self._look_at_length(tokens, len(prompt.split()))
+
+    def _look_at_length(self, tokens: int, words: int) -> None:
+        """Compare how long a prompt is with what the server counts."""
+        if tokens > self._most_tokens:
+            self._most_tokens, self._words_of_most = tokens, set()
+        if tokens == self._most_tokens:
+            self._words_of_most.add(words)
+        lengths = self._words_of_most
+        is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
+        if not self._cut and (tokens < words or is_limit):
+            self._cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
+            self._say(
+                f"expected whole prompts, the server seems to cut them: it counts {tokens:,} "
+                f"tokens for {self._cut['prompt_words']:,} words; is its context too short?"
+            )
+
+    def _say(self, message: str) -> None:
+        if self._strict:
+            raise ValueError(f"{message}; `strict_server` refuses such answers")
+        log.warning("warning: %s: %s", self._name, message)
+
+    def notes(self) -> dict[str, Any]:
+        """Tell what was odd, for metadata; nothing where nothing was."""
+        models = {"answered_as": sorted(self._models)} if self._models else {}
+        return {**models, **({"prompts_cut": self._cut} if self._cut else {})}
+
+
 def alternatives(answer: Any) -> dict[str, float]:
     """Read the first token's alternatives out of a completion: token → log-probability in nats.
 
@@ -259,7 +326,7 @@ def alternatives(answer: Any) -> dict[str, float]:
         given = choice.get("logprobs") or {}
         left_out = given.get("content") is None and given.get("top_logprobs") is None
     except (AttributeError, IndexError, KeyError, TypeError):
-        raise ValueError(f"expected a completion, got {str(answer)[:300]}") from None
+        raise ValueError(f"expected a completion, got {_beginning(answer)}") from None
     if left_out:
         raise ValueError(
             "expected log-probabilities, got an answer without: this server leaves them out, "
@@ -273,8 +340,13 @@ def alternatives(answer: Any) -> dict[str, float]:
         if any(math.isnan(value) or value > 1e-3 for value in found.values()):
             raise ValueError(found)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise ValueError(f"expected log-probabilities, got {str(given)[:300]}") from None
+        raise ValueError(f"expected log-probabilities, got {_beginning(given)}") from None
     return found
+
+
+def _beginning(answer: Any) -> str:
+    """Show the beginning of an answer; what looks like a secret is masked before it is cut."""
+    return mask_secrets(str(answer))[:_SHOWN]
 
 
 def _read_records(content: Sequence[Any]) -> dict[str, float]:
@@ -318,7 +390,7 @@ class Endpoint:
             key: Sent as a bearer token, and nowhere shown.
             connections: Most connections at a time.
             timeout: Seconds without a byte after which an attempt counts as broken.
-            retries: Attempts after the first.
+            retries: Attempts after the first; one at most while nothing listens at the address.
             backoff: Seconds before the second attempt, doubled for each further one, at
                 most a minute; a server's own `Retry-After` comes first.
 
@@ -329,18 +401,21 @@ class Endpoint:
 
         try:
             parsed = httpx.URL(base_url)
-        except httpx.InvalidURL as error:
-            raise ValueError(f"expected a URL like http://localhost:8000/v1: {error}") from error
+        except httpx.InvalidURL:
+            parsed = httpx.URL()
         if parsed.scheme not in {"http", "https"} or not parsed.host:
-            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {base_url!r}")
+            _, at, host = mask_urls(base_url).rpartition("@")
+            got = f"***@{host}" if at else host
+            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
         parsed = parsed.copy_with(path=f"{parsed.path.rstrip('/')}/{path}")
         self.name = str(parsed.copy_with(username=None, password=None, query=None))
         """The URL without what could be a secret."""
         self._url = parsed
         given = [key, parsed.username, parsed.password, *parsed.params.values()]
-        self._secrets = sorted(_spellings(filter(None, given)), key=len, reverse=True)
+        self._secrets = spellings(filter(None, given))
         self._retries, self._backoff = retries, backoff
         self._stopped = threading.Event()
+        self._reached = False
         self._settings: dict[str, Any] = {
             "headers": {"Authorization": f"Bearer {key}"} if key else {},
             "timeout": timeout,
@@ -370,6 +445,8 @@ class Endpoint:
     def post(self, payload: dict[str, Any]) -> Any:
         """The answer to a JSON document, itself JSON; inside a `with` of this endpoint.
 
+        Our own secrets are masked in it, so that nothing made of it can show them.
+
         Raises:
             ValueError: the server refused, or its answer is no JSON.
             ConnectionError: no attempt succeeded.
@@ -384,7 +461,12 @@ class Endpoint:
                 response = self._client.post(self._url, json=payload)
             except httpx.TransportError as error:
                 problem = self._masked(f"{type(error).__name__}: {error}")
+                if isinstance(error, httpx.ConnectError) and not self._reached:
+                    problem += "; is the server running, and is the address right?"
+                    if attempt:
+                        break  # a server that has never answered is not waited for
             else:
+                self._reached = True
                 if response.is_success:
                     return self._json(response)
                 problem = f"HTTP {response.status_code}: {self._shown(response)}"
@@ -406,44 +488,31 @@ class Endpoint:
 
     def _json(self, response: httpx.Response) -> Any:
         try:
-            return response.json()
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{self.name}: expected JSON, got {self._shown(response)!r}"
-            ) from error
+            return self._without_secrets(response.json())
+        except (ValueError, RecursionError):
+            raise ValueError(f"{self.name}: expected JSON, got {self._shown(response)!r}") from None
 
     def _shown(self, response: httpx.Response) -> str:
         """Return the beginning of an answer, on one line, without what could be a secret."""
-        return self._masked(" ".join(response.text.split()))[:_SHOWN] or response.reason_phrase
+        text = " ".join(response.text.split()) or response.reason_phrase
+        return self._masked(text)[:_SHOWN]
 
     def _masked(self, text: str) -> str:
         """Mask our own secrets, however they are written, and what looks like one of others."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return mask_secrets(text)
+        return mask_secrets(text, known=self._secrets)
 
-
-def mask_secrets(text: str) -> str:
-    """Mask what looks like a key or password: servers repeat what they were sent.
-
-    >>> mask_secrets("bad request /v1?api_key=abc&x=1 with Basic dXNlcjpwYXNz")
-    'bad request /v1?api_key=***&x=1 with Basic ***'
-    >>> mask_secrets('{"token": "abc", "max_tokens": 5}')
-    '{"token": "***", "max_tokens": 5}'
-    """
-    for pattern in _SECRETS:
-        text = pattern.sub(r"\1***", text)
-    return text
-
-
-def _spellings(secrets: Iterable[str]) -> set[str]:
-    """Spell secrets as they may come back: in an address, in JSON, in a header."""
-    found = set(secrets)
-    for secret in tuple(found):
-        found |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
-        found.add(base64.b64encode(secret.encode()).decode().rstrip("="))
-    # Shorter ones, such as a version in an address, would mask half of a message.
-    return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
+    def _without_secrets(self, value: Any) -> Any:
+        """Mask our own secrets in every text of an answer; the rest of it stays as it is."""
+        if isinstance(value, str):
+            return mask_known(value, self._secrets)
+        if isinstance(value, list):
+            return [self._without_secrets(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                mask_known(key, self._secrets): self._without_secrets(item)
+                for key, item in value.items()
+            }
+        return value
 
 
 def _retry_after(response: httpx.Response) -> float | None:

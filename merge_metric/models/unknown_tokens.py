@@ -1,4 +1,4 @@
-"""Unknown tokens: what a tokenizer cannot spell, and a warning where it is more than a little.
+"""Unknown tokens: words that a tokenizer cannot spell, and a warning if they are many.
 
 A vocabulary that fits its language takes unknown words apart, to single letters if need be: BERT's
 leaves one token in 20,000 of MultiNLI unknown, of SNLI none. A model whose tokenizer is missing,

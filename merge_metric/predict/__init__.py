@@ -1,4 +1,4 @@
-"""Models over a dataset: problems in, predictions files out, and what baselines there are.
+"""Models over a dataset: from problems to predictions files, also of baselines.
 
 `predict` asks any `merge_metric.models.PairModel` about each distinct pair of a table of problems,
 which `read_problems` makes of a dataset; `open_for` opens a model for one.
@@ -24,8 +24,9 @@ which `read_problems` makes of a dataset; `open_for` opens a model for one.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from merge_dataset.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from merge_metric.predict.baselines import HypothesisOnly, Majority, read_training_data
@@ -46,22 +47,4 @@ __all__ = [
     "sample_seeds",
 ]
 
-_HOMES = {
-    "HypothesisOnly": "merge_metric.predict.baselines",
-    "Majority": "merge_metric.predict.baselines",
-    "Outcome": "merge_metric.predict.driver",
-    "open_for": "merge_metric.predict.jobs",
-    "predict": "merge_metric.predict.driver",
-    "predict_preset": "merge_metric.predict.jobs",
-    "predict_request": "merge_metric.predict.jobs",
-    "read_problems": "merge_metric.predict.problems",
-    "read_training_data": "merge_metric.predict.baselines",
-    "sample_seeds": "merge_metric.predict.problems",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that importing the package costs nothing."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, __file__)

@@ -32,7 +32,7 @@ _FEATURES: Final = {"words": _WORDS, "characters": _CHARACTERS}
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 _ITERATIONS: Final = 200
 _LEARNED: Final = "learned"
-"""Key of what is not about an n-gram, in the metadata of what was learned."""
+"""Key of the file's metadata: classes, intercept and training data."""
 
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class HypothesisOnly:
         self._training = data.description
 
     def save(self, path: Path) -> None:
-        """Write what was learned as Parquet, a row per n-gram, for `load`."""
+        """Write the features and weights as Parquet, a row per n-gram, for `load`."""
         features, regression = self._model["features"], self._model["regression"]
         found: dict[str, list[Any]] = {"kind": [], "term": [], "idf": []}
         for kind, vectorizer in features.transformer_list:
@@ -91,7 +91,7 @@ class HypothesisOnly:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote: the same model, to the bit."""
+        """Read a model that `save` wrote: the same to the bit."""
         table = pq.ParquetFile(path).read()
         learned = json.loads(table.schema.metadata[_LEARNED.encode()])
         made = cls.__new__(cls)
@@ -110,7 +110,7 @@ class HypothesisOnly:
         return made
 
     def describe(self) -> dict[str, Any]:
-        """Describe what determines the probabilities."""
+        """Describe everything that determines the probabilities."""
         import sklearn
 
         return {
@@ -157,7 +157,7 @@ class Majority:
         self._source, self._known = source, known
 
     def describe(self) -> dict[str, Any]:
-        """Describe what determines the probabilities."""
+        """Describe everything that determines the probabilities."""
         return {
             "kind": "baseline",
             "name": "majority",
@@ -190,7 +190,7 @@ class BaselineRequest:
 
     @property
     def learns(self) -> bool:
-        """Tell whether training takes long, so that it is done once for all tasks."""
+        """Whether training takes long, so that it is done once for all tasks."""
         return self.name == "hypothesis-only"
 
     def read(self, problems: pa.Table) -> TrainingData | None:
@@ -234,7 +234,7 @@ class TrainingData:
     labels: NDArray[np.int64]
     """(n,), positions in `LABELS`."""
     description: dict[str, object]
-    """Name and digest of the file, and what was left out."""
+    """Name and digest of the file, and the number of problems left out."""
 
 
 def read_training_data(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,6 @@ from tqdm import tqdm
 
 from merge_dataset.files import ROWS
 from merge_dataset.locks import writing_to
-from merge_dataset.schema import LABELS
-from merge_metric.models.label_order import OrderCheck
 from merge_metric.models.pair_model import (
     WHOLE,
     Known,
@@ -30,20 +29,29 @@ from merge_metric.models.pair_model import (
     require_probabilities,
 )
 from merge_metric.predict.journal import Journal, open_journal, remove_journals
-from merge_metric.predict.outputs import check_file, require_replaceable
 from merge_metric.predict.problems import (
     Pairs,
     description_of,
     first_rows,
     format_of_problems,
-    may_repeat,
-    pairs_of,
     problem_digests,
-    values_of,
 )
-from merge_metric.runs.label_check import check_seeds
-from merge_metric.runs.mapped import forget_read
-from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches
+from merge_metric.runs.draws import DRAWS
+from merge_metric.runs.mapped import forget_read, pieces
+from merge_metric.runs.plausibility import (
+    AnswerTally,
+    tell_of_answers,
+    tell_of_cut_texts,
+    tell_of_texts,
+)
+from merge_metric.runs.predictions import (
+    SUFFIXES,
+    read_batches,
+    read_metadata,
+    suffix_of,
+    with_metadata,
+    write_batches,
+)
 from merge_metric.runs.row_checks import (
     IDS,
     PROBABILITIES,
@@ -57,13 +65,14 @@ from merge_metric.runs.texts import TEXT_DIGEST, combined, to_hex
 
 log = logging.getLogger(__name__)
 
-
 _TOO_LARGE: Final = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
+_SHOWN: Final = 4
+"""Settings that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A predictions file that is done, and what it took."""
+    """A finished predictions file, and the work that it took."""
 
     path: Path
     problems: int
@@ -111,11 +120,14 @@ def predict(
     if metadata := run.finished():
         log.info("%s: complete already", out)
         with suppress(OSError), writing_to(out):
-            run.remove_journals()  # left where a command was stopped at its very end, as its lock
+            # Left where a command was stopped at its very end, as its lock.
+            remove_journals(run.journal)
+            metadata = run.renewed(metadata)
+        run.tell_again(metadata)
         return Outcome(out, len(problems), len(run.pairs), 0, 0.0, metadata)
     with writing_to(out):
         run.require_replaceable(overwrite=overwrite)
-        with run.open_journal() as journal:
+        with open_journal(run.journal, len(run.pairs), run.width) as journal:
             name = run.description["name"] if progress else None
             inferred, seconds = run.ask(journal, WHOLE, name)
             metadata = run.metadata(journal, extra or {})
@@ -125,24 +137,9 @@ def predict(
     return Outcome(out, len(problems), len(run.pairs), inferred, seconds, metadata)
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A share of a model's answers that is done, and what the model says of itself."""
-
-    out: Path
-    """The predictions file that the answers are for."""
-    description: dict[str, Any]
-    notes: dict[str, Any]
-    measured: tuple[str, ...]
-    inferred: int
-    """Pairs that the model was asked about this time."""
-    seconds: float
-    """For these; loading the model not counted."""
-
-
 def answer_share(
     model: PairModel, problems: pa.Table, out: Path, share: Share, *, overwrite: bool = False
-) -> Answered:
+) -> dict[str, Any]:
     """Ask a model about a share of the pairs, for `predict` to make a file once all are done.
 
     Args:
@@ -152,25 +149,41 @@ def answer_share(
         share: Pairs wanted.
         overwrite: As in `predict`.
 
+    Returns:
+        What the model says of itself and of the pairs (`description`, `notes`, `measured`), the
+        file, the pairs that it was asked about this time, and the seconds that took; JSON-able.
+
     Raises:
         FileExistsError, ValueError: as in `predict`.
     """
     run = _Run.of(model, problems, out)
-    if run.finished():
-        return Answered(out, run.description, {}, run.measured, 0, 0.0)
-    run.require_replaceable(overwrite=overwrite)
-    with run.open_journal(share) as journal:
-        inferred, seconds = run.ask(journal, share, None)
-    return Answered(out, run.description, run.notes(), run.measured, inferred, seconds)
+    inferred, seconds, notes = 0, 0.0, dict[str, Any]()
+    if not run.finished():
+        run.require_replaceable(overwrite=overwrite)
+        with open_journal(run.journal, len(run.pairs), run.width, share=share) as journal:
+            inferred, seconds = run.ask(journal, share, None)
+        notes = run.notes()
+    return {
+        "out": str(out),
+        "description": run.description,
+        "notes": notes,
+        "measured": run.measured,
+        "inferred": inferred,
+        "seconds": seconds,
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """A model and all that it is asked for one predictions file."""
+    """A model, the problems, and the predictions file they make."""
 
     model: PairModel
     problems: pa.Table
     out: Path
+    labels: tuple[str, ...]
+    """Names of the labels that answers are probabilities of."""
+    measured: tuple[str, ...]
+    """Names of further numbers about each answer."""
     description: dict[str, Any]
     """The description that the model gives of itself."""
     pairs: Pairs
@@ -179,7 +192,7 @@ class _Run:
     digests: NDArray[np.uint64]
     """Digest of the texts of each problem."""
     fingerprint: str
-    """Digest of what determines the file."""
+    """Digest of everything that determines the file."""
 
     @classmethod
     def of(cls, model: PairModel, problems: pa.Table, out: Path) -> Self:
@@ -193,49 +206,75 @@ class _Run:
             raise ValueError("expected problems to ask the model about, got none")
         try:
             _checked(problems)
-            if may_repeat(problems):
+            if len(np.unique(first_rows(problems, ["variant_id"]))) < len(problems):
                 require_distinct(problems["variant_id"], row_number)
         except ValueError as error:
             raise ValueError(f"problems: {error}") from error
         pairs, pair_of_row = distinct_pairs(problems)
-        description = model.describe()
-        digests = problem_digests(problems)
-        fingerprint = fingerprint_of(description, problems, digests)
-        return cls(model, problems, out, description, pairs, pair_of_row, digests, fingerprint)
+        description, digests = model.describe(), problem_digests(problems)
+        return cls(
+            model,
+            problems,
+            out,
+            format_of_problems(problems).labels,
+            tuple(getattr(model, "measured", ())),
+            description,
+            pairs,
+            pair_of_row,
+            digests,
+            fingerprint_of(description, problems, digests),
+        )
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the labels that answers are probabilities of."""
-        return format_of_problems(self.problems).labels
+    def journal(self) -> Path:
+        """The file of the answers so far; shares have their own beside it."""
+        return self.out.with_name(f".{self.out.name}.{self.fingerprint[:16]}.journal")
 
     @property
-    def measured(self) -> tuple[str, ...]:
-        """Names of further numbers about each answer."""
-        return tuple(getattr(self.model, "measured", ()))
+    def width(self) -> int:
+        """Numbers in an answer."""
+        return len(self.labels) + len(self.measured)
 
     def finished(self) -> dict[str, Any] | None:
         """Return the metadata of the file, if it is there and this run's."""
         there = read_metadata(self.out)
         return there if there.get("fingerprint") == self.fingerprint else None
 
+    def renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Note the dataset's draw in the finished file, where it was another when it was written.
+
+        The same problems have the same answers, in whatever subsamples they are.
+
+        Returns:
+            The file's metadata.
+        """
+        problems = description_of(self.problems)
+        recorded = metadata.get("problems") or {}
+        if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
+            return metadata
+        metadata = metadata | {"problems": problems}
+        few = with_metadata(next(read_batches(self.out)), metadata)
+        write_batches(
+            self.out,
+            labelled(few, self.labels).schema,
+            len(self.problems),
+            lambda names: (rows.select(names) for rows in read_batches(self.out)),
+        )
+        return metadata
+
+    def tell_again(self, metadata: Mapping[str, Any]) -> None:
+        """Warn of what looks wrong in the finished file, as when it was written."""
+        tally = AnswerTally(self.labels)
+        for rows in read_batches(self.out):
+            tally.add(rows)
+        tell_of_texts(metadata["name"], metadata)
+        tell_of_answers(metadata["name"], tally, metadata)
+
     def require_replaceable(self, *, overwrite: bool) -> None:
         """Raise FileExistsError where the file has predictions of another run."""
         identity = self.description | {"fingerprint": self.fingerprint}
         texts = combined(self.digests)
         require_replaceable(self.out, identity, self.problems, texts, overwrite=overwrite)
-
-    def open_journal(self, share: Share | None = None) -> AbstractContextManager[Journal]:
-        """Open the journal of the whole run or of a share, with the answers of all."""
-        width = len(self.labels) + len(self.measured)
-        return open_journal(self._journal, len(self.pairs), width, share=share)
-
-    def remove_journals(self) -> None:
-        """Remove the answers so far, the shares' too."""
-        remove_journals(self._journal)
-
-    @property
-    def _journal(self) -> Path:
-        return self.out.with_name(f".{self.out.name}.{self.fingerprint[:16]}.journal")
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
         """Ask about the missing pairs of a share; return how many there were, and the seconds.
@@ -245,17 +284,48 @@ class _Run:
             share: Pairs wanted.
             name: What the progress bar says; None for no bar.
         """
-        start = time.perf_counter()
-        inferred = _ask(self.model, self.pairs, self.labels, journal, share, name)
-        return inferred, time.perf_counter() - start
+        start, pairs, model = time.perf_counter(), self.pairs, self.model
+        unanswered = journal.unanswered
+        missing = np.flatnonzero(unanswered)
+        done = len(pairs) - len(missing)
+        if len(missing) and done:
+            log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
+        bar = tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None)
+        with bar:
+            for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
+                self._require_distributions(positions, rows)
+                further = [model.measures] if hasattr(model, "measures") else []
+                journal.add(positions, np.concatenate([rows, *further], axis=1))
+                bar.update(int(unanswered[positions].sum()))
+                unanswered[positions] = False
+        answered = len(missing) - int(unanswered.sum())
+        if share == WHOLE and answered < len(missing):
+            raise ValueError(
+                f"expected an answer for each of {len(missing):,} pairs, the model gave "
+                f"{answered:,}"
+            )
+        return answered, time.perf_counter() - start
+
+    def _require_distributions(self, positions: list[int], answers: NDArray[np.float64]) -> None:
+        """Check answers to pairs as readers of predictions files check them."""
+        pairs, labels = self.pairs.at(positions), self.labels
+        require_probabilities(pairs, labels, answers, _TOO_LARGE)
+        rows = pa.FixedSizeListArray.from_arrays(np.ravel(answers).astype(float), len(labels))
+        check_column(
+            PROBABILITIES, pa.chunked_array([rows]), lambda row: f"the pair {pairs[row]}", labels
+        )
 
     def notes(self) -> dict[str, Any]:
-        """Return what the model notes about the pairs."""
+        """Return the model's notes about the pairs."""
         return self.model.notes(self.pairs) if hasattr(self.model, "notes") else {}
 
     def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Make the metadata of the file of all answers."""
+        """Make the file's metadata; warn of answers that look wrong, or few letters."""
         means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
+        tally = AnswerTally(self.labels)
+        for rows in self._rows(journal, REQUIRED):
+            tally.add(rows)
+        check = tally.check_order()
         metadata = {
             **self.description,
             **extra,
@@ -265,10 +335,15 @@ class _Run:
             "distinct_pairs": len(self.pairs),
             **self.notes(),
             **dict(zip(self.measured, means, strict=True)),
-            "label_order_check": self._check_labels(journal),
+            "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
         }
-        _warn(metadata)
+        tell_of_cut_texts(metadata["name"], metadata)
+        tell_of_answers(metadata["name"], tally, metadata)
+        if "letter_mass" in metadata:
+            from merge_metric.models.language_model import warn_of_few_letters
+
+            warn_of_few_letters(metadata["name"], metadata["letter_mass"])
         return metadata
 
     def write(self, journal: Journal, metadata: Mapping[str, Any]) -> None:
@@ -300,15 +375,6 @@ class _Run:
             yield pa.table(columns).select(names)
             forget_read()
 
-    def _check_labels(self, journal: Journal) -> dict[str, Any] | None:
-        """Check by the seeds whether labels are the right way round, and warn where not."""
-        if (check := check_seeds(self._rows(journal, REQUIRED), self.labels)) is None:
-            return None
-        if check.suspicious:
-            gives_names = getattr(self.model, "gives_names", False)
-            _warn_of_order(self.description, check, self.labels, gives_names=gives_names)
-        return asdict(check)
-
 
 def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
     """Check the columns of problems that predictions have, too."""
@@ -319,61 +385,9 @@ def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 def distinct_pairs(problems: pa.Table) -> tuple[Pairs, NDArray[np.int64]]:
     """Return the distinct pairs in order of appearance, and each row's place among them."""
-    first = first_rows(f"{len(one)}:{one}{other}" for one, other in pairs_of(problems))
+    first = first_rows(problems, format_of_problems(problems).fields)
     rows = np.flatnonzero(first == np.arange(len(first)))
     return Pairs(problems, rows), np.searchsorted(rows, first)
-
-
-# --- Asking ---
-
-
-def _ask(
-    model: PairModel,
-    pairs: Pairs,
-    labels: Sequence[str],
-    journal: Journal,
-    share: Share,
-    name: str | None,
-) -> int:
-    """Put the answers for the missing pairs of a share into the journal, and count them.
-
-    Args:
-        model: The model.
-        pairs: All pairs.
-        labels: What the answers are probabilities of.
-        journal: Where answers go.
-        share: Pairs wanted.
-        name: What the progress bar says; None for no bar.
-    """
-    unanswered = journal.unanswered
-    missing = np.flatnonzero(unanswered)
-    done = len(pairs) - len(missing)
-    if len(missing) and done:
-        log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
-    with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
-        for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
-            _require_distributions(pairs.at(positions), labels, rows)
-            further = [getattr(model, name) for name in ("measures",) if hasattr(model, name)]
-            journal.add(positions, np.concatenate([rows, *further], axis=1))
-            bar.update(int(unanswered[positions].sum()))
-            unanswered[positions] = False
-    answered = len(missing) - int(unanswered.sum())
-    if share == WHOLE and answered < len(missing):
-        raise ValueError(
-            f"expected an answer for each of {len(missing):,} pairs, the model gave {answered:,}"
-        )
-    return answered
-
-
-def _require_distributions(
-    pairs: Pairs, labels: Sequence[str], answers: NDArray[np.float64]
-) -> None:
-    """Check answers to pairs as readers of predictions files check them."""
-    require_probabilities(pairs, labels, answers, _TOO_LARGE)
-    rows = pa.FixedSizeListArray.from_arrays(np.ravel(answers).astype(float), len(labels))
-    check_column(
-        PROBABILITIES, pa.chunked_array([rows]), lambda row: f"the pair {pairs[row]}", labels
-    )
 
 
 def _answers(
@@ -395,7 +409,7 @@ def _answers(
 def fingerprint_of(
     description: Mapping[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
 ) -> str:
-    """Digest what determines a predictions file.
+    """Digest everything that determines a predictions file.
 
     Args:
         description: What a model says of itself.
@@ -406,49 +420,96 @@ def fingerprint_of(
     for name in ("variant_id", "seed_id", "label"):
         # As JSON has the list of all, of which not all are Python objects at a time.
         before = "["
-        for (value,) in values_of(problems, [name]):
-            digest.update(f"{before}{json.dumps(value)}".encode())
+        for piece in pieces(problems.select([name])):
+            values = json.dumps(piece[name].to_pylist())[1:-1]
+            digest.update(f"{before}{values}".encode())
             before = ", "
-        digest.update(b"]" if len(problems) else b"[]")
+        digest.update(b"]")
     digest.update(digests.astype("<u8", copy=False).data)
     return digest.hexdigest()
 
 
-# --- Warnings ---
+# --- Where predictions go: never in the place of another run's ---
 
 
-def _warn(metadata: Mapping[str, Any]) -> None:
-    """Warn where a language model hardly answers in letters."""
-    if "letter_mass" in metadata:
-        from merge_metric.models.language_model import warn_of_few_letters
+def check_file(path: Path) -> None:
+    """Raise if predictions cannot be written to a file.
 
-        warn_of_few_letters(metadata["name"], metadata["letter_mass"])
+    Raises:
+        ValueError: its name has another suffix.
+        IsADirectoryError, NotADirectoryError, PermissionError: a folder is there, or none can be.
+    """
+    suffix_of(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a predictions file or nothing, found a folder")
+    check_folder(path.parent)
 
 
-def _warn_of_order(
-    description: Mapping[str, Any], check: OrderCheck, labels: Sequence[str], *, gives_names: bool
+def check_folder(folder: Path) -> None:
+    """Raise if predictions files cannot be written to a folder, which need not exist.
+
+    Raises:
+        NotADirectoryError, PermissionError: a file is there, or it may not be written to.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        advice = ": --preset writes several, so --out is a folder"
+        advice = advice if there.name.endswith(SUFFIXES) else ""
+        raise NotADirectoryError(
+            f"{there}: expected a folder for predictions files, found a file{advice}"
+        )
+    if not os.access(there, os.W_OK):
+        raise PermissionError(
+            f"{there}: expected a folder to write to, got one without permission; name another "
+            f"place, or allow it there, then give the same command again"
+        )
+
+
+def require_replaceable(
+    out: Path, description: Mapping[str, Any], problems: pa.Table, texts: str, *, overwrite: bool
 ) -> None:
-    """Warn that another order of labels would score far better.
+    """Raise if a file has predictions of another model, or of other settings or problems.
+
+    A file is another run's if its metadata differ in any key of the description, or it has none.
 
     Args:
-        description: What the model says of itself.
-        check: Which order.
-        labels: Of the problems.
-        gives_names: Whether the model answers with names of labels, so that no order helps.
+        out: The predictions file, which need not exist.
+        description: What is known of the model: all of `PairModel.describe()`, and the run's
+            `fingerprint`, or, before it is loaded, some of it.
+        problems: What it is to be asked about.
+        texts: Digest of these.
+        overwrite: Whether another run's file may be replaced.
+
+    Raises:
+        FileExistsError: it must not be replaced.
     """
-    swapped = [f"{labels[n]} for {labels[b]}" for n, b in enumerate(check.best) if b != n]
-    advice = f"it seems to say {', '.join(swapped)}"
-    if not gives_names and (order := description.get("label_order")):
-        short = [label[0] for label in labels] if tuple(labels) == LABELS else labels
-        better = ",".join(short[check.best[labels.index(label)]] for label in order)
-        taken = ",".join(short[labels.index(label)] for label in order)
-        advice = f"its classes are taken for {taken}: try `label_order` {better}"
-    log.warning(
-        "warning: %s is right on %.0f %% of %s seeds, and would be on %.0f %% under another "
-        "order of labels; %s",
-        description["name"],
-        100 * check.accuracy,
-        f"{check.seeds:,}",
-        100 * check.best_accuracy,
-        advice,
+    if overwrite or not out.exists():
+        return
+    there = read_metadata(out)
+    if not there:
+        found = "a file in which no model is named"
+        differ = ""
+    else:
+        found = _run_of(there, there.get("problems", {}), there.get("rows"))
+        keys = [key for key in description if there.get(key) != description[key]]
+        if there.get("texts") != texts:
+            keys.insert(0, "the texts of the problems")
+        if not keys:
+            return
+        if "fingerprint" in keys:  # of everything, so it tells something only where all is the same
+            keys.remove("fingerprint")
+            keys = keys or ["gold labels"]
+        shown = ", ".join(key.replace("_", " ") for key in keys[:_SHOWN])
+        differ = f"; they differ in {shown}" + (", …" if len(keys) > _SHOWN else "")
+    coming = _run_of(description, description_of(problems), len(problems))
+    raise FileExistsError(
+        f"{out}: expected no predictions of another run, found {found}; in their place would come "
+        f"{coming}{differ}: name another file with `out`, or replace it with `overwrite`"
     )
+
+
+def _run_of(model: Mapping[str, Any], problems: Mapping[str, Any], rows: Any) -> str:
+    """Name a run: "those of bert for 1,049 problems of snli"."""
+    configs = "+".join(problems.get("configs") or []) or problems.get("dataset") or "a dataset"
+    count = f"{rows:,}" if isinstance(rows, int) else "the"
+    return f"those of {model.get('name', 'a model')} for {count} problems of {configs}"

@@ -13,25 +13,21 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_metric.models.label_order import (
-    ASKED_SEEDS,
-    ENOUGH_SEEDS,
-    SEEDS,
-    check_order_asked,
-)
+from merge_dataset.redaction import mask_urls
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
+from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import ModelRequest, PairModel
-from merge_metric.models.presets import Preset
+from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.readiness import (
-    Look,
     Machine,
-    look_at,
+    NamedModel,
+    inspect_models,
+    model_of_preset,
     require_all,
     this_machine,
-    wanted_of_preset,
 )
-from merge_metric.predict.driver import Outcome, predict
-from merge_metric.predict.outputs import require_replaceable
+from merge_metric.predict.driver import Outcome, predict, require_replaceable
 from merge_metric.predict.problems import (
     description_of,
     format_of_problems,
@@ -75,43 +71,46 @@ def labelled_seeds(problems: pa.Table) -> LabelledPairs:
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
 
 
-def look_at_preset(
+def require_usable(
     request: ModelRequest,
-    entries: Sequence[Preset],
     problems: pa.Table,
     machine: Machine | None = None,
+    *,
+    entries: Sequence[Preset] = (),
 ) -> None:
-    """Look at all models of a list before the first is run.
+    """Inspect a model, or all of a list, before the first is run.
 
     Args:
-        request: Settings, as of `predict_preset`.
-        entries: Models of a list.
+        request: The model and its settings, or settings for models of a list.
         problems: What they are asked about.
         machine: Where each of them runs; by default this one.
+        entries: Models of a list.
 
     Raises:
-        ValueError: some cannot be used: all that is wrong, and how to run the others.
+        ValueError: some cannot be used, or have no room: all that is wrong, and how to run the
+            others.
     """
     labels = format_of_problems(problems).labels
     check_order_asked(request.label_order, labels)
     machine = machine or this_machine(request.device)
-    more = {"dtype": request.dtype, "label_order": request.label_order}
-    wanted = [wanted_of_preset(entry, labels=labels, **more) for entry in entries]
-    looks = [_with_seeds(look, problems) for look in look_at(wanted, machine)]
-    good = [look.wanted.short_name for look in looks if not look.problems]
-    advice = f"to run the others: --only {','.join(good)}" if good else ""
-    require_all(looks, machine, advice)
-
-
-def _with_seeds(look: Look, problems: pa.Table) -> Look:
-    """Add that there are too few seeds to tell a model's label order, if that is so."""
-    if not look.asks_seeds or (count := len(seeds_of(problems))) >= ENOUGH_SEEDS:
-        return look
-    lack = (
-        f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to find "
-        f"it out from, got {count}: take more, or give `label_order`"
-    )
-    return replace(look, problems=(*look.problems, lack))
+    if not entries:
+        kind = request.kind or find_kind(request)
+        asked: NamedModel = ("", request, CLASSIFIER if kind == "classifier" else CAUSAL_LM)
+        require_all(inspect_models([asked], machine, labels), machine)
+        return
+    asked_all = [model_of_preset(each, request) for each in entries]
+    looks = inspect_models(asked_all, machine, labels)
+    if any(look.asks_seeds for look in looks) and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
+        lack = (
+            f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to "
+            f"find it out from, got {count}: take more, or give `label_order`"
+        )
+        looks = [
+            replace(look, problems=(*look.problems, lack)) if look.asks_seeds else look
+            for look in looks
+        ]
+    good = [look.short_name for look in looks if not look.problems]
+    require_all(looks, machine, f"to run the others: --only {','.join(good)}" if good else "")
 
 
 def predict_preset(
@@ -153,22 +152,8 @@ def predict_preset(
     return outcomes, failed
 
 
-def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
-    """Fill in the model of a list.
-
-    Args:
-        entry: The model.
-        request: Settings. A `label_order` is for classifiers; without one, that of models of
-            which no document is known is found out from the seeds.
-    """
-    order = request.label_order if entry.kind == "classifier" else None
-    if order is None and entry.label_order == SEEDS:
-        order = SEEDS
-    return replace(request, model=entry.model, kind=entry.kind, label_order=order)
-
-
 def extra_of(entry: Preset, preset: str) -> dict[str, Any]:
-    """Return what metadata say of a model of a list beside what it says of itself."""
+    """Return further metadata of a model of a list: the list, its name and its group there."""
     return {"preset": preset, "short_name": entry.name, "group": entry.group}
 
 
@@ -208,7 +193,7 @@ def predict_request(
 def open_by_part(
     request: ModelRequest, problems: pa.Table, *, whole: bool = False
 ) -> Iterator[tuple[PairModel, pa.Table]]:
-    """Yield a model that is open, with the problems it is for.
+    """Open a model for the problems, or for those of each source; yield both.
 
     Few-shot examples are those of the source, so that language models are opened for each.
 
@@ -221,22 +206,23 @@ def open_by_part(
     request = replace(request, kind=kind)
     parts = [problems] if kind == "classifier" or whole else list(by_source(problems))
     for part in parts:
-        with _closing(open_for(request, part)) as model:
+        model = open_for(request, part)
+        with model if isinstance(model, AbstractContextManager) else nullcontext():
             yield model, part
 
 
 def known_of(request: ModelRequest) -> dict[str, Any]:
-    """Tell what a model will say of itself, as far as that is known before it is loaded."""
+    """Predict a model's description as far as it is known before loading: its name."""
     path = Path(request.model)
     if request.gguf_file or path.suffix == ".gguf":
         return {}
-    return {"name": path.resolve().name if path.is_dir() else request.model}
+    return {"name": path.resolve().name if path.is_dir() else mask_urls(request.model)}
 
 
 def require_free(
     out: Path, known: Mapping[str, Any], problems: pa.Table, *, overwrite: bool
 ) -> None:
-    """Raise where a file has predictions of another run, before the model is there.
+    """Raise if a file has predictions of another run, before the model is loaded.
 
     Args:
         out: The predictions file.
@@ -323,8 +309,3 @@ def by_source(problems: pa.Table) -> Iterator[pa.Table]:
         yield problems
     else:
         yield from (part_of_source(problems, source) for source in sources)
-
-
-def _closing(model: PairModel) -> AbstractContextManager[Any]:
-    """Return a context that closes the model, if it is one that wants to be closed."""
-    return model if isinstance(model, AbstractContextManager) else nullcontext(model)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from merge_metric.models.pair_model import Share
 
 _HEAD: Final = struct.Struct("<II")
-"""Number of answers in a batch, and CRC-32 of what follows."""
+"""Number of answers in a batch, and CRC-32 of the bytes that follow."""
 _POSITION: Final = np.dtype("<i8")
 _NUMBER: Final = np.dtype("<f8")
 
@@ -58,7 +58,7 @@ class Journal:
 def open_journal(
     path: Path, size: int, width: int = 3, *, share: Share | None = None
 ) -> Iterator[Journal]:
-    """Open a journal, made where there is none; what a kill left half-written is dropped.
+    """Open or make a journal; a batch that a kill left half-written is dropped.
 
     It begins with the answers of all journals of the run. When the block ends without an error,
     that of the whole run has served and is removed, with those of shares.

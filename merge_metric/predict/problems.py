@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from heapq import nsmallest
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Final, overload
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merge_dataset.engine import connect
 from merge_dataset.files import ROWS, draw_rank, read_row_groups, read_schema
 from merge_dataset.layout import (
     all_configurations,
@@ -33,7 +33,8 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
-from merge_metric.runs.mapped import on_disk, pieces
+from merge_metric.runs.draws import DRAWS, draw_digests
+from merge_metric.runs.mapped import forget_read, on_disk, pieces
 from merge_metric.runs.predictions import metadata_of, with_metadata
 from merge_metric.runs.texts import rows_of, text_digests
 
@@ -109,12 +110,15 @@ def read_problems(
     table = on_disk(chain.from_iterable(tables), problem_schema(problem_format))
     table = _distinct(table, dataset)
     name = path.resolve().name if path.is_dir() else dataset
-    description = {"dataset": name, "revision": revision, "configs": chosen}
+    description: dict[str, Any] = {"dataset": name, "revision": revision, "configs": chosen}
+    if path.is_dir():
+        variants = chain.from_iterable(split_files(path, each)["variants"] for each in chosen)
+        description[DRAWS] = draw_digests(path, variants)
     return with_metadata(table, description | _described(problem_format))
 
 
 def format_of_problems(problems: pa.Table) -> ProblemFormat:
-    """Return the format that `read_problems` found."""
+    """Return the format of problems that `read_problems` recorded."""
     recorded = description_of(problems).get(_FORMAT)
     if recorded is None:
         return NLI
@@ -127,8 +131,10 @@ def pairs_of(problems: pa.Table) -> Iterator[Pair]:
     Premise and hypothesis of NLI; three texts or more are put together by a space from
     the second on.
     """
-    for first, *others in values_of(problems, format_of_problems(problems).fields):
-        yield first, " ".join(others)
+    fields = format_of_problems(problems).fields
+    for piece in pieces(problems):
+        for first, *others in rows_of(piece, fields):
+            yield first, " ".join(others)
 
 
 class Pairs(Sequence[Pair]):
@@ -145,7 +151,7 @@ class Pairs(Sequence[Pair]):
         self._problems, self._rows = problems.select([*fields]), rows
 
     def at(self, positions: Sequence[int] | NDArray[np.int64]) -> Pairs:
-        """Take those at some positions."""
+        """Take the problems at some positions."""
         return Pairs(self._problems, self._rows[np.asarray(positions, np.int64)])
 
     def __len__(self) -> int:
@@ -218,13 +224,13 @@ def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[s
 
 
 def sources_of(problems: pa.Table) -> list[str]:
-    """List the sources that problems are from, sorted; none where that is not known."""
+    """List the sources of problems, sorted; none if they are unknown."""
     configs = description_of(problems).get("configs", [])
     return sorted({parse_config_name(config)[0] for config in configs})
 
 
 def description_of(problems: pa.Table) -> dict[str, Any]:
-    """Return what metadata say about where problems are from."""
+    """Return the metadata on the origin of problems."""
     return metadata_of(problems.schema)
 
 
@@ -252,15 +258,13 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
         count: Number of seeds of each source; all where there are fewer.
         rng_seed: Another number, another sample.
     """
-    drawn = partial(nsmallest, count, key=partial(draw_rank, rng_seed))
-    by_source: dict[str, set[str]] = {}
-    for batch in problems.select(["seed_id"]).to_batches(max_chunksize=_PAIRS):
-        for seed in batch.column(0).unique().to_pylist():
-            by_source.setdefault(seed.partition(":")[0], set()).add(seed)
-        for source, seeds in by_source.items():
-            if len(seeds) > 2 * count:  # not each time, as ranks take longer than a large set
-                by_source[source] = set(drawn(seeds))
-    chosen = [seed for seeds in by_source.values() for seed in drawn(seeds)]
+    with connect() as connection:
+        connection.register("problems", problems.select(["seed_id"]))
+        found = connection.sql("SELECT DISTINCT seed_id FROM problems ORDER BY seed_id").fetchall()
+    forget_read()
+    rank = partial(draw_rank, rng_seed)
+    by_source = groupby((seed for (seed,) in found), lambda seed: seed.partition(":")[0])
+    chosen = [seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
     return with_metadata(_only(problems, kept), description)
@@ -276,61 +280,61 @@ def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
     return on_disk(parts, problems.schema)
 
 
-def values_of(problems: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of some columns row by row."""
-    for piece in pieces(problems):
-        yield from rows_of(piece, names)
-
-
 def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
     """Digest the texts of problems; see `text_digests`."""
     fields = format_of_problems(problems).fields
     return np.concatenate([text_digests(piece, fields) for piece in pieces(problems)])
 
 
-def first_rows(texts: Iterable[str]) -> NDArray[np.int64]:
-    """Find for each of some texts the place of the first that is the same, by 16-byte digests."""
-    digests = bytearray()
-    for text in texts:
-        digests += blake2b(text.encode(), digest_size=16).digest()
-    low, high = np.frombuffer(digests, np.uint64).reshape(-1, 2).T
-    order = np.lexsort((low, high))  # the same ones in their order
-    low, high = low[order], high[order]
-    again = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
-    del digests, low, high
-    place = np.arange(len(order))
-    place[1:][again] = 0
-    first = np.empty_like(order)
-    first[order] = order[np.maximum.accumulate(place, out=place)]
-    return first
+def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
+    """Find for each problem the row of the first one that is the same pair of texts.
 
-
-def may_repeat(problems: pa.Table) -> bool:
-    """Tell at little cost whether an id may come twice; if not, hardly ever true."""
-    hashes = np.fromiter(
-        (hash(name) for (name,) in values_of(problems, ["variant_id"])), np.int64, len(problems)
-    )
-    hashes.sort()
-    return bool((hashes[1:] == hashes[:-1]).any())
+    Args:
+        problems: The problems.
+        names: Columns of the first text and of the others, of which a pair may have none. They
+            are compared by MD5, so that the engine holds no texts.
+    """
+    one, *others = (f'"{name}"' for name in names)
+    # With a length, as nothing can stand between texts that does not occur in texts.
+    rest = f"concat_ws(' ', {', '.join(others)})" if others else "''"
+    text = f"concat(strlen({one}), ':', {one}, {rest})"
+    row = pa.array(np.arange(len(problems)))
+    with connect() as connection:
+        connection.register("problems", problems.select(names).append_column("row", row))
+        found = connection.sql(
+            f"""
+            WITH digests AS (SELECT "row", md5_number({text}) AS digest FROM problems)
+            SELECT "first" FROM digests
+            JOIN (SELECT digest, min("row") AS "first" FROM digests GROUP BY digest)
+            USING (digest) ORDER BY "row"
+            """
+        ).fetchnumpy()
+    forget_read()
+    return np.asarray(found["first"], np.int64)
 
 
 def _distinct(problems: pa.Table, dataset: str) -> pa.Table:
     """Keep each problem once: a seed stands in the files of all its classes."""
-    if not may_repeat(problems):
+    kept = first_rows(problems, ["variant_id"]) == np.arange(len(problems))
+    if kept.all():
         return problems
-    first = first_rows(name for (name,) in values_of(problems, ["variant_id"]))
-    kept = first == np.arange(len(first))
-    again = np.flatnonzero(~kept)
-    for rows in np.split(again, range(_PAIRS, len(again), _PAIRS)):
-        one, other = (pa.concat_tables(_taken(problems, each)) for each in (first[rows], rows))
-        for name in problems.column_names:
-            differs = pc.not_equal(one[name], other[name])
-            if pc.any(differs).as_py():
-                variant = one["variant_id"].filter(differs)[0].as_py()
-                raise ValueError(
-                    f"{dataset}: expected one problem per variant_id, got two with different "
-                    f"{name} for {variant!r}; `merge-nli check` says more"
-                )
+    names = problems.column_names
+    differing = ", ".join(f'min("{name}") <> max("{name}")' for name in names)
+    with connect() as connection:
+        connection.register("problems", problems)
+        repeated = connection.sql(
+            f"""
+            SELECT variant_id, [{differing}] AS differ FROM problems
+            WHERE variant_id IN
+                (SELECT variant_id FROM problems GROUP BY variant_id HAVING count(*) > 1)
+            GROUP BY variant_id HAVING list_bool_or(differ) ORDER BY variant_id LIMIT 1
+            """
+        ).fetchall()
+    for variant, differ in repeated:
+        raise ValueError(
+            f"{dataset}: expected one problem per variant_id, got two with different "
+            f"{names[differ.index(True)]} for {variant!r}; `merge-nli check` says more"
+        )
     return _only(problems, pa.chunked_array([kept]))
 
 

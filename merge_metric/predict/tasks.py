@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_dataset.executors.calls import Said, call_tasks, forget, plan_of, says
+from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import (
     RowGroupWriter,
@@ -29,18 +29,26 @@ from merge_dataset.files import (
     read_schema,
 )
 from merge_dataset.locks import working_in
-from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
-from merge_metric.models.label_order import check_order_asked
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.opening import find_kind
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
-from merge_metric.models.readiness import Machine, Wanted, look_at, require_all, this_machine
+from merge_metric.models.readiness import this_machine
 from merge_metric.models.unknown_tokens import UnknownTokens
 from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
-from merge_metric.predict.driver import Answered, Outcome, answer_share, fingerprint_of, predict
-from merge_metric.predict.jobs import PREDICTIONS, by_source, files_of, open_by_part
-from merge_metric.predict.outputs import check_folder
-from merge_metric.predict.problems import format_of_problems, problem_digests
+from merge_metric.predict.driver import (
+    Outcome,
+    answer_share,
+    check_folder,
+    fingerprint_of,
+    predict,
+)
+from merge_metric.predict.jobs import (
+    PREDICTIONS,
+    by_source,
+    files_of,
+    open_by_part,
+    require_usable,
+)
+from merge_metric.predict.problems import problem_digests
 from merge_metric.runs.mapped import on_disk
 
 _PROBLEMS: Final = "problems.parquet"
@@ -56,43 +64,6 @@ class Job:
     """More for the metadata."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobResults:
-    """Result of jobs that were dealt to tasks."""
-
-    outcomes: list[Outcome]
-    failed: list[str]
-    """For each job without its files why."""
-    error: ExecutorError | None
-    """Tasks that failed."""
-
-
-def require_room(request: ModelRequest, problems: pa.Table, machine: Machine) -> None:
-    """Look at a model before the work.
-
-    Args:
-        request: Which.
-        problems: What it is asked about.
-        machine: Where it runs.
-
-    Raises:
-        ValueError: it cannot be used, or there is no room for it.
-    """
-    labels = format_of_problems(problems).labels
-    check_order_asked(request.label_order, labels)
-    is_classifier = (request.kind or find_kind(request)) == "classifier"
-    wanted = Wanted(
-        model=request.model,
-        head=CLASSIFIER if is_classifier else CAUSAL_LM,
-        revision=request.revision,
-        gguf_file=request.gguf_file,
-        dtype=request.dtype or ("float32" if is_classifier else "auto"),
-        label_order=request.label_order,
-        labels=labels,
-    )
-    require_all(look_at([wanted], machine), machine)
-
-
 def predict_in_tasks(
     jobs: Sequence[Job],
     problems: pa.Table,
@@ -101,7 +72,7 @@ def predict_in_tasks(
     out: Path | None = None,
     folder: Path | None = None,
     overwrite: bool = False,
-) -> JobResults:
+) -> tuple[list[Outcome], list[str], ExecutorError | None]:
     """Run models in tasks, each of which has one model, and write their predictions files.
 
     Files have the same bytes as those of one process, whatever the number of tasks. What was
@@ -114,6 +85,9 @@ def predict_in_tasks(
         out: The predictions file of the one job; by default one per job and source, in `folder`.
         folder: By default `PREDICTIONS`.
         overwrite: Replace predictions files of other runs.
+
+    Returns:
+        What was done, for each job without its files why, and the tasks that failed.
 
     Raises:
         BlockingIOError: the same command is at work already.
@@ -151,30 +125,38 @@ def predict_in_tasks(
             replace(distribution, tasks=count * len(jobs)),
             plan,
         )
+        outcomes, failed = list[Outcome](), list[str]()
         parts = [problems] if out is not None else list(by_source(problems))
-        dealt = _finish(work, jobs, units, said, parts, target, overwrite=overwrite)
-        if not dealt.failed:
+        for job in jobs:
+            found = [said.records[unit] for unit in units[job.name] if unit in said.records]
+            if missing := count - len(found):
+                failed.append(f"{job.name}: {missing} of {count} tasks did not finish")
+                continue
+            forget(work, units[job.name])  # if a file cannot be written, tasks say it all again
+            try:
+                for part, answered in zip(parts, _agreed(found), strict=True):
+                    outcomes.append(_write(answered, part, target, job.extra, overwrite=overwrite))
+            except (ValueError, OSError) as failure:
+                failed.append(f"{job.name}: {failure}")
+        if not failed:
             shutil.rmtree(work)
-    return dealt
+    return outcomes, failed, said.error
 
 
 def _name_of(jobs: Sequence[Job], problems: pa.Table, out: Path | None) -> str:
-    """Name the folder of a call after what is asked; a local model that was changed is another."""
+    """Name the folder of a call by a digest of jobs, problems and files of local models."""
     asked = [
         [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
     ]
     fingerprint = fingerprint_of({}, problems, problem_digests(problems))
     digest = digest_of([asked, fingerprint, str(out)])[:12]
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
-    return f".{_slug(first)}.{digest}.tasks"
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._+-]", "-", name.rsplit("/", 1)[-1])
+    slug = re.sub(r"[^A-Za-z0-9._+-]", "-", first.rsplit("/", 1)[-1])
+    return f".{slug}.{digest}.tasks"
 
 
 def _with_absolute_paths(job: Job) -> Job:
-    """Make paths those of the caller, wherever a task runs."""
+    """Make relative paths absolute, as tasks may run in other folders."""
     paths: dict[str, Any] = {
         name: str(Path(path).absolute()) for name, path in _paths(job.request).items()
     }
@@ -199,7 +181,7 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         unit: Name of a job, and a share.
 
     Returns:
-        An `Answered` for each predictions file.
+        What `answer_share` says of each predictions file.
 
     Raises:
         ValueError: the model cannot be used, or there is no room for it.
@@ -208,7 +190,7 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     name, _, text = unit.rpartition(" ")
     share, plan = Share.parse(text), plan_of(folder)
     job, out = plan["jobs"][name], plan["out"] and Path(plan["out"])
-    answered = [
+    return [
         answer_share(model, each, path, share, overwrite=plan["overwrite"])
         for model, part in _opened(folder, name, plan)
         for each, path in files_of(
@@ -219,7 +201,6 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
             short_name=job["extra"].get("short_name"),
         )
     ]
-    return [asdict(each) | {"out": str(each.out)} for each in answered]
 
 
 def _opened(
@@ -235,7 +216,7 @@ def _opened(
     request = ModelRequest(**plan["jobs"][name]["request"])
     machine = this_machine(request.device)
     if machine.device != "cpu":  # of which the command could know nothing
-        require_room(request, problems, machine)
+        require_usable(request, problems, machine)
     yield from open_by_part(request, problems, whole=plan["out"] is not None)
 
 
@@ -271,22 +252,23 @@ def _trained(folder: Path, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """A model that tasks have asked: all that it says is known."""
+    """A model that tasks have asked, with their records of it."""
 
-    answered: Answered
+    said: Mapping[str, Any]
+    """Record of `answer_share`, of all shares together."""
 
     @property
     def measured(self) -> tuple[str, ...]:
         """Names of the further numbers about each answer."""
-        return self.answered.measured
+        return tuple(self.said["measured"])
 
     def describe(self) -> dict[str, Any]:
         """Describe the model as the tasks did."""
-        return self.answered.description
+        return dict(self.said["description"])
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell what the tasks noted."""
-        return self.answered.notes
+        """Return the tasks' notes."""
+        return dict(self.said["notes"])
 
     def probabilities(
         self, pairs: Sequence[Pair]
@@ -297,62 +279,31 @@ class _Recorded:
         )
 
 
-def _finish(
-    work: Path,
-    jobs: Sequence[Job],
-    units: Mapping[str, Sequence[str]],
-    said: Said,
-    parts: Sequence[pa.Table],
-    target: Path,
+def _write(
+    answered: Mapping[str, Any],
+    problems: pa.Table,
+    folder: Path,
+    extra: Mapping[str, Any],
     *,
     overwrite: bool,
-) -> JobResults:
-    """Write the files of all jobs whose tasks have finished.
-
-    Args:
-        work: The folder of the call.
-        jobs: All of them.
-        units: Those of each job.
-        said: What they said.
-        parts: The problems of each file.
-        target: The folder of the files.
-        overwrite: As in `predict`.
-    """
-    dealt = JobResults([], [], said.error)
-    for job in jobs:
-        mine = units[job.name]
-        found = [said.records[unit] for unit in mine if unit in said.records]
-        if missing := len(mine) - len(found):
-            dealt.failed.append(f"{job.name}: {missing} of {len(mine)} tasks did not finish")
-            continue
-        forget(work, mine)  # if a file cannot be written, its tasks say it all again
-        try:
-            for part, answered in zip(parts, _agreed(found), strict=True):
-                done = predict(
-                    _Recorded(answered),
-                    part,
-                    target / answered.out.name,
-                    progress=False,
-                    extra=job.extra,
-                    overwrite=overwrite,
-                )
-                _warn_of_unknown_tokens(answered)
-                dealt.outcomes.append(
-                    replace(done, inferred=answered.inferred, seconds=answered.seconds)
-                )
-        except (ValueError, OSError) as failure:
-            dealt.failed.append(f"{job.name}: {failure}")
-    return dealt
+) -> Outcome:
+    """Write a predictions file of which all shares have finished; warn as the tasks' logs do."""
+    done = predict(
+        _Recorded(answered),
+        problems,
+        folder / Path(answered["out"]).name,
+        progress=False,
+        extra=extra,
+        overwrite=overwrite,
+    )
+    if found := answered["notes"].get("unknown_tokens"):
+        name = answered["description"]["name"]
+        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(name)
+    return replace(done, inferred=answered["inferred"], seconds=answered["seconds"])
 
 
-def _warn_of_unknown_tokens(answered: Answered) -> None:
-    """Say here what only the tasks' logs have."""
-    if found := answered.notes.get("unknown_tokens"):
-        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(answered.description["name"])
-
-
-def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[Answered]:
-    """Yield what the shares of a job say together, file by file.
+def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Put the records of a job's shares together, file by file.
 
     Args:
         found: Records of each share, as `answer_unit` wrote them.
@@ -374,11 +325,6 @@ def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[Answered]:
                     f"{', '.join(differing) or 'names'}; name them with `device`, `dtype` and "
                     f"`revision`, and run the same command again"
                 )
-        yield Answered(
-            Path(first["out"]),
-            first["description"],
-            first["notes"],
-            tuple(first["measured"]),
-            sum(each["inferred"] for each in of_file),
-            max(each["seconds"] for each in of_file),
-        )
+        inferred = sum(each["inferred"] for each in of_file)
+        seconds = max(each["seconds"] for each in of_file)
+        yield {**first, "inferred": inferred, "seconds": seconds}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,31 @@ from merge_dataset.schema import (
     LABELS,
     NLI,
     PARAPHRASE,
+    VARIANT_CLASSES,
     WORD_CLASSES,
     collection_name,
     parse_config_name,
 )
+from merge_metric.analyses.contrasts import difference
 from merge_metric.cautions import mixture, seeds_of_parts, tell_few
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
-from merge_metric.runs.counted import count_model
 from merge_metric.runs.coverage import check_configurations, choose
-from merge_metric.runs.flags import FLAGS, NO_FLAG, flags_in
-from merge_metric.runs.join import JoinOptions
-from merge_metric.runs.model import Model, PredictionsSource, opened_models, parse_source
-from merge_metric.runs.run import common_texts, same_labels
-from merge_metric.score import score_counted
+from merge_metric.runs.groupings import FLAGS, NO_FLAG, columns_of_groups, flags_in
+from merge_metric.runs.model import Model, PredictionsSource, parse_source, read_models
+from merge_metric.runs.run import (
+    JoinOptions,
+    common_texts,
+    runs_of,
+    same_labels,
+    shared_seeds,
+)
+from merge_metric.score import score_run
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.options import check_cluster
+from merge_metric.seed_variant_accuracy.resampling import resampled_units
+from merge_metric.seed_variant_accuracy.scoring import summarise
+from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
 
@@ -149,13 +159,14 @@ class Respondent:
     @classmethod
     def of(cls, model: Model) -> Respondent:
         """Look the model's answers up."""
-        found: dict[str, list[NDArray[np.int16]]] = {}
-        for predictions, coverage in model.parts.each():
-            given = np.append(predictions["prediction"].to_numpy(), MISSING).astype(np.int16)
-            for file, rows in coverage.rows.items():
-                found.setdefault(file, []).append(given[rows])  # row -1 is the appended one
-        answers = {file: np.concatenate(parts) for file, parts in found.items()}
-        return cls(model.name, model.files, model.description, model.parts.rows, answers)
+        answers = {}
+        for number, file in enumerate(model.dataset.files):
+            found = model.query(
+                f"SELECT coalesce(prediction, {MISSING})::SMALLINT AS answer FROM answers "
+                f"WHERE file = {number} ORDER BY row"
+            )
+            answers[file] = found["answer"].to_numpy()
+        return cls(model.name, model.files, model.description, model.n_predictions, answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,43 +244,42 @@ def gather_evidence(
     """
     check_cluster(cluster, n_bootstrap)
     require_dataset(folder)
-    with opened_models(map(_source, files), folder) as opened:
-        meant = [choose(model.parts.tally) for model in opened]
-        chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
-        same_labels((config, format_in(folder, config).labels) for config in chosen)
-        scored = _score_all(
-            opened,
-            _pairs(chosen, opened, meant, required=bool(configs)),
-            allow_missing=allow_missing,
-            cluster=cluster,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-            progress=progress,
-        )
-        models = tuple(map(Respondent.of, opened))
-    configurations = _configurations(
-        tqdm(chosen, desc="comparing", unit="configuration", disable=not progress),
-        folder,
-        models,
-        scored,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
+    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    opened = list(read_models(map(_source, files), folder, columns=columns_of_groups([FLAGS])))
+    meant = [choose(model.tally) for model in opened]
+    chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
+    same_labels((config, format_in(folder, config).labels) for config in chosen)
+    wanted: dict[str, list[str]] = {model.name: [] for model in opened}
+    for config in chosen:
+        for model, its_own in zip(opened, meant, strict=True):
+            if configs or config in its_own or model.tally.is_complete(config):
+                wanted[model.name].append(config)
+            else:
+                log.warning("%s has no complete predictions for %s", model.name, config)
+    by = (FLAGS,) if any(flags_in(format_in(folder, config)) for config in chosen) else ()
+    options = JoinOptions(by=by, cluster=cluster, allow_missing=allow_missing)
+    scored = _score_all(opened, chosen, wanted, options, how, progress=progress)
+    models = tuple(map(Respondent.of, opened))
+    bar = tqdm(chosen, desc="comparing", unit="configuration", disable=not progress)
+    configurations = tuple(_configuration(each, folder, list(wanted), scored, how) for each in bar)
+    for each in configurations:
+        if not each.same_seeds:
+            log.warning(
+                "%s: the models are not scored on the same seeds; the report says so", each.name
+            )
+    classes = []
+    for source in dict.fromkeys(each.source for each in configurations):
+        of_source = {
+            each.name: scored[each.name] for each in configurations if each.source == source
+        }
+        classes.append(classes_of(source, of_source, cluster=cluster, **how))
+    who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
-        title=title or _title(models, configurations),
+        title=title or f"{who} on {joined(chosen)}",
         folder=folder,
         models=models,
         configurations=configurations,
-        classes=tuple(
-            _classes(
-                configurations,
-                models,
-                scored,
-                n_bootstrap=n_bootstrap,
-                rng_seed=rng_seed,
-                cluster=cluster,
-            )
-        ),
+        classes=tuple(each for each in classes if each),
         provenance={
             name: _read_provenance(folder / name / PROVENANCE)
             for name in dict.fromkeys(c.collection for c in configurations)
@@ -279,32 +289,51 @@ def gather_evidence(
     )
 
 
-def _configurations(
-    chosen: Iterable[str],
-    folder: Path,
-    models: Sequence[Respondent],
-    scored: Mapping[tuple[str, int], Scored],
+def _score_all(
+    models: Sequence[Model],
+    chosen: Sequence[str],
+    wanted: Mapping[str, Sequence[str]],
+    options: JoinOptions,
+    how: Mapping[str, Any],
     *,
-    n_bootstrap: int,
-    rng_seed: int,
-) -> tuple[Configuration, ...]:
-    """Compare the models on each configuration; warn where they have not the same seeds."""
-    configurations = tuple(
-        _configuration(
-            config,
-            {model.name: scored.get((config, position)) for position, model in enumerate(models)},
-            labels=format_in(folder, config).labels,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        for config in chosen
-    )
-    for each in configurations:
-        if not each.same_seeds:
-            log.warning(
-                "%s: the models are not scored on the same seeds; the report says so", each.name
+    progress: bool,
+) -> dict[str, dict[str, Scored]]:
+    """Score each model on what is wanted of it: configuration → model → how it fares."""
+    scored: dict[str, dict[str, Scored]] = {config: {} for config in chosen}
+    total = sum(map(len, wanted.values()))
+    with tqdm(total=total, desc="scoring", unit="result", disable=not progress) as bar:
+        for model in (each for each in models if wanted[each.name]):
+            for run in runs_of(model, replace(options, configs=wanted[model.name])):
+                result = score_run(run, **how)
+                if not scored[run.config]:
+                    tell_few(run.config, run.counts, seeds_of_parts(result))
+                per_seed = variants_per_seed(run.counts, run.groups)
+                scored[run.config][model.name] = Scored(result, run.counts, per_seed, run.texts)
+                bar.update()
+    return scored
+
+
+def _configuration(
+    config: str,
+    folder: Path,
+    names: Sequence[str],
+    scored: Mapping[str, Mapping[str, Scored]],
+    how: Mapping[str, Any],
+) -> Configuration:
+    """Compare the models on a configuration."""
+    there, comparison = scored[config], None
+    if len(there) > 1 and how["n_bootstrap"]:
+        try:
+            comparison = compare_models(
+                {name: each.counts for name, each in there.items()},
+                config=config,
+                texts=common_texts(each.texts for each in there.values()),
+                **how,
             )
-    return configurations
+        except ValueError as error:  # no seed that all have: figures are still worth reading
+            log.warning("the models are not compared: %s", error)
+    results = tuple(there[name].result if name in there else None for name in names)
+    return Configuration(config, results, comparison, format_in(folder, config).labels)
 
 
 def _read_provenance(path: Path) -> dict[str, Any]:
@@ -327,103 +356,6 @@ def _source(argument: str) -> PredictionsSource:
     return source
 
 
-def _pairs(
-    configs: Sequence[str],
-    models: Sequence[Model],
-    meant: Sequence[Sequence[str]],
-    *,
-    required: bool,
-) -> list[tuple[str, int]]:
-    """List configurations and models to score on them: all if required, else where meant."""
-    pairs = []
-    for config in configs:
-        for i, model in enumerate(models):
-            if required or config in meant[i] or model.parts.tally.is_complete(config):
-                pairs.append((config, i))
-            else:
-                log.warning("%s has no complete predictions for %s", model.name, config)
-    return pairs
-
-
-def _score_all(
-    models: Sequence[Model],
-    pairs: Sequence[tuple[str, int]],
-    *,
-    allow_missing: bool,
-    cluster: str,
-    n_bootstrap: int,
-    rng_seed: int,
-    progress: bool,
-) -> dict[tuple[str, int], Scored]:
-    """Score models on configurations: each pair is read, joined and counted once."""
-    scored: dict[tuple[str, int], Scored] = {}
-    with tqdm(total=len(pairs), desc="scoring", unit="result", disable=not progress) as bar:
-        for position, model in enumerate(models):
-            configs = [config for config, i in pairs if i == position]
-            if not configs:
-                continue
-            formats = (format_in(model.folder, config) for config in configs)
-            by = (FLAGS,) if any(map(flags_in, formats)) else ()
-            options = JoinOptions(
-                configs=configs, by=by, cluster=cluster, allow_missing=allow_missing
-            )
-            for counted in count_model(model, options):
-                result = score_counted(counted, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-                config, counts = counted.config, counted.counts
-                per_seed = variants_per_seed(counts, counted.groups)
-                if config not in {config for config, _ in scored}:
-                    tell_few(config, counts, seeds_of_parts(result))
-                scored[config, position] = Scored(result, counts, per_seed, counted.texts)
-                bar.update()
-    return scored
-
-
-def _configuration(
-    name: str,
-    scored: Mapping[str, Scored | None],
-    *,
-    labels: tuple[str, ...],
-    n_bootstrap: int,
-    rng_seed: int,
-) -> Configuration:
-    counts = {model: each.counts for model, each in scored.items() if each}
-    comparison = None
-    if len(counts) > 1 and n_bootstrap:
-        try:
-            texts = common_texts(each.texts for each in scored.values() if each)
-            comparison = compare_models(
-                counts, config=name, texts=texts, n_bootstrap=n_bootstrap, rng_seed=rng_seed
-            )
-        except ValueError as error:  # no seed that all have: the figures are still worth reading
-            log.warning("the models are not compared: %s", error)
-    results = tuple(each and each.result for each in scored.values())
-    return Configuration(name, results, comparison, labels)
-
-
-def _classes(
-    configurations: Sequence[Configuration],
-    models: Sequence[Respondent],
-    scored: Mapping[tuple[str, int], Scored],
-    *,
-    n_bootstrap: int,
-    rng_seed: int,
-    cluster: str,
-) -> Iterator[Classes]:
-    for source in dict.fromkeys(each.source for each in configurations):
-        of_source = {
-            each.name: {
-                model.name: scored[each.name, position]
-                for position, model in enumerate(models)
-                if (each.name, position) in scored
-            }
-            for each in configurations
-            if each.source == source
-        }
-        options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-        if found := classes_of(source, of_source, cluster=cluster, **options):
-            yield found
-
-
 def _parts(
     kind: str, names: Sequence[str], results: Sequence[Mapping[str, Result]]
 ) -> Iterator[VariantPart]:
@@ -431,12 +363,6 @@ def _parts(
         of_models = tuple(groups.get(name) for groups in results)
         if any(of_models):
             yield VariantPart(f"{kind}:{name}", name, kind, of_models)
-
-
-def _title(models: Sequence[Respondent], configurations: Sequence[Configuration]) -> str:
-    """Make a title such as "4 models on snli and mnli-m"."""
-    who = models[0].name if len(models) == 1 else f"{len(models)} models"
-    return f"{who} on {joined([c.name for c in configurations])}"
 
 
 def joined(names: Sequence[str]) -> str:
@@ -447,3 +373,179 @@ def joined(names: Sequence[str]) -> str:
     """
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+# --- Classes of variants beside one another ---
+
+Result = Mapping[str, Any]
+"""A result of `scoring.score`, or one of its groups."""
+
+WORDS: Final = "all words"
+"""Name of all word classes together."""
+
+_CT: Final = 90
+"""Threshold of the SV accuracy shown, the metric's own default."""
+
+_PER_SEED: Final = "Per seed: variants in a subsample, on average."
+
+
+class Scored(NamedTuple):
+    """A model's result and counts on one configuration."""
+
+    result: Result
+    counts: SeedCounts
+    per_seed: Mapping[str, float]
+    """Word class, or `WORDS` for all variants → variants per seed; see `variants_per_seed`."""
+    texts: str = ""
+    """As `Run.texts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Tables of a source that has both replacements and paraphrases."""
+
+    source: str
+    table: Table
+    """A row per model and class."""
+    contrasts: tuple[Table, ...]
+    """For each configuration of replacements, on the seeds that have paraphrases too: two rows
+    per model. Without those that share no seed."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The table of classes, then the contrasts."""
+        return (self.table, *self.contrasts)
+
+
+def variants_per_seed(
+    counts: SeedCounts, groups: Mapping[str, Mapping[str, SeedCounts]]
+) -> dict[str, float]:
+    """Average a seed's variants in a subsample that has some: of all, and by word class."""
+    parts = {WORDS: counts, **groups.get("word_class", {})}
+    return {name: _per_seed(each) for name, each in parts.items()}
+
+
+def _per_seed(counts: SeedCounts) -> float:
+    return float(counts.n_variants.sum() / counts.present.sum())
+
+
+def classes_of(
+    source: str,
+    scored: Mapping[str, Mapping[str, Scored]],
+    *,
+    n_bootstrap: int,
+    rng_seed: int,
+    cluster: str = "",
+) -> Classes | None:
+    """Put the classes of a source beside one another.
+
+    Args:
+        source: Its name.
+        scored: Configuration of the source → model → how it fares.
+        n_bootstrap: Replicates for the intervals of contrasts; 0 for none.
+        rng_seed: Of the bootstrap.
+        cluster: As seeds are clustered in the counts.
+
+    Returns:
+        None where the source does not have both replacements and paraphrases.
+    """
+    is_paraphrased = {config: parse_config_name(config)[1] == PARAPHRASE for config in scored}
+    if len(set(is_paraphrased.values())) < 2:
+        return None
+    (paraphrases,) = (config for config, is_one in is_paraphrased.items() if is_one)
+    units = resampled_units(cluster)
+    contrasts = (
+        _contrast(config, paraphrases, scored, units, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        for config, is_one in is_paraphrased.items()
+        if not is_one
+    )
+    intervals = f", with 95 % intervals by bootstrap over {units}" if n_bootstrap else ""
+    table = Table(
+        name=f"classes-{source}",
+        title=f"{source}: classes of variants",
+        columns=_columns("variants", "variants"),
+        rows=tuple(_class_rows(scored)),
+        notes=(
+            f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
+            "Classes have different seeds; those of paraphrases are problems that the model "
+            "which chose the paraphrases answers right.",
+        ),
+    )
+    return Classes(source, table, tuple(each for each in contrasts if each.rows))
+
+
+def _class_rows(scored: Mapping[str, Mapping[str, Scored]]) -> Iterator[Mapping[str, Any]]:
+    """Yield each model's classes in their usual order, model by model."""
+    found: dict[str, dict[str, tuple[Result, float]]] = {}
+    for config, models in scored.items():
+        for model, each in models.items():
+            by_class = each.result.get("by_group", {}).get("word_class", {})
+            parts = [(parse_config_name(config)[1] or WORDS, each.result, each.per_seed[WORDS])]
+            parts += [(name, result, each.per_seed[name]) for name, result in by_class.items()]
+            for name, result, per_seed in parts:
+                found.setdefault(name, {}).setdefault(model, (result, per_seed))
+    names = [name for name in (WORDS, *VARIANT_CLASSES) if name in found]
+    if names[0] == WORDS and len(names) == 3:  # the only word class is all words
+        names.remove(WORDS)
+    for model in dict.fromkeys(model for models in scored.values() for model in models):
+        for name in names:
+            if model in found[name]:
+                result, per_seed = found[name][model]
+                yield {"model": model, "variants": name, **_values(result, per_seed)}
+
+
+def _contrast(
+    replacements: str,
+    paraphrases: str,
+    scored: Mapping[str, Mapping[str, Scored]],
+    units: str,
+    *,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> Table:
+    """Compare both kinds of variants on the seeds that have both, so that nothing else differs."""
+    rows: list[Mapping[str, Any]] = []
+    for model, first in scored[replacements].items():
+        if not (second := scored[paraphrases].get(model)):
+            continue
+        counts = shared_seeds([first.counts, second.counts])
+        if not counts[0].seed_ids:
+            continue
+        options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+        for config, each in zip((replacements, paraphrases), counts, strict=True):
+            row = {"model": model, "config": config}
+            rows.append(row | _values(summarise(each, **options), _per_seed(each)))
+        gap = difference(counts[1], counts[0], correctness_threshold=_CT, **options)
+        rows[-1] = {**rows[-1], **gap}
+    return Table(
+        name=f"shared-seeds-{replacements}".replace("_", "-"),
+        title=f"{replacements} and {paraphrases} on the seeds that both have",
+        columns=(
+            *_columns("config", "variants"),
+            Column("difference", f"SV@{_CT} diff.", "points", "difference_ci"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"SV@{_CT} diff.: paraphrases less replacements"
+            + (f", with 95 % interval by paired bootstrap over {units}" if n_bootstrap else "")
+            + f". {_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
+            "accuracy does not.",
+        ),
+    )
+
+
+def _columns(key: str, heading: str) -> tuple[Column, ...]:
+    return (
+        Column("model", "model"),
+        Column(key, heading),
+        Column("n_seeds", "seeds", "count"),
+        Column("variants_per_seed", "per seed", "threshold"),
+        *(figure_column(CATALOGUE[key].at(_CT)) for key in MAIN_FIGURES),
+    )
+
+
+def _values(result: Result, per_seed: float) -> dict[str, Any]:
+    """Take the values that columns show from a result."""
+    keys = ["n_seeds", "n_variants", *(name for key in MAIN_FIGURES for name in (key, f"{key}_ci"))]
+    values = {key: result[key] for key in keys if key in result}
+    return values | {"variants_per_seed": per_seed}

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import permutations
 from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
+from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.compare import ALPHA, Comparison
-from merge_metric.report.classes import Classes, Result
-from merge_metric.report.evidence import MISSING, Configuration, Evidence, joined
-from merge_metric.report.seeds import SourceSeeds, spans_in_seed
-from merge_metric.report.variant_files import Ints
+from merge_metric.report.evidence import MISSING, Classes, Configuration, Evidence, Result, joined
+from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
 from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
@@ -105,9 +102,12 @@ def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_se
             f"{least} the fewest, {texts[least]} %."
         )
     shares = f"{texts[least]} to {texts[most]} %"
-    if pair:
-        return f"{who} answer about as many seeds right: {shares}."
-    return f"The models answer {shares} of the seeds right."
+    if not pair:
+        return f"The models answer {shares} of the seeds right."
+    sign = 1 if pair[0]["a"] == most else -1
+    points = sorted(100 * sign * bound for bound in pair[0][f"{SEED.key}_ci"] or ())
+    bounds = f" (95 % interval {' to '.join(map(number, points))} points)" if points else ""
+    return f"{who} answer {shares} of the seeds right; the difference may be chance{bounds}."
 
 
 def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -125,7 +125,8 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
         bounds = f" (95 % interval {interval(rate)} %)" if rate.has_interval else ""
         who = "It" if len(scored) == 1 else most
         return f"{who} changes its answer on some variant of {_of_right(rate)}{bounds}."
-    if not _is_apart(comparison, most, least, RELAXED.key):
+    bounds_of = [pair[f"{RELAXED.key}_ci"] for pair in _pair(comparison, most, least)]
+    if not any(both and (both[0] > 0 or both[1] < 0) for both in bounds_of):
         shares = dict.fromkeys(_share(rates[name]) for name in (least, most))
         return (
             f"On some variant they change their answer to about {' to '.join(shares)} of the "
@@ -143,7 +144,7 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
 
 def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
     """Say how far accuracy falls where 90 % of a seed's variants must be right too."""
-    falls = {name: _fall(result) for name, result in scored.items()}
+    falls = {name: cell(result, _FALL) for name, result in scored.items()}
     sure = {name: fall for name, fall in falls.items() if fall.low is not None and fall.low > 0}
     if not sure:
         return
@@ -193,21 +194,41 @@ def _hardest_class(configuration: Configuration, names: Sequence[str]) -> Iterat
     models = [i for i, _ in enumerate(names) if configuration.results[i]]
     if not all(_has_enough(results[i]) for results in parts.values() for i in models):
         return
-    found = []
-    for a, b in combinations(parts, 2):
-        pairs = [(cell(parts[a][i] or {}, _SV), cell(parts[b][i] or {}, _SV)) for i in models]
-        for low, high, bounds in ((a, b, pairs), (b, a, [(y, x) for x, y in pairs])):
-            if all(_is_below(x, y) for x, y in bounds):
-                gaps = [(y.value or 0.0) - (x.value or 0.0) for x, y in bounds]
-                found.append((min(gaps), low, high, gaps))
-    if found:
-        _, low, high, gaps = max(found)
+    results = {name: [part[i] for i in models] for name, part in parts.items()}
+    if found := _hardest(results):
+        low, high, gaps = found
         text = number(min(gaps))
         text += f" to {number(max(gaps))}" if number(max(gaps)) != text else ""
         yield (
-            f"Seeds with replaced {_plural(low)} are harder than those with replaced "
-            f"{_plural(high)}: SV@90 is lower by {text} points."
+            f"Seeds with replaced {low}s are harder than those with replaced {high}s: SV@90 is "
+            f"lower by {text} points."
         )
+
+
+def _hardest(
+    results: Mapping[str, Sequence[Result | None]],
+) -> tuple[str, str, list[float]] | None:
+    """Find two kinds of data of which one is harder for every model, intervals of SV@90 apart.
+
+    Args:
+        results: Kind → each model's result. Those that have both from enough seeds count.
+
+    Returns:
+        The harder and the easier of the two that are farthest apart, and each model's gap.
+    """
+    found = []
+    for low, high in permutations(results, 2):
+        pairs = [
+            (cell(x, _SV), cell(y, _SV))
+            for x, y in zip(results[low], results[high], strict=True)
+            if x and y and _has_enough(x) and _has_enough(y)
+        ]
+        if pairs and all(
+            x.high is not None and y.low is not None and x.high < y.low for x, y in pairs
+        ):
+            gaps = [(y.value or 0.0) - (x.value or 0.0) for x, y in pairs]
+            found.append((min(gaps), low, high, gaps))
+    return max(found)[1:] if found else None
 
 
 # --- Sentences about several configurations ---
@@ -224,23 +245,13 @@ def _sources(evidence: Evidence) -> Iterator[str]:
     for each in evidence.configurations:
         kinds.setdefault(parse_config_name(each.name)[1], []).append(each)
     for configurations in kinds.values():
-        found = []
-        for a, b in combinations(configurations, 2):
-            pairs = [
-                (cell(x, _SV), cell(y, _SV))
-                for x, y in zip(a.results, b.results, strict=True)
-                if x and y and _has_enough(x) and _has_enough(y)
-            ]
-            for low, high, bounds in ((a, b, pairs), (b, a, [(y, x) for x, y in pairs])):
-                if bounds and all(_is_below(x, y) for x, y in bounds):
-                    gap = min((y.value or 0.0) - (x.value or 0.0) for x, y in bounds)
-                    found.append((gap, low.name, high.name, len(bounds)))
-        if found:
-            gap, harder, easier, n = max(found)
+        if found := _hardest({each.name: each.results for each in configurations}):
+            harder, easier, gaps = found
+            n = len(gaps)
             every = "the model" if n == 1 else f"each of {n} models"
             yield (
                 f"{harder} is harder than {easier}: SV@90 of {every} is lower by "
-                f"{number(gap)} points{'' if n == 1 else ' or more'}."
+                f"{number(min(gaps))} points{'' if n == 1 else ' or more'}."
             )
 
 
@@ -285,16 +296,11 @@ def flipped_example(
         right = source.own[model, source.seed[variants]] == gold
         chosen = variants[right & (answer != gold) & (answer != MISSING)]
         if len(chosen):
-            column = source.files.read_columns(source.rows[variants], ["replacement"])
-            common = {each["values"]: each["counts"] for each in _counted(column["replacement"])}
+            counts = source.read(["replacement"], variants)["replacement"].value_counts()
+            common = {each["values"]: each["counts"] for each in counts.to_pylist()}
             best = _best(source, model, chosen, evidence.labels, common)
             return _example(evidence, configuration, source, model, best)
     return None
-
-
-def _counted(column: pa.ChunkedArray) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = column.value_counts().to_pylist()
-    return found
 
 
 def _rows_of(configuration: Configuration, source: SourceSeeds) -> Ints:
@@ -326,13 +332,10 @@ def _best(
     rank = np.stack([~is_opposite[gold, answer], -others.sum(axis=0)])
     first_rank = rank[:, np.lexsort(rank[::-1])[0]]
     chosen = chosen[(rank == first_rank[:, None]).all(axis=0)]
-    texts = rows_of(
-        source.files.read(source.rows[chosen]),
-        ("replacement", "premise", "hypothesis", "variant_id"),
-    )
+    columns = ("replacement", "premise", "hypothesis", "variant_id")
     ranks = (
         (-common[replacement], len(premise) + len(hypothesis), name)
-        for replacement, premise, hypothesis, name in texts
+        for replacement, premise, hypothesis, name in rows_of(source.read(columns, chosen), columns)
     )
     return int(chosen[min(enumerate(ranks), key=itemgetter(1))[0]])
 
@@ -342,9 +345,10 @@ def _example(
 ) -> FooledSeed:
     seed = int(source.seed[variant])
     gold = int(source.gold[seed])
-    row: dict[str, Any] = source.files.read(source.rows[[variant]]).to_pylist()[0]
+    columns = ["word_class", "original", "replacement", *NLI.fields, *NLI.spans]
+    row: dict[str, Any] = source.read(columns, np.array([variant])).to_pylist()[0]
     own: dict[str, Any] = source.seeds.slice(seed, 1).to_pylist()[0]
-    marks = (row["premise_spans"] or [], row["hypothesis_spans"] or [])
+    marks = (row["premise_spans"], row["hypothesis_spans"])
     length = len(row["original"] or "")
     is_word = row["word_class"] in WORD_CLASSES and " " not in (row["replacement"] or " ")
     before = tuple(spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks)
@@ -379,23 +383,8 @@ def _pair(comparison: Comparison | None, a: str, b: str) -> list[Mapping[str, An
     return [row for row in rows if {row["a"], row["b"]} == {a, b}]
 
 
-def _is_apart(comparison: Comparison | None, a: str, b: str, key: str) -> bool:
-    """Tell whether the interval of a difference of two models leaves zero out."""
-    bounds = [row[f"{key}_ci"] for row in _pair(comparison, a, b)]
-    return any(both and (both[0] > 0 or both[1] < 0) for both in bounds)
-
-
-def _is_below(a: Estimate, b: Estimate) -> bool:
-    """Tell whether the whole interval of one figure lies below that of another."""
-    return a.high is not None and b.low is not None and a.high < b.low
-
-
 def _has_enough(result: Result | None) -> bool:
     return bool(result) and int((result or {})["n_seeds"]) >= FEW_SEEDS
-
-
-def _fall(result: Result) -> Estimate:
-    return cell(result, _FALL)
 
 
 def _share(rate: Estimate) -> str:
@@ -418,7 +407,3 @@ def _of_right(rate: Estimate) -> str:
     """
     share = _share(rate)
     return f"{share} {'' if share.startswith('1 in') else 'of the '}seeds that it answers right"
-
-
-def _plural(word_class: str) -> str:
-    return f"{word_class}s"

@@ -10,7 +10,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import resources
 from typing import Any, Final
 
@@ -19,8 +20,7 @@ from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
-from merge_metric.report.classes import Result
-from merge_metric.report.evidence import Configuration, Evidence, VariantPart, joined
+from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, joined
 from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
 from merge_metric.report.sections import FEW, SHIFT, kin, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
@@ -42,9 +42,10 @@ from merge_metric.report.wording import (
     shown,
     undetermined,
 )
-from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Estimate, Figure, sv_at
+from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.signature import VERSION
-from merge_metric.tables import Table, initials, is_few
+from merge_metric.tables import initials, is_few
 from merge_metric.tables.plots import PALETTE
 
 STYLES: Final = ("uPlot.min.css", "report.css")
@@ -92,12 +93,20 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     stylesheet = "\n".join([*map(_asset, STYLES), model_colours()])
     scripts = [_asset(name) for name in SCRIPTS]
     low, high = heat_range(evidence)
-    data = embed(evidence, sources) | {
-        "styles": [_plain_style(i) for i in range(len(evidence.models))],
-        "heat": HEAT.key,
-        "heatSteps": HEAT_STEPS,
-        "tables": {table.name: _renderings(table) for table in page_tables(evidence)},
-    }
+    configurations, provenance = evidence.configurations, evidence.provenance.values()
+    mlms = (mlm["name"] for facts in provenance for mlm in facts.get("mlms") or ())
+    paraphrasers = (
+        f"{facts['generator']['name']}, chosen by {facts['nli_model']['name']}"
+        for facts in provenance
+        if facts.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= facts.keys()
+    )
+    results = [result for c in configurations for part in c.parts() for result in part.results]
+
+    def signed(configuration: Configuration, signature: str) -> str:
+        """Name the models whose result has a signature."""
+        pairs = zip(evidence.names, configuration.results, strict=True)
+        return joined([name for name, each in pairs if each and each["signature"] == signature])
+
     return (
         _environment()
         .get_template("report.html.j2")
@@ -108,7 +117,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             style=stylesheet,
             scripts=scripts,
             uplot_licence=_asset("uPlot.LICENSE"),
-            data=data,
+            data=_data(evidence, sources),
             sampled=sampled,
             lede=lede(evidence),
             definitions=definitions(
@@ -121,28 +130,44 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             heat_step=lambda result: heat_step(
                 None if _is_few(result) else _heat(result), low, high
             ),
-            has_few=any(
-                map(
-                    _is_few,
-                    (r for c in evidence.configurations for p in c.parts() for r in p.results),
-                )
-            ),
+            has_few=any(map(_is_few, results)),
             kin_table=lambda configuration: kin(evidence, configuration),
             dataset_facts={
                 name: dataset_facts(facts) for name, facts in evidence.provenance.items()
             },
-            mlm_names=_mlm_names(evidence),
-            paraphrasers=_paraphrasers(evidence),
-            signed=lambda configuration, signature: _signed(evidence, configuration, signature),
-            **_finding(evidence, sources),
+            mlm_names=list(dict.fromkeys(mlms)),
+            paraphrasers=list(dict.fromkeys(paraphrasers)),
+            signed=signed,
+            findings={c.name: findings(evidence, c) for c in configurations},
+            overall=overall_findings(evidence),
+            examples={c.name: flipped_example(evidence, c, sources) for c in configurations},
+            example_texts=example_texts,
             labels=evidence.labels,
         )
     )
 
 
+def _data(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
+    """Gather what the page's scripts read: problems, styles of lines, and each table to copy."""
+    return embed(evidence, sources) | {
+        "styles": [asdict(style(i)) for i in range(len(evidence.models))],
+        "heat": HEAT.key,
+        "heatSteps": HEAT_STEPS,
+        "tables": {
+            table.name: {
+                "csv": table.to_csv(),
+                "json": table.to_json(),
+                "Markdown": table.to_markdown(),
+                "LaTeX": table.to_latex(),
+            }
+            for table in page_tables(evidence)
+        },
+    }
+
+
 def head(figure: Figure) -> str:
     """Find the heading of a figure's column, below "accuracy on" or another group."""
-    return figure.heading if figure.symbol else _LABELS.get(figure.key, figure.heading)
+    return figure.heading if figure.symbol else label(figure)
 
 
 def label(figure: Figure) -> str:
@@ -227,9 +252,13 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_function"] = _compact_json
+    environment.policies["json.dumps_function"] = partial(
+        json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     environment.policies["json.dumps_kwargs"] = {}
-    environment.filters["breakable"] = _breakable
+    environment.filters["breakable"] = lambda signature: Markup("|<wbr>").join(
+        map(escape, signature.split("|"))  # it may be broken between its parts
+    )
     environment.filters["groupby_model"] = _by_model
     environment.globals |= _COLUMNS | {
         "version": VERSION,
@@ -250,7 +279,7 @@ def _environment() -> jinja2.Environment:
         "few_seeds": FEW_SEEDS,
         "is_few_seeds": _is_few,
         "few_class": lambda result: Markup(' class="few"') if _is_few(result) else "",
-        "fraction": lambda value: "–" if value is None else f"{value:.3f}",
+        "fraction": lambda value: show_value(value, "fraction"),
     }
     return environment
 
@@ -258,15 +287,6 @@ def _environment() -> jinja2.Environment:
 def _is_few(result: Result | Row | None) -> bool:
     """Tell whether a result, or a row of a table, is of so few seeds that it is grey."""
     return bool(result) and is_few((result or {}).get("n_seeds"))
-
-
-def _compact_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _breakable(signature: str) -> Markup:
-    """Let a signature be broken between its parts."""
-    return Markup("|<wbr>").join(map(escape, signature.split("|")))
 
 
 def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -284,48 +304,6 @@ def _asset(name: str) -> str:
 def _source_hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _plain_style(position: int) -> dict[str, Any]:
-    of = style(position)
-    return {"colour": of.colour, "dash": list(of.dash), "marker": of.marker}
-
-
-def _mlm_names(evidence: Evidence) -> list[str]:
-    """Name the masked language models of all sources, each once."""
-    every = (facts.get("mlms") or () for facts in evidence.provenance.values())
-    return list(dict.fromkeys(mlm["name"] for mlms in every for mlm in mlms))
-
-
-def _paraphrasers(evidence: Evidence) -> list[str]:
-    """Name text generators and the NLI models that chose among their texts, each pair once."""
-    found = (
-        f"{facts['generator']['name']}, chosen by {facts['nli_model']['name']}"
-        for facts in evidence.provenance.values()
-        if facts.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= facts.keys()
-    )
-    return list(dict.fromkeys(found))
-
-
-def _signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:
-    """Name the models whose result has a signature."""
-    return joined(
-        [
-            name
-            for name, result in zip(evidence.names, configuration.results, strict=True)
-            if result and result["signature"] == signature
-        ]
-    )
-
-
-def _finding(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
-    configurations = evidence.configurations
-    return {
-        "findings": {c.name: findings(evidence, c) for c in configurations},
-        "overall": overall_findings(evidence),
-        "examples": {c.name: flipped_example(evidence, c, sources) for c in configurations},
-        "example_texts": example_texts,
-    }
 
 
 def example_texts(example: FooledSeed) -> list[tuple[str, Markup, Markup]]:
@@ -358,29 +336,21 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             for f in HEADLINE
         ],
         "configs": [
-            {"name": c.name, "parts": [_part(part) for part in c.parts()]}
+            {
+                "name": c.name,
+                "parts": [
+                    {
+                        "key": part.key,
+                        "title": part.title,
+                        "kind": part.kind,
+                        "results": [result and _result(result) for result in part.results],
+                    }
+                    for part in c.parts()
+                ],
+            }
             for c in evidence.configurations
         ],
         "sources": [embed_source(source) for source in sources],
-    }
-
-
-def _renderings(table: Table) -> dict[str, str]:
-    """Render a table in the forms that the page offers."""
-    return {
-        "csv": table.to_csv(),
-        "json": table.to_json(),
-        "Markdown": table.to_markdown(),
-        "LaTeX": table.to_latex(),
-    }
-
-
-def _part(part: VariantPart) -> dict[str, Any]:
-    return {
-        "key": part.key,
-        "title": part.title,
-        "kind": part.kind,
-        "results": [result and _result(result) for result in part.results],
     }
 
 
@@ -478,16 +448,18 @@ class Line:
 
 def panel_lines(results: Sequence[Result | None]) -> list[Line]:
     """Draw the curves of those models that have a result."""
-    return [
-        Line(
-            style=style(position),
-            path=step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
-            seed_accuracy=_height(cell(result, SEED)),
-            matching=_along(cell(result, MATCHING).value),
-        )
-        for position, result in enumerate(results)
-        if result
-    ]
+    lines = []
+    for position, result in enumerate(results):
+        if result:
+            seed, matching = cell(result, SEED).value or 0.0, cell(result, MATCHING).value
+            line = Line(
+                style=style(position),
+                path=step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
+                seed_accuracy=float(_plain(UP * (100 - seed))),
+                matching=None if matching is None else float(_plain(ACROSS * matching)),
+            )
+            lines.append(line)
+    return lines
 
 
 def step_path(curve: Sequence[float]) -> str:
@@ -502,14 +474,6 @@ def step_path(curve: Sequence[float]) -> str:
         if height != before:
             path.append(f"H{_plain(ACROSS * threshold)}V{height}")
     return "".join([*path, f"H{_plain(ACROSS * len(curve))}"])
-
-
-def _height(value: Estimate) -> float:
-    return float(_plain(UP * (100 - (value.value or 0.0))))
-
-
-def _along(value: float | None) -> float | None:
-    return None if value is None else float(_plain(ACROSS * value))
 
 
 def _plain(value: float) -> str:

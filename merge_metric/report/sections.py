@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from merge_metric.report.classes import Result
-from merge_metric.report.evidence import Configuration, Evidence, VariantPart
+from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart
 from merge_metric.report.seeds import SourceSeeds, hardest_table
 from merge_metric.report.wording import (
     BREAKDOWN,
@@ -133,16 +132,12 @@ def matching(evidence: Evidence) -> Table:
         for part in configuration.parts()
         if part.kind != "label"
     ]
+    keys = {end: f"{MATCHING.key}{end}" for end in ("", "_low", "_high")} | {"_n_seeds": "n_seeds"}
     rows = (
         {"model": name}
         | {
-            f"{heading}{end}": result[f"{MATCHING.key}{end}"]
-            for heading, part in parts
-            if (result := part.results[position])
-            for end in ("", "_low", "_high")
-        }
-        | {
-            f"{heading}_n_seeds": result["n_seeds"]
+            f"{heading}{end}": result[key]
+            for end, key in keys.items()
             for heading, part in parts
             if (result := part.results[position])
         }

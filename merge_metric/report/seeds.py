@@ -1,45 +1,38 @@
 """Seeds of a report: their texts, gold labels, annotators' votes and every model's answers.
 
 Read from the dataset folder, thinned where a page would be too large, and given out twice: as
-rows for tables and JSON (`seed_rows`), and packed for the page's scripts (`embed_source`), whose
-`assets/problems.js` has the other half of `rebuild` in `textOf`.
+rows for tables and JSON (`seed_rows`), and packed for the page's scripts (`embed_source`).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any, Final
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merge_dataset.engine import connect, parquet
+from merge_dataset.files import naming_damage, open_parquet, read_table
 from merge_dataset.layout import format_in, split_files
-from merge_dataset.repeats import digests_of
-from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, changed_words
+from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, ProblemFormat, changed_words
 from merge_metric.analyses.hardest import hardest_first, mean_right
-from merge_metric.report.evidence import MISSING, Evidence, Respondent
-from merge_metric.report.variant_files import (
-    IDENTITY,
-    Ints,
-    VariantFiles,
-    as_pairs,
-    tell_missing_texts,
-    without_nulls,
-)
-from merge_metric.report.variant_signals import SIGNALS, pack_signals
-from merge_metric.runs.coverage import read_columns
+from merge_metric.report.evidence import MISSING, Evidence
 from merge_metric.runs.texts import rows_of
 from merge_metric.tables import Column, Table, initials, legend
 
 log = logging.getLogger(__name__)
 
-Spans = Sequence[Sequence[int]]
+Ints = NDArray[np.signedinteger[Any]]
 
 HARDEST: Final = 20
 """Seeds of a source in the table of the hardest."""
@@ -47,8 +40,109 @@ HARDEST: Final = 20
 _LEAST: Final = 5
 """Variants of a seed of which some are shown, if there are as many."""
 
-_DIGITS: Final = {**dict(enumerate(digits + ascii_lowercase)), MISSING: "-"}
-"""Label → a character, which scripts read as a number of base 36."""
+_BATCH: Final = 65_536
+"""Ids that are Python objects at a time."""
+
+SIGNALS: Final = (
+    *("quality", "zipf_frequency", "likelihood_change", "log_odds", "mlm_count"),
+    *("number_changed", "tense_changed", "article_fits"),
+)
+"""Columns that say how good a replacement looks to a program; null where no file has them."""
+
+_DISTINCT: Final = (
+    "QUALIFY row_number() OVER (PARTITION BY seed_id, variant_id ORDER BY row) = 1 "
+    "ORDER BY seed_id, variant_id"
+)
+"""Each id of a seed once, the first row of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFiles:
+    """Files of a source's split, whose rows are numbered one file after the other."""
+
+    folder: Path
+    """The dataset folder."""
+    files: tuple[str, ...]
+    problem_format: ProblemFormat
+
+    def select(self, columns: Sequence[str], rest: str = "", **tables: pa.Table) -> pa.Table:
+        """Select columns of the problems.
+
+        Beside those of the files there are `row`; `premise` and `hypothesis`, which are the first
+        text and the others joined by spaces, empty where texts are missing; their spans, moved
+        with them; and `likelihood_change`, that of the text that suffers most.
+
+        Args:
+            columns: Names, or expressions over the files' columns.
+            rest: What follows `FROM problems`.
+            tables: Further tables that `rest` names.
+
+        Raises:
+            ValueError: a file is damaged, or lacks a column.
+        """
+        paths = [self.folder / file for file in self.files]
+        starts, names = [0], set[str]()
+        for path in paths:
+            with naming_damage(path), open_parquet(path) as file:
+                starts.append(starts[-1] + file.metadata.num_rows)
+                names.update(file.schema_arrow.names)
+        made = dict.fromkeys((each for each in SIGNALS if each not in names), "NULL")
+        made |= _pairs(self.problem_format)
+        if changes := [name for name in self.problem_format.pll_changes if name in names]:
+            made["likelihood_change"] = f"least({', '.join(f'{name}::DOUBLE' for name in changes)})"
+        selected = [f"{made[name]} AS {name}" if name in made else name for name in columns]
+        with connect() as connection:
+            for name, table in tables.items():
+                connection.register(name, table)
+            try:
+                return connection.sql(
+                    "WITH problems AS (SELECT *, file_row_number + "
+                    f"$starts[file_index::INT + 1] AS row FROM {parquet(paths, by_name=True)}) "
+                    f"SELECT {', '.join(selected)} FROM problems {rest}",
+                    params={"starts": starts},
+                ).to_arrow_table()
+            except duckdb.Error as error:
+                for path in paths:  # whichever is damaged is named
+                    read_table(path)
+                raise ValueError(
+                    f"{self.folder}: {error}; `merge-nli check {self.folder}` says more"
+                ) from error
+
+    def tell_missing_texts(self) -> None:
+        """Warn of problems without a text."""
+        fields = self.problem_format.fields
+        lacking = [f'count(*) - count("{field}")' for field in fields]
+        (row,) = self.select(["count(*) AS n", *lacking]).to_pylist()
+        total, *missing = row.values()
+        for field, n in zip(fields, missing, strict=True):
+            if n:
+                log.warning(
+                    "%s: %s of %s problems have no text in the column %s; the report shows them "
+                    "without",
+                    self.folder,
+                    n,
+                    total,
+                    field,
+                )
+
+
+def _pairs(problem_format: ProblemFormat) -> dict[str, str]:
+    """Write texts and their spans as pairs in SQL; see `ProblemFiles.select`."""
+    first, *others = problem_format.fields
+    texts = [f"coalesce(\"{field}\", '')" for field in others]
+    spans, shift = [], "0"
+    for field, text in zip(others, texts, strict=True):
+        spans.append(
+            f'list_transform(coalesce("{field}_spans", []), lambda span: '
+            f"list_transform(span, lambda place: place + {shift}))"
+        )
+        shift = f"{shift} + length({text}) + 1"
+    return {
+        "premise": f"coalesce(\"{first}\", '')",
+        "hypothesis": " || ' ' || ".join(texts),
+        "premise_spans": f'coalesce("{first}_spans", [])',
+        "hypothesis_spans": " || ".join(spans),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,8 +154,8 @@ class SourceSeeds:
     """Fields that the columns `premise` and `hypothesis` hold: in NLI these."""
     seeds: pa.Table
     """(S,) by id."""
-    files: VariantFiles
-    """Where the variants are."""
+    files: ProblemFiles
+    """Files of the variants."""
     rows: Ints
     """(V shown,) rows in `files` of variants to be shown, by seed and id."""
     own: Ints
@@ -121,9 +215,11 @@ class SourceSeeds:
             word_class=self.word_class[keep],
         )
 
-    def read_variants(self) -> pa.Table:
-        """Read the variants to be shown; see `VariantFiles.read`."""
-        return self.files.read(self.rows)
+    def read(self, columns: Sequence[str], shown: Ints | slice = slice(None)) -> pa.Table:
+        """Read columns of the variants to be shown, or of some of them, in their order."""
+        rows = self.rows[shown]
+        wanted = pa.table({"row": rows, "place": np.arange(len(rows))})
+        return self.files.select(columns, "JOIN wanted USING (row) ORDER BY place", wanted=wanted)
 
 
 def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
@@ -172,114 +268,75 @@ def describe_sample(sources: Sequence[SourceSeeds]) -> str:
 def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     folder = evidence.folder
     configs = [c.name for c in evidence.configurations if c.source == source]
-    files = {
-        split: list(dict.fromkeys(f for c in configs for f in split_files(folder, c)[split]))
-        for split in ("seeds", "variants")
-    }
     problem_format = format_in(folder, configs[0])
-    fields = problem_format.fields
-    seeds = read_columns(folder, files["seeds"], (*IDENTITY, "annotator_labels", *fields))
-    for name in fields:
-        tell_missing_texts(folder, name, seeds[name].null_count, len(seeds))
-    seeds = as_pairs(without_nulls(seeds.combine_chunks(), fields), fields)
-    seeds, seed_rows = _sorted_distinct(seeds)
-    variants = VariantFiles(folder, tuple(files["variants"]), problem_format)
-    known = _look_through(variants, seeds["seed_id"].combine_chunks())
-
-    cell = known.word_class.astype(np.int64) * len(seeds) + known.seed
-    shape = (len(known.names), len(seeds))
+    split = {
+        name: ProblemFiles(
+            folder,
+            tuple(dict.fromkeys(f for c in configs for f in split_files(folder, c)[name])),
+            problem_format,
+        )
+        for name in ("seeds", "variants")
+    }
+    columns = ["variant_id", "seed_id", "label", "annotator_labels", "premise", "hypothesis"]
+    seeds = split["seeds"].select(["row", *columns], _DISTINCT)
+    variants = split["variants"].select(
+        ["row", "variant_id", "seed_id", "label", "coalesce(word_class, '') AS word_class"],
+        _DISTINCT,
+    )
+    for files in split.values():
+        files.tell_missing_texts()
+    place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
+    names = pc.unique(variants["word_class"]).to_pylist()
+    names.sort(key=lambda name: (place.get(name, len(place)), name))
+    word_class = pc.index_in(variants["word_class"], value_set=pa.array(names)).to_numpy()
+    seed = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"].combine_chunks()).to_numpy()
+    cell = word_class.astype(np.int64) * len(seeds) + seed
+    shape = (len(names), len(seeds))
 
     def tally(chosen: NDArray[np.bool_]) -> Ints:
         return np.bincount(cell[chosen], minlength=shape[0] * shape[1]).reshape(shape)
 
-    answers = _answers(evidence.models, files["variants"])[:, known.rows]
+    def answers(name: str, rows: pa.ChunkedArray) -> Ints:
+        given = [[m.answers[file] for file in split[name].files] for m in evidence.models]
+        return np.stack([np.concatenate(each) for each in given])[:, rows.to_numpy()]
+
+    on_variants, label = answers("variants", variants["row"]), variants["label"].to_numpy()
     return SourceSeeds(
         source=source,
-        texts=(fields[0], " + ".join(fields[1:])),
-        seeds=seeds,
-        files=variants,
-        rows=known.rows,
-        own=_answers(evidence.models, files["seeds"])[:, seed_rows],
-        answers=answers,
-        seed=known.seed,
-        rank=known.rank,
-        word_class=known.word_class,
-        word_classes=known.names,
+        texts=(problem_format.fields[0], " + ".join(problem_format.fields[1:])),
+        seeds=seeds.select(columns),
+        files=split["variants"],
+        rows=variants["row"].to_numpy(),
+        own=answers("seeds", seeds["row"]),
+        answers=on_variants,
+        seed=seed,
+        rank=_ranks(variants["variant_id"], seed),
+        word_class=word_class.astype(np.int16),
+        word_classes=tuple(names),
         n_variants=tally(np.ones(len(cell), bool)),
-        n_answered=np.stack([tally(of_model != MISSING) for of_model in answers]),
-        n_right=np.stack([tally(of_model == known.label) for of_model in answers]),
+        n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
+        n_right=np.stack([tally(of_model == label) for of_model in on_variants]),
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """V distinct variants, by seed and id."""
+def _ranks(ids: pa.ChunkedArray, seed: Ints) -> NDArray[np.int32]:
+    """Rank the variants of each seed by a hash of their ids, from 0.
 
-    names: tuple[str, ...]
-    """Word classes, in their usual order."""
-    rows: Ints
-    seed: Ints
-    rank: Ints
-    label: Ints
-    word_class: Ints
-
-
-def _look_through(variants: VariantFiles, seed_ids: pa.Array) -> _Known:
-    """Find each variant's seed, its rank among that seed's, its label and its word class."""
-    codes: dict[str, int] = {}
-    columns: list[list[Ints]] = [[], [], [], [], []]
-    for part, rows in variants.parts():
-        table, kept = _sorted_distinct(part)
-        found = pc.index_in(table["seed_id"], value_set=seed_ids)
-        seed = found.to_numpy().astype(np.int32)
-        classes = pc.fill_null(table["word_class"], "").combine_chunks().dictionary_encode()
-        for name in classes.dictionary.to_pylist():
-            codes.setdefault(name, len(codes))
-        code = np.array([codes[name] for name in classes.dictionary.to_pylist()], np.int16)
-        rank = _ranks(table["variant_id"], seed)
-        label = table["label"].to_numpy().astype(np.int16)
-        values = (rows[kept], seed, rank, label, code[classes.indices.to_numpy()])
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
-    rows, seed, rank, label, word_class = map(np.concatenate, columns)
-    names = sorted(codes, key=_class_order)
-    place = np.array([names.index(name) for name in codes], np.int16)
-    return _Known(tuple(names), rows, seed, rank, label, place[word_class])
-
-
-def _ranks(ids: pa.ChunkedArray, seed: Ints) -> Ints:
-    """Rank the variants of each seed by a hash of their ids; seeds ascend."""
-    keys = digests_of(ids.to_pylist()).view(">u8")
+    Args:
+        ids: Of the variants.
+        seed: (n,) position of each variant's seed, ascending.
+    """
+    parts = (ids[start : start + _BATCH] for start in range(0, max(1, len(ids)), _BATCH))
+    digests = (
+        blake2b(name.encode(), digest_size=8).digest()
+        for part in parts
+        for name in part.to_pylist()
+    )
+    keys = np.frombuffer(b"".join(digests), ">u8")
     order = np.lexsort((keys, seed))
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order)) - np.searchsorted(seed, seed[order])
     return rank
-
-
-def _sorted_distinct(table: pa.Table) -> tuple[pa.Table, Ints]:
-    """Sort rows by seed and id, each id once; also returns which rows they were."""
-    rows = pa.table(
-        {
-            "seed_id": table["seed_id"],
-            "variant_id": table["variant_id"],
-            "row": np.arange(len(table)),
-        }
-    ).sort_by([("seed_id", "ascending"), ("variant_id", "ascending"), ("row", "ascending")])
-    ids = rows["variant_id"].combine_chunks()
-    first = np.ones(len(ids), bool)
-    first[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    kept: Ints = rows["row"].to_numpy()[first]
-    return table.take(kept), kept
-
-
-def _answers(models: Sequence[Respondent], files: Sequence[str]) -> Ints:
-    """Look up predictions: (M, rows of the files), `MISSING` where there is none."""
-    return np.stack([np.concatenate([m.answers[file] for file in files]) for m in models])
-
-
-def _class_order(name: str) -> tuple[int, str]:
-    known = name in VARIANT_CLASSES
-    return (VARIANT_CLASSES.index(name) if known else len(VARIANT_CLASSES), name)
 
 
 # --- Rows for tables and JSON ---
@@ -315,6 +372,7 @@ def seed_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield seeds, hardest first: texts, gold label, votes, each model's answers and counts."""
     order, labels = source.hardest()[:most].tolist(), evidence.labels
+    letters = {**dict(enumerate(initials(labels))), MISSING: "–"}
     texts = source.seeds.take(order).to_pylist()
     n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
     counts = [table.sum(axis=1) for table in (source.n_answered, source.n_right)]
@@ -327,8 +385,9 @@ def seed_rows(
             "seed_id": text["seed_id"],
             **dict(zip(source.texts, (text["premise"], text["hypothesis"]), strict=True)),
             "gold": labels[text["label"]],
-            "votes": _letters(sorted(text["annotator_labels"] or ()), labels) or None,
-            "answers": _letters(own, labels),
+            "votes": " ".join(letters[code] for code in sorted(text["annotator_labels"] or ()))
+            or None,
+            "answers": " ".join(letters[code] for code in own),
             "variants_right": None if math.isnan(mean) else mean,
             "n_variants": int(n_variants[seed]),
             "by_model": {
@@ -342,21 +401,73 @@ def seed_rows(
         }
 
 
-def _letters(codes: Sequence[int], labels: Sequence[str]) -> str:
-    letters = initials(labels)
-    return " ".join("–" if code == MISSING else letters[code] for code in codes)
-
-
 # --- Packed for the page ---
+
+Spans = Sequence[Sequence[int]]
+
+_ALPHABET: Final = digits + ascii_lowercase
+_DIGITS: Final = {**dict(enumerate(_ALPHABET)), MISSING: "-"}
+"""Label → a character, which scripts read as a number of base 36."""
+
+_ZERO: Final = 648
+"""Code of a signal of 0, in the middle of what two digits can say."""
+
+_SIGNALS: Final = {
+    "quality": ("quality", 2),
+    "zipf_frequency": ("frequency", 1),
+    "likelihood_change": ("log-likelihood", 1),
+    "log_odds": ("log-odds", 1),
+    "mlm_count": ("masked LMs", 0),
+}
+"""Column → its name on the page, and digits behind the point, 0 to 2."""
+
+_FAULTS: Final = {
+    "number_changed": (True, "other number"),
+    "tense_changed": (True, "other verb form"),
+    "article_fits": (False, "article does not fit"),
+}
+"""Column → the value that is a fault, and its name on the page."""
 
 
 def embed_source(source: SourceSeeds) -> dict[str, Any]:
-    """Pack seeds in columns; shown variants in groups of one word replaced in one seed."""
+    """Pack seeds in columns; shown variants in groups of the same words replaced in one seed."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
-    signals: list[pa.Table] = []
-    packed = _pack(source, _shown(source, signals), premises, hypotheses)
-    order = [variant for group in packed.groups for variant in group.variants]
+    spans = [f"{side}_spans" for side in NLI.fields]
+    columns = ["word_class", "original", "replacement", *NLI.fields, *spans]
+    variants = source.read([*columns, *SIGNALS])
+    classes = {name: code for code, name in enumerate(source.word_classes)}
+    # Seed, class and words → where these stand in the seed's texts.
+    places: dict[tuple[int, int, str], tuple[list[list[int]], list[list[int]]]] = {}
+    members: dict[tuple[int, int, str], list[int]] = {}
+    vocabulary: dict[str, int] = {}
+    words: list[int] = []
+    texts: dict[int, list[Any]] = {}
+    for variant, (
+        seed,
+        (word_class, original, replacement, premise, hypothesis, *marks),
+    ) in enumerate(zip(source.seed.tolist(), rows_of(variants, columns), strict=True)):
+        word, new = original or "", replacement or ""
+        lengths = {}
+        if word_class != PARAPHRASE and " " in new:  # where several words change
+            lengths = {to: len(of) for to, of in changed_words(word, new).items()}
+        in_premise, in_hypothesis = (
+            spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
+            for text, each in zip((premise, hypothesis), marks, strict=True)
+        )
+        group = (seed, classes[word_class or ""], word)
+        in_premise, in_hypothesis = places.setdefault(group, (in_premise, in_hypothesis))
+        members.setdefault(group, []).append(variant)
+        words.append(vocabulary.setdefault(new, len(vocabulary)))
+        told = (
+            rebuild(premises[seed], in_premise, new),
+            rebuild(hypotheses[seed], in_hypothesis, new),
+        )
+        if told != (premise, hypothesis) or not new:  # cannot be told from seed and replacement
+            texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
+    groups = sorted(members, key=lambda group: group[0])
+    order = [variant for group in groups for variant in members[group]]
+    all_answered = (source.n_answered == source.n_variants).all()
     return {
         "name": source.source,
         "classes": list(source.word_classes),
@@ -367,98 +478,19 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
         "votes": [_digits(votes) for votes in source.seeds["annotator_labels"].to_pylist()],
         "own": [_digits(answers) for answers in source.own.tolist()],
         "n": source.n_variants.tolist(),
-        "answered": _unless_all(source),
+        "answered": None if all_answered else source.n_answered.tolist(),
         "right": source.n_right.tolist(),
-        "groups": [
-            [g.seed, g.word_class, g.word, _flat(g.premise), _flat(g.hypothesis), len(g.variants)]
-            for g in packed.groups
-        ],
-        "vocabulary": list(packed.vocabulary),
-        "words": [packed.words[variant] for variant in order],
+        "groups": [[*group, *map(_flat, places[group]), len(members[group])] for group in groups],
+        "vocabulary": list(vocabulary),
+        "words": [words[variant] for variant in order],
         "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
-        "signals": pack_signals(pa.concat_tables(signals), order),
+        "signals": pack_signals(variants.take(pa.array(order, pa.int64()))),
         "texts": {
-            str(position): packed.texts[variant]
+            str(position): texts[variant]
             for position, variant in enumerate(order)
-            if variant in packed.texts
+            if variant in texts
         },
     }
-
-
-@dataclass(slots=True)
-class _Group:
-    """Variants that replace the same words of one seed, mostly one."""
-
-    seed: int
-    word_class: int
-    word: str
-    premise: Spans
-    """Where the word stands in the seed's premise."""
-    hypothesis: Spans
-    variants: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Packed:
-    groups: list[_Group]
-    vocabulary: dict[str, int]
-    words: dict[int, int]
-    """Variant → position of its replacement in the vocabulary."""
-    texts: dict[int, list[Any]]
-    """Variant → what cannot be told from its seed and its replacement: its texts and spans."""
-
-
-def _shown(source: SourceSeeds, signals: list[pa.Table]) -> Iterator[tuple[Any, ...]]:
-    """Yield class, words, texts and spans of the shown variants; keep their signals."""
-    names = ["word_class", "original", "replacement", *NLI.fields]
-    names += [f"{side}_spans" for side in NLI.fields]
-    for table in source.files.each(source.rows):
-        signals.append(table.select(SIGNALS))
-        yield from rows_of(table, names)
-
-
-def _pack(
-    source: SourceSeeds,
-    variants: Iterable[tuple[Any, ...]],
-    premises: list[str],
-    hypotheses: list[str],
-) -> _Packed:
-    groups: dict[tuple[int, int, str], _Group] = {}
-    vocabulary: dict[str, int] = {}
-    words: dict[int, int] = {}
-    texts: dict[int, list[Any]] = {}
-    classes = {name: code for code, name in enumerate(source.word_classes)}
-    seeds = source.seed.tolist()
-    for variant, (word_class, original, replacement, premise, hypothesis, *marks) in enumerate(
-        variants
-    ):
-        seed, word = seeds[variant], original or ""
-        new = replacement or ""
-        lengths = _original_lengths(word_class, word, new)
-        in_premise, in_hypothesis = (
-            spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
-            for text, each in zip((premise, hypothesis), marks, strict=True)
-        )
-        group = groups.setdefault(
-            (seed, classes[word_class or ""], word),
-            _Group(seed, classes[word_class or ""], word, in_premise, in_hypothesis),
-        )
-        group.variants.append(variant)
-        words[variant] = vocabulary.setdefault(new, len(vocabulary))
-        told = (
-            rebuild(premises[seed], group.premise, new),
-            rebuild(hypotheses[seed], group.hypothesis, new),
-        )
-        if told != (premise, hypothesis) or not new:
-            texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
-    return _Packed(sorted(groups.values(), key=lambda group: group.seed), vocabulary, words, texts)
-
-
-def _original_lengths(word_class: str | None, original: str, replacement: str) -> dict[str, int]:
-    """Map replacements to the lengths of their originals, where several words change."""
-    if word_class == PARAPHRASE or " " not in replacement:
-        return {}
-    return {new: len(old) for new, old in changed_words(original, replacement).items()}
 
 
 def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:
@@ -487,17 +519,55 @@ def rebuild(text: str, spans: Spans, replacement: str) -> str:
     return "".join([*pieces, text[done:]])
 
 
-def _unless_all(source: SourceSeeds) -> list[Any] | None:
-    """Count each model's answered variants, where that is not all of them."""
-    if (source.n_answered == source.n_variants).all():
-        return None
-    counts: list[Any] = source.n_answered.tolist()
-    return counts
-
-
 def _flat(spans: Spans) -> list[int]:
     return [offset for span in spans for offset in span]
 
 
 def _digits(codes: Sequence[int] | None) -> str:
     return "".join(_DIGITS[code] for code in codes or ())
+
+
+# --- Signals ---
+
+
+def pack_signals(variants: pa.Table) -> dict[str, Any]:
+    """Pack the signals of variants: two characters for each figure, one for all faults.
+
+    Args:
+        variants: With the columns `SIGNALS`, in the order of the page.
+
+    Returns:
+        Figures that tell variants apart, and names and codes of faults.
+    """
+    figures = [
+        {
+            "name": name,
+            "decimals": decimals,
+            "codes": "".join(_code(value, decimals) for value in variants[column].to_pylist()),
+        }
+        for column, (name, decimals) in _SIGNALS.items()
+        if len(variants[column].unique()) > 1
+    ]
+    faulty = np.zeros(len(variants), int)
+    for place, (column, (bad, _)) in enumerate(_FAULTS.items()):
+        faults = [value is bad for value in variants[column].to_pylist()]
+        faulty += np.array(faults, int) << place
+    return {
+        "figures": figures,
+        "faults": [name for _, name in _FAULTS.values()],
+        "faulty": "".join(map(str, faulty.tolist())),
+    }
+
+
+def _code(value: float | None, decimals: int) -> str:
+    """Write a figure as a number of base 36, or "--".
+
+    With two decimals from -6.48 to 6.47, with one from -64.8 to 64.7; the page marks both ends.
+
+    >>> _code(0.0, 2), _code(4.1, 2), _code(-3.2, 1), _code(None, 0)
+    ('i0', 'te', 'h4', '--')
+    """
+    if value is None or math.isnan(value):
+        return "--"
+    number = min(max(round(value * 10**decimals) + _ZERO, 0), 36**2 - 1)
+    return _ALPHABET[number // 36] + _ALPHABET[number % 36]

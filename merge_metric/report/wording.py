@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from merge_dataset.provenance import PARAPHRASES
 from merge_metric.models.label_order import describe_evidence
-from merge_metric.report.classes import Result
-from merge_metric.report.evidence import Evidence
+from merge_metric.report.evidence import Evidence, Result
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,
@@ -21,6 +20,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
     sv_at,
 )
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 
 # --- Figures and numbers ---
@@ -91,7 +91,7 @@ def number(value: float | None) -> str:
     >>> number(81.25), number(100.0), number(None)
     ('81.2', '100', '–')
     """
-    return "–" if value is None else f"{value:.1f}".replace("100.0", "100")
+    return show_value(value, "threshold").replace("100.0", "100")
 
 
 def interval(of: Estimate) -> str:
@@ -105,7 +105,6 @@ def interval(of: Estimate) -> str:
 
 # --- Definitions ---
 
-_SEED_IS: Final = "A seed is an NLI problem as it was collected."
 _REPLACED: Final = (
     "differ from it in one word that premise and hypothesis share, replaced by the same word in "
     "both"
@@ -126,9 +125,8 @@ def definitions(
         differ = _REPLACED
     else:
         differ = f"either {_REPLACED}, or {_PARAPHRASED}" if replacements else _PARAPHRASED
-    seed = _seed_is(is_nli=is_nli)
     return (
-        ("Seed, variant", f"{seed} Its variants {differ}; the gold label stays."),
+        ("Seed, variant", f"{_seed_is(is_nli)}. Its variants {differ}; the gold label stays."),
         *map(_definition, ("seed_accuracy", "variant_accuracy")),
         (
             "SV accuracy at CT, SV@CT",
@@ -157,13 +155,13 @@ def _definition(key: str) -> tuple[str, str]:
     return term, figure.explanation
 
 
-def _seed_is(*, is_nli: bool) -> str:
-    return _SEED_IS if is_nli else "A seed is a problem as it was collected."
+def _seed_is(is_nli: bool) -> str:
+    return f"A seed is {'an NLI' if is_nli else 'a'} problem as it was collected"
 
 
 def lede(evidence: Evidence) -> str:
     """Introduce seeds and variants, according to the kinds of variants that there are."""
-    text = f"{_seed_is(is_nli=evidence.is_nli)[:-1]}. Each of its variants "
+    text = f"{_seed_is(evidence.is_nli)}. Each of its variants "
     replaces = "replaces one word that premise and hypothesis share by another that fits both"
     if not evidence.is_nli:
         replaces = "replaces one word that its texts share by another that fits all of them"
@@ -175,8 +173,8 @@ def lede(evidence: Evidence) -> str:
     else:
         text += paraphrases
     return (
-        f"{text}; the gold label stays. A model that understands a seed answers its variants right "
-        f"too."
+        f"{text}; the gold label is kept. A model that is right about a seed should be right about "
+        f"its variants, where these read well and the label still fits."
     )
 
 
@@ -234,10 +232,12 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     paraphrased = provenance.get("kind") == PARAPHRASES
     said = (*_MERE, *(_OF_PARAPHRASES if paraphrased else ()))
     rest = {key: value for key, value in provenance.items() if key not in said}
+    used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
+    recipe = (config.get("recipe"), provenance.get("ablation"))
     facts = [
-        ("Problems", _problems(data, problems)),
+        ("Problems", ": ".join(filter(None, (data.get("description"), used)))),
         *(_paraphrases(provenance) if paraphrased else ()),
-        ("Recipe", _recipe(config.get("recipe"), provenance.get("ablation"))),
+        ("Recipe", ", ablation ".join(filter(None, recipe))),
         ("Masked language models", "; ".join(map(_mlm, provenance.get("mlms") or ()))),
         ("Tagger", provenance.get("tagger")),
         ("Eligible seeds", _settings(provenance.get("eligible") or {})),
@@ -283,11 +283,6 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and value >= _GROUPED else str(value)
 
 
-def _problems(data: Mapping[str, Any], problems: Mapping[str, Any]) -> str:
-    counts = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
-    return ": ".join(filter(None, (data.get("description"), counts)))
-
-
 def _paraphrases(provenance: Mapping[str, Any]) -> Facts:
     """Describe the generator of paraphrases, and the model that chose them and the seeds."""
     right = (provenance.get("problems") or {}).get("answered_right")
@@ -301,10 +296,6 @@ def _paraphrases(provenance: Mapping[str, Any]) -> Facts:
 
 def _model(description: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (description.get("name"), model_text(description))))
-
-
-def _recipe(recipe: str | None, ablation: str | None) -> str:
-    return ", ablation ".join(filter(None, (recipe, ablation)))
 
 
 def _mlm(mlm: Mapping[str, Any]) -> str:

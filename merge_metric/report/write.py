@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from merge_dataset.files import to_json, write_text
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
-from merge_metric.report.evidence import Configuration, Evidence, VariantPart
-from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
+from merge_metric.report.evidence import Evidence, VariantPart
+from merge_metric.report.finding import findings, flipped_example, overall_findings
 from merge_metric.report.sections import matching, tables
 from merge_metric.report.seeds import (
     SourceSeeds,
@@ -25,7 +25,9 @@ from merge_metric.report.wording import dataset_facts, definitions, model_text
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.signature import VERSION
 from merge_metric.tables import PACKAGES, Table
-from merge_metric.tables.plots import FORMATS, paper_style, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +141,22 @@ def render_html(
 
 def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     """Render tables, findings and how it was measured, in GitHub's Markdown."""
-    parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence, sources)]
+    parts = [f"# MERGE report: {_plain(evidence.title)}"]
+    for configuration in evidence.configurations:
+        parts += [f"## {configuration.name}", _bullets(findings(evidence, configuration))]
+        if example := flipped_example(evidence, configuration, sources):
+            head, *body = (
+                f"| {' | '.join(map(_plain, row))} |"
+                for row in (
+                    ("", "a seed that it answers right", "a variant that it does not"),
+                    *zip(example.texts, example.seed, example.variant, strict=True),
+                    ("gold label", example.gold, example.gold),
+                    (example.model, example.gold, example.answer),
+                )
+            )
+            parts.append("\n".join([head, "| --- | --- | --- |", *body]))
+    if overall := overall_findings(evidence):
+        parts += ["## Side by side", _bullets(overall)]
     parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
     terms = definitions(
         replacements=evidence.has_replacements,
@@ -154,14 +171,22 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             parts.append("The models were not all scored on the same seeds: do not compare them.")
     for name, facts in evidence.provenance.items():
         parts += [f"### Data of {name}", _list(dataset_facts(facts))]
-    parts += ["### Models", _list(_models(evidence)), f"Made by merge-nli {VERSION}."]
+    models = [
+        (
+            model.name,
+            f"predictions {', '.join(model.files)}; "
+            + (model_text(model.description) or "the file does not say what made it"),
+        )
+        for model in evidence.models
+    ]
+    parts += ["### Models", _list(models), f"Made by merge-nli {VERSION}."]
     return "\n\n".join(parts) + "\n"
 
 
 def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     """Render the tables, for a document that loads `tables.PACKAGES`."""
     head = [
-        f"% MERGE report: {_comment(evidence.title)}",
+        f"% MERGE report: {' '.join(evidence.title.split())}",
         f"% Made by merge-nli {VERSION}. Needs {' '.join(PACKAGES)}.",
     ]
     for configuration in evidence.configurations:
@@ -184,7 +209,11 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             {
                 "name": c.name,
                 "findings": findings(evidence, c),
-                "results": _by_model(evidence, c),
+                "results": {
+                    name: result
+                    for name, result in zip(evidence.names, c.results, strict=True)
+                    if result
+                },
                 "comparison": c.comparison and c.comparison.as_dict(),
             }
             for c in evidence.configurations
@@ -196,46 +225,12 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     return to_json(whole, allow_nan=False) + "\n"
 
 
-def _by_model(evidence: Evidence, configuration: Configuration) -> dict[str, Mapping[str, Any]]:
-    pairs = zip(evidence.names, configuration.results, strict=True)
-    return {name: result for name, result in pairs if result}
-
-
-def _markdown_findings(evidence: Evidence, sources: Sequence[SourceSeeds]) -> Iterator[str]:
-    for configuration in evidence.configurations:
-        yield f"## {configuration.name}"
-        yield "\n".join(f"- {_plain(text)}" for text in findings(evidence, configuration))
-        if example := flipped_example(evidence, configuration, sources):
-            yield _markdown_example(example)
-    if overall := overall_findings(evidence):
-        yield "## Side by side"
-        yield "\n".join(f"- {_plain(text)}" for text in overall)
-
-
-def _markdown_example(example: FooledSeed) -> str:
-    rows = [
-        ("", "a seed that it answers right", "a variant that it does not"),
-        *zip(example.texts, example.seed, example.variant, strict=True),
-        ("gold label", example.gold, example.gold),
-        (example.model, example.gold, example.answer),
-    ]
-    head, *body = [f"| {' | '.join(map(_plain, row))} |" for row in rows]
-    return "\n".join([head, "| --- | --- | --- |", *body])
+def _bullets(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
 
 
 def _list(pairs: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"- **{_plain(term)}**: {_plain(text)}" for term, text in pairs)
-
-
-def _models(evidence: Evidence) -> list[tuple[str, str]]:
-    return [
-        (
-            model.name,
-            f"predictions {', '.join(model.files)}; "
-            + (model_text(model.description) or "the file does not say what made it"),
-        )
-        for model in evidence.models
-    ]
 
 
 def _plain(text: str) -> str:
@@ -247,34 +242,15 @@ def _plain(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
 
 
-def _comment(text: str) -> str:
-    return " ".join(text.split())
-
-
 # --- Plots ---
 
 
-def write_pictures(evidence: Evidence, folder: Path) -> list[Path]:
-    """Write the plots of a report.
+def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
+    """Draw the plots of a report, with their names.
 
-    Args:
-        evidence: What was measured.
-        folder: Where; made if need be. Files of the same names are replaced.
-
-    Returns:
-        The files: per configuration the curves by word class and label, one for all
-        configurations side by side, and the heat map, each as PNG, SVG and PDF.
+    Per configuration the curves by word class and label, one for all configurations side by side,
+    and the heat map.
     """
-    files = []
-    with paper_style():
-        for name, figure in _figures(evidence):
-            for suffix in FORMATS:
-                files.append(folder / f"{name}{suffix}")
-                save(figure, files[-1])
-    return files
-
-
-def _figures(evidence: Evidence) -> Iterator[tuple[str, Any]]:
     whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
     yield "curves", plot_curves(_curves(evidence, whole))
     yield "matching", plot_matching(matching(evidence))

@@ -1,47 +1,36 @@
-"""A model's predictions beside a dataset: files as users name them, put together and looked up.
+"""A model's predictions beside a dataset: files as users name them, joined to its problems.
 
-Source (as users name files) → Model (its predictions beside a dataset, in parts if large)
+Source (as users name files) → Model (its answers, a table of the engine)
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import reduce
-from itertools import chain
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from tqdm import tqdm
 
-from merge_dataset.seed_ranges import SeedRange, range_of
-from merge_metric.runs.coverage import (
-    EXAMPLES,
-    Coverage,
-    Parts,
-    Tally,
-    cover,
-    cover_seeds,
-    ranges_in,
-    require_known,
+from merge_metric.runs.coverage import EXAMPLES, Tally, is_about, preview
+from merge_metric.runs.plausibility import (
+    AnswerTally,
+    tell_of_answers,
+    tell_of_texts,
+    tell_other_probabilities,
 )
-from merge_metric.runs.dealing import PredictionParts, dealt
-from merge_metric.runs.label_check import tell_other_order, tell_other_probabilities
 from merge_metric.runs.predictions import (
     model_name,
-    place_in,
     read_batches,
     read_metadata,
     read_predictions,
 )
-from merge_metric.runs.row_checks import COLUMNS, PROBABILITIES, labels_of
-from merge_metric.runs.texts import TEXT_DIGEST
+from merge_metric.runs.relations import DatasetRelations, Stream, fetch
+from merge_metric.runs.row_checks import ANSWERS, IDS, PROBABILITIES, labels_of
+from merge_metric.runs.texts import TEXT_DIGEST, from_hex
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +81,120 @@ def require_different_files(sources: Sequence[PredictionsSource]) -> None:
             )
 
 
+# --- Streams of predictions ---
+
+
+@dataclass(slots=True, eq=False)
+class PredictionRows:
+    """Predictions files of one model, whose labels are the same; rows are numbered through."""
+
+    paths: tuple[Path, ...]
+    folder: Path | None
+    labels: tuple[str, ...]
+    has_probabilities: bool
+    versions: set[int]
+    """Versions of digests that rows have; what is not known at first joins as rows stream by."""
+    descriptions: tuple[Mapping[str, Any], ...]
+    """The metadata of each file; empty where it says nothing."""
+    count: int = 0
+    """Rows of all files, once they have streamed by."""
+    is_verified: bool = True
+    """Whether each row that streamed by says for which texts it is."""
+    tally: AnswerTally = field(init=False)
+    """Labels and predictions of the rows that streamed by."""
+
+    @classmethod
+    def group(cls, paths: Sequence[Path], folder: Path | None) -> list[PredictionRows]:
+        """Group files by the labels of their problems, by a look at the first rows of each.
+
+        Raises:
+            FileNotFoundError, ValueError: see `predictions.read_batches`.
+        """
+        found: dict[tuple[str, ...], PredictionRows] = {}
+        for path in paths:
+            first = next(iter(read_batches(path, folder)))
+            has_probabilities = PROBABILITIES in first.column_names
+            versions: set[int] = set()
+            if TEXT_DIGEST in first.column_names:
+                versions = {*from_hex(first[TEXT_DIGEST])[1].tolist()} - {0}
+            labels = labels_of(first)
+            if labels not in found:
+                told = (read_metadata(path),)
+                found[labels] = cls((path,), folder, labels, has_probabilities, versions, told)
+                continue
+            same = found[labels]
+            same.paths += (path,)
+            same.descriptions += (read_metadata(path),)
+            same.has_probabilities &= has_probabilities
+            same.versions |= versions
+        return list(found.values())
+
+    def stream(self, *, first: bool = False) -> Stream:
+        """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
+
+        Also `digest` of the texts and its `version`, 0 where there is none, and probabilities
+        where all files have them.
+
+        Args:
+            first: Note and tell what is to be known of the rows.
+        """
+        fields = [*((name, pa.string()) for name in IDS), *((name, pa.int8()) for name in ANSWERS)]
+        fields += [("answer", pa.int64()), ("file", pa.int16())]
+        fields += [("digest", pa.uint64()), ("version", pa.uint8())]
+        if self.has_probabilities:
+            fields.append((PROBABILITIES, pa.list_(pa.float64(), len(self.labels))))
+        schema = pa.schema(fields)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            done = 0
+            if first:
+                self.count, self.tally = 0, AnswerTally(self.labels)
+            for number, path in enumerate(self.paths):
+                tables = read_batches(path, self.folder)
+                for table in tell_other_probabilities(tables, path) if first else tables:
+                    if TEXT_DIGEST in table.column_names:
+                        digest, version = from_hex(table[TEXT_DIGEST])
+                    else:
+                        digest = np.zeros(len(table), np.uint64)
+                        version = np.zeros(len(table), np.uint8)
+                    if first:
+                        self.tally.add(table)
+                        self.is_verified &= bool(version.all())
+                        self.versions |= {*np.unique(version).tolist()} - {0}
+                        self.count += len(table)
+                    made = {
+                        "answer": np.arange(done, done + len(table)),
+                        "file": np.full(len(table), number),
+                        "digest": digest,
+                        "version": version,
+                    }
+                    done += len(table)
+                    yield pa.record_batch(
+                        [
+                            pa.array(made[name], kind)
+                            if name in made
+                            else table[name].combine_chunks().cast(kind)
+                            for name, kind in fields
+                        ],
+                        schema=schema,
+                    )
+
+        return schema, batches()
+
+    def tell(self) -> None:
+        """Tell what is odd about rows that streamed by, beside a dataset or alone."""
+        if self.folder is not None and not self.is_verified:
+            log.warning(
+                "%s: nothing in it says for which texts these are the predictions; they are taken "
+                "to be for those of %s (unverified)",
+                ", ".join(map(str, self.paths)),
+                self.folder,
+            )
+        for path, description in zip(self.paths, self.descriptions, strict=True):
+            tell_of_texts(str(path), description)
+        tell_of_answers(", ".join(map(str, self.paths)), self.tally, self.descriptions[0])
+
+
 # --- Models ---
 
 
@@ -100,11 +203,20 @@ class Model:
     """A model's predictions beside one dataset folder, and what is known of the model."""
 
     name: str
-    paths: tuple[Path, ...]
-    """The predictions files, for example one per source."""
     description: Mapping[str, Any]
     """From the first file's metadata; empty where it says nothing."""
-    parts: Parts
+    rows: PredictionRows
+    dataset: DatasetRelations
+    answers: str
+    """Name of its table of answers; see `DatasetRelations.join`."""
+    tally: Tally
+    n_predictions: int
+    """Predictions, those of a seed that several files answer alike counted once."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The predictions files, for example one per source."""
+        return self.rows.paths
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -114,18 +226,29 @@ class Model:
     @property
     def folder(self) -> Path:
         """The dataset folder."""
-        return self.parts.tally.folder
+        return self.dataset.folder
+
+    def query(self, query: str) -> pa.Table:
+        """Fetch the rows of a query over its table, which is called `answers` in it."""
+        return fetch(self.dataset.connection, f"WITH answers AS (FROM {self.answers}) {query}")
 
 
-def read_models(sources: Iterable[PredictionsSource], dataset: Path) -> Iterator[Model]:
+def read_models(
+    sources: Iterable[PredictionsSource],
+    dataset: Path,
+    *,
+    columns: Sequence[str] = (),
+    tell: bool = True,
+) -> Iterator[Model]:
     """Read the predictions of one or several models beside their dataset folders.
 
-    Files of one name and dataset are parts of one model's answers. Beside a large dataset
-    predictions are dealt to temporary files, and a model can be used until the next is asked for.
+    Files of one name and dataset are parts of one model's answers.
 
     Args:
         sources: The files.
         dataset: The dataset folder of those that name none.
+        columns: Further columns of the dataset that are wanted beside the answers.
+        tell: Warn of what is odd about the answers.
 
     Yields:
         Models in the order in which they are first named; one per dataset folder and, where
@@ -135,109 +258,125 @@ def read_models(sources: Iterable[PredictionsSource], dataset: Path) -> Iterator
         FileNotFoundError, NotADirectoryError: there is no such file or dataset folder.
         ValueError: a file is unusable, or two of the same name answer the same problems.
     """
-    for models in _each_model(sources, dataset):
-        with models as found:
-            while found:  # which then holds it no longer
-                yield found.pop(0)
-
-
-@contextmanager
-def opened_models(sources: Iterable[PredictionsSource], dataset: Path) -> Iterator[list[Model]]:
-    """Read models as `read_models`, all of which can be used as long as the block runs."""
-    with ExitStack() as stack:
-        each = map(stack.enter_context, _each_model(sources, dataset))
-        yield list(chain.from_iterable(each))
-
-
-def _each_model(
-    sources: Iterable[PredictionsSource], dataset: Path
-) -> Iterator[AbstractContextManager[list[Model]]]:
-    """Group files by model and dataset folder, and make what opens each group."""
     groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:
         folder = source.dataset or dataset
         groups.setdefault((source.model, folder.resolve()), []).append(source)
-    ranges: dict[Path, list[SeedRange]] = {}
-    for (name, place), group in groups.items():
-        if place not in ranges:
-            ranges[place] = ranges_in(group[0].dataset or dataset)
-        paths = [source.path for source in group]
-        yield (_dealt if len(ranges[place]) > 1 else _held)(name, paths, ranges[place])
+    opened: dict[Path, DatasetRelations] = {}
+    for number, ((name, place), group) in enumerate(groups.items()):
+        if place not in opened:
+            opened[place] = DatasetRelations.of(group[0].dataset or dataset)
+        relations = opened[place]
+        of_labels = PredictionRows.group([each.path for each in group], relations.folder)
+        for part, rows in enumerate(of_labels):
+            model = _join(name, f"answers_{number}_{part}", rows, relations, columns)
+            if tell:
+                rows.tell()
+            yield model
 
 
-@contextmanager
-def _held(name: str, paths: Sequence[Path], ranges: Sequence[SeedRange]) -> Iterator[list[Model]]:
-    """Read predictions into memory."""
-    folder = ranges[0].folder
-    by_labels: dict[tuple[str, ...], list[tuple[Path, pa.Table]]] = {}
-    for path in paths:
-        (table,) = tell_other_probabilities([read_predictions(path, folder)], path)
-        by_labels.setdefault(labels_of(table), []).append((path, table))
-    models = []
-    for alike in by_labels.values():
-        of_labels = [path for path, _ in alike]
-        predictions = _concatenate(name, of_labels, [table for _, table in alike])
-        models.append(make_model(name, of_labels, predictions, folder))
-    yield models
-
-
-def make_model(name: str, paths: Sequence[Path], predictions: pa.Table, folder: Path) -> Model:
-    """Put predictions in memory beside a dataset folder; see `Model` for the arguments.
+def _join(
+    name: str,
+    table: str,
+    rows: PredictionRows,
+    dataset: DatasetRelations,
+    columns: Sequence[str],
+) -> Model:
+    """Join a model's rows to the dataset, and check what is to be checked of all of them.
 
     Raises:
-        NotADirectoryError: there is no such folder.
-        ValueError: there are predictions for problems that the dataset does not have.
+        ValueError: an id comes twice, or is none of the dataset's.
     """
-    with naming_files(paths, beside=folder):
-        coverage = cover(predictions, folder)
-    if TEXT_DIGEST not in predictions.column_names or predictions[TEXT_DIGEST].null_count:
-        tell_unverified(paths, folder)
-    tell_other_order(predictions, ", ".join(map(str, paths)))
-    parts = Parts.whole(predictions, coverage)
-    return Model(name, tuple(paths), read_metadata(paths[0]), parts)
-
-
-def tell_unverified(paths: Sequence[Path], folder: Path) -> None:
-    """Note that nothing says which texts some predictions are for."""
-    log.warning(
-        "%s: nothing in it says for which texts these are the predictions; they are taken to be "
-        "for those of %s (unverified)",
-        ", ".join(map(str, paths)),
-        folder,
-    )
-
-
-def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -> pa.Table:
-    """Make one table of several that answer different problems.
-
-    Only a seed may stand in several, as those of replacements and of paraphrases have some in
-    common; what the first file says of it counts.
-    """
-    if len(tables) == 1:
-        return tables[0]
-    if not all(PROBABILITIES in table.column_names for table in tables):
-        tables = [
-            table.drop_columns([PROBABILITIES]) if PROBABILITIES in table.column_names else table
-            for table in tables
-        ]
-    # Texts are known of the rows of some files only.
-    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    ids = whole["variant_id"].combine_chunks()
-    _, first, of_row = np.unique(
-        ids.dictionary_encode().indices.to_numpy(), return_index=True, return_inverse=True
-    )
-    again = first[of_row] != np.arange(len(whole))
-    is_variant = pc.not_equal(ids, whole["seed_id"].combine_chunks()).to_numpy(zero_copy_only=False)
-    prediction = whole["prediction"].to_numpy()
-    wrong = again & (is_variant | (prediction != prediction[first[of_row]]))
-    if wrong.any():
-        twice = ids.filter(pa.array(wrong)).unique()
-        raise ValueError(
-            f"expected {', '.join(map(str, paths))} to answer different problems, as all are of "
-            f"the model {name}, got several answers to {len(twice):,} problems, such as "
-            f"{twice[0].as_py()!r}; if they are of different models, give each a name: NAME=FILE"
+    wanted = ["word_class", "subsamples", *columns]
+    versions: set[int] = set()
+    while not rows.count or versions != rows.versions:  # digests of a version not seen at first
+        versions = set(rows.versions)
+        dataset.join(
+            table,
+            lambda: rows.stream(first=True),
+            wanted,
+            probabilities=rows.has_probabilities,
+            digests=sorted(versions),
         )
-    return whole.filter(pa.array(~again))
+    of_files = fetch(
+        dataset.connection,
+        f"SELECT file, count(*) AS rows, count(*) FILTER (answer IS NULL) AS missing FROM {table} "
+        "GROUP BY file ORDER BY file",
+    ).to_pylist()
+    found = {each["file"]: each for each in of_files}
+    unknown = found.pop(None, None)
+    n_predictions = rows.count
+    if unknown or any(each["rows"] > dataset.sizes[dataset.files[n]] for n, each in found.items()):
+        n_predictions -= _drop_repeated_seeds(name, table, rows, dataset)
+    if unknown:
+        _raise_unknown(rows, dataset, n_predictions)
+    sizes = {
+        file: (size, found[number]["missing"] if size else 0)
+        for number, (file, size) in enumerate(dataset.sizes.items())
+    }
+    tally = Tally(dataset.folder, sizes)
+    return Model(name, rows.descriptions[0], rows, dataset, table, tally, n_predictions)
+
+
+def _drop_repeated_seeds(
+    name: str, table: str, rows: PredictionRows, dataset: DatasetRelations
+) -> int:
+    """Keep one of the predictions for a seed that several files answer alike; count the others.
+
+    The files of replacements and of paraphrases have some seeds in common.
+
+    Raises:
+        ValueError: an id comes twice in a file, or files answer the same variant, or a seed
+            differently.
+    """
+    repeated = fetch(
+        dataset.connection,
+        "SELECT variant_id, variant_id = seed_id AS is_seed, prediction, answer, file "
+        "FROM predictions QUALIFY count(*) OVER (PARTITION BY variant_id) > 1 ORDER BY answer",
+        predictions=rows.stream(),
+    ).to_pylist()
+    first: dict[str, Mapping[str, Any]] = {}
+    again: list[int] = []
+    wrong: dict[str, None] = {}
+    for row in repeated:
+        known = first.setdefault(row["variant_id"], row)
+        if known is row:
+            continue
+        if known["file"] == row["file"]:
+            read_predictions(rows.paths[row["file"]], dataset.folder)  # says which rows
+        again.append(row["answer"])
+        if not row["is_seed"] or row["prediction"] != known["prediction"]:
+            wrong[row["variant_id"]] = None
+    if wrong:
+        paths = ", ".join(map(str, rows.paths))
+        raise ValueError(
+            f"expected {paths} to answer different problems, as all are of "
+            f"the model {name}, got several answers to {len(wrong):,} problems, such as "
+            f"{next(iter(wrong))!r}; if they are of different models, give each a name: NAME=FILE"
+        )
+    if again:
+        dataset.connection.execute(
+            f"DELETE FROM {table} WHERE answer IN (SELECT unnest(?))", [again]
+        )
+    return len(again)
+
+
+def _raise_unknown(rows: PredictionRows, dataset: DatasetRelations, total: int) -> None:
+    """Raise about predictions for ids that the dataset does not have."""
+    unknown = fetch(
+        dataset.connection,
+        "SELECT variant_id, count(*) OVER () AS count FROM predictions "
+        "ANTI JOIN problems USING (variant_id) ORDER BY answer "
+        f"LIMIT {EXAMPLES + 1}",
+        predictions=rows.stream(),
+        problems=dataset.problems(["variant_id"]),
+    )
+    raise ValueError(
+        f"{', '.join(map(str, rows.paths))}: expected predictions for problems of the dataset "
+        f"{dataset.folder}, got {unknown['count'][0].as_py():,} of {total:,} for ids that none of "
+        f"its configurations holds: {preview(unknown['variant_id'])}; "
+        f"give the dataset that the model was run on, or run the model on this one"
+    )
 
 
 @contextmanager
@@ -246,105 +385,6 @@ def naming_files(paths: Iterable[Path], *, beside: Path | None = None) -> Iterat
     try:
         yield
     except ValueError as error:
-        if beside is not None and str(error).startswith((f"{beside}{os.sep}", f"{beside}: ")):
+        if is_about(error, beside):
             raise
         raise ValueError(f"{', '.join(map(str, paths))}: {error}") from error
-
-
-# --- Beside a large dataset ---
-
-
-@contextmanager
-def _dealt(name: str, paths: Sequence[Path], ranges: Sequence[SeedRange]) -> Iterator[list[Model]]:
-    """Deal predictions to parts on disk, of consecutive seeds of the dataset each."""
-    folder = ranges[0].folder
-    by_labels: dict[tuple[str, ...], list[tuple[Path, pa.Table, Iterator[pa.Table]]]] = {}
-    for path in paths:
-        batches = tell_other_probabilities(read_batches(path, folder), path)
-        first = next(batches)
-        by_labels.setdefault(labels_of(first), []).append((path, first, batches))
-    with ExitStack() as stack:
-        models = []
-        for alike in by_labels.values():
-            names = _shared_columns([first for _, first, _ in alike])
-            files = [
-                (place_in(path), _with_columns(chain([first], batches), names))
-                for path, first, batches in alike
-            ]
-            parted = dealt(files, parts=len(ranges), part_of=lambda seed: range_of(ranges, seed))
-            of_labels = [path for path, _, _ in alike]
-            models.append(_parted_model(name, of_labels, stack.enter_context(parted), ranges))
-        yield models
-
-
-def _parted_model(
-    name: str, paths: Sequence[Path], parted: PredictionParts, ranges: Sequence[SeedRange]
-) -> Model:
-    folder = ranges[0].folder
-
-    def parts() -> Iterator[tuple[pa.Table, Coverage]]:
-        each = tqdm(ranges, desc=f"counting {name}".rstrip(), unit="part", disable=None)
-        for number, seeds in enumerate(each):
-            predictions = _concatenate(name, paths, parted.part(number))
-            yield predictions, cover_seeds(predictions, seeds)
-
-    with naming_files(paths, beside=folder):
-        tally, rows = _tally(parts(), ranges)
-    if not parted.is_verified:
-        tell_unverified(paths, folder)
-    tell_other_order(parted.of_seeds, ", ".join(map(str, paths)))
-    found = Parts(tally, rows, len(ranges), parts)
-    return Model(name, tuple(paths), read_metadata(paths[0]), found)
-
-
-def _tally(
-    parts: Iterable[tuple[pa.Table, Coverage]], ranges: Sequence[SeedRange]
-) -> tuple[Tally, int]:
-    """Count what is there and what is missing, and all rows.
-
-    Raises:
-        ValueError: there are predictions for problems that the dataset does not have.
-    """
-    tallies, unknown, n_unknown, rows = [], [], 0, 0
-    for predictions, coverage in parts:
-        tallies.append(coverage.tally)
-        others = coverage.unknown(predictions)
-        n_unknown, rows = n_unknown + len(others), rows + len(predictions)
-        unknown.append(others.slice(0, EXAMPLES + 1))
-    if n_unknown:
-        found = pa.concat_tables(unknown).slice(0, EXAMPLES + 1)
-        _require_own_seeds(found, ranges)
-        require_known(found["variant_id"], n_unknown, rows, ranges[0].folder)
-    return reduce(Tally.__add__, tallies), rows
-
-
-def _require_own_seeds(predictions: pa.Table, ranges: Sequence[SeedRange]) -> None:
-    """Raise where predictions for problems of the dataset name other seeds than it does."""
-    for seeds in ranges:
-        for file in seeds.rows:
-            known = seeds.read(file, ["variant_id", "seed_id"])
-            rows = pc.index_in(predictions["variant_id"], known["variant_id"].combine_chunks())
-            for row, place in enumerate(rows.to_pylist()):
-                if place is not None:
-                    name, got = (predictions[key][row].as_py() for key in ("variant_id", "seed_id"))
-                    raise ValueError(
-                        f"expected for {name!r} the seed {known['seed_id'][place].as_py()!r}, as "
-                        f"in the dataset, got {got!r}; is this the dataset that the model was run "
-                        f"on?"
-                    )
-
-
-def _shared_columns(tables: Sequence[pa.Table]) -> list[str]:
-    """List the columns of a model's files: probabilities if all have them, digests if any does."""
-    some = {name for table in tables for name in table.column_names}
-    lacking = {name for table in tables for name in COLUMNS if name not in table.column_names}
-    return [
-        name for name in COLUMNS if name in some and (name == TEXT_DIGEST or name not in lacking)
-    ]
-
-
-def _with_columns(tables: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table]:
-    for table in tables:
-        if TEXT_DIGEST in names and TEXT_DIGEST not in table.column_names:
-            table = table.append_column(TEXT_DIGEST, pa.nulls(len(table), pa.string()))
-        yield table.select(names)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merge_dataset.data_files import plain
 from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
 from merge_metric.runs.coverage import read_columns
@@ -23,11 +24,11 @@ VOTES: Final = "annotator_labels"
 """Column of annotators' votes: names of labels, empty where there are none."""
 
 
-def check_seed_file(path: Path, *, overwrite: bool = False) -> None:
+def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bool = False) -> None:
     """Raise, before anything is computed, if a file of results seed by seed cannot be written.
 
     Raises:
-        ValueError: another suffix.
+        ValueError: another suffix, or one that no spreadsheet reads where it is for those.
         FileExistsError: there is a file, and it may not be replaced.
     """
     if path.suffix not in SUFFIXES:
@@ -35,6 +36,8 @@ def check_seed_file(path: Path, *, overwrite: bool = False) -> None:
             f"{path}: expected the name of a file of seeds to end in {', '.join(SUFFIXES)}, "
             f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
         )
+    if for_spreadsheets and path.suffix != ".csv":
+        raise ValueError(f"`for_spreadsheets`: expected a file of seeds in CSV, got {path}")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
 
@@ -79,22 +82,17 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
 
 def answers_of(run: Run) -> pa.Table:
     """Make the columns of `seed_results` that come from the model, and the gold label."""
-    rows, labels = run.rows, run.rows.labels
-    drawn = np.zeros(len(rows.seed), bool)
-    drawn[rows.draw_row] = True
-    shape = (len(rows.seed_ids), len(labels))
-    cell = rows.seed[drawn] * len(labels) + rows.prediction[drawn]
-    answers = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    counts, answers, labels = run.counts, run.answers, run.counts.labels
     there = answers.sum(axis=1) > 0
-    total, right = answers.sum(axis=1), answers[np.arange(shape[0]), rows.gold]
+    total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
     names = pa.array(labels)
-    columns: dict[str, Any] = {"config": pa.array([run.config] * shape[0], pa.string())}
+    columns: dict[str, Any] = {"config": pa.array([run.config] * len(answers), pa.string())}
     if run.model:
-        columns["model"] = pa.array([run.model] * shape[0], pa.string())
-    columns["seed_id"] = pa.array([str(name) for name in rows.seed_ids])
+        columns["model"] = pa.array([run.model] * len(answers), pa.string())
+    columns["seed_id"] = pa.array([str(name) for name in counts.seed_ids])
     columns |= {
-        "label": names.take(pa.array(rows.gold)),
-        "prediction": names.take(pa.array(rows.own)),
+        "label": names.take(pa.array(counts.gold)),
+        "prediction": names.take(pa.array(counts.own)),
         "n_variants": pa.array(total),
         "n_right": pa.array(right),
         "share_right": pa.array(right / np.maximum(total, 1)),
@@ -119,7 +117,9 @@ def with_texts(answers: pa.Table, folder: Path, config: str) -> pa.Table:
     return answers
 
 
-def write_seed_results(path: Path, table: pa.Table, *, overwrite: bool = False) -> None:
+def write_seed_results(
+    path: Path, table: pa.Table, *, overwrite: bool = False, for_spreadsheets: bool = False
+) -> None:
     """Write results seed by seed, whole or not at all.
 
     In CSV votes are one text with spaces between.
@@ -128,11 +128,12 @@ def write_seed_results(path: Path, table: pa.Table, *, overwrite: bool = False) 
         path: Parquet, CSV or JSON lines, by its suffix.
         table: Of `seed_results`.
         overwrite: Replace a file.
+        for_spreadsheets: Mark texts that look like formulas; of CSV alone.
 
     Raises:
         ValueError, FileExistsError: see `check_seed_file`.
     """
-    check_seed_file(path, overwrite=overwrite)
+    check_seed_file(path, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     if path.suffix == ".parquet":
         write_table(path, table)
         return
@@ -143,6 +144,10 @@ def write_seed_results(path: Path, table: pa.Table, *, overwrite: bool = False) 
             if VOTES in table.column_names:
                 place = table.column_names.index(VOTES)
                 table = table.set_column(place, VOTES, pc.binary_join(table[VOTES], " "))
+            for place, field in enumerate(table.schema if for_spreadsheets else ()):
+                if pa.types.is_string(field.type):
+                    marked = [text and plain(text) for text in table[place].to_pylist()]
+                    table = table.set_column(place, field, pa.array(marked, field.type))
             csv.write_csv(table, partial)
         else:
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist())

@@ -23,7 +23,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset import csv_tables
+from merge_dataset import data_files
 from merge_dataset import json_lines as jsonl
 from merge_dataset.files import (
     ROWS,
@@ -47,10 +47,11 @@ from merge_metric.runs.row_checks import (
     decoded,
     labelled,
     labels_of,
+    require_distinct,
     row_number,
     validate,
 )
-from merge_metric.runs.texts import TEXT_DIGEST
+from merge_metric.runs.texts import TEXT_DIGEST, characters
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ _CSV: Final = (".csv", ".tsv")
 METADATA_KEY: Final = b"merge_nli"
 """In the Parquet metadata: a JSON object that describes how a file was made."""
 _DIGEST_KEY: Final = b"merge_nli_digest"
-"""In the Parquet metadata: SHA-256 of rows, labels and description, see `_digest`."""
+"""In the Parquet metadata: SHA-256 of rows, labels and description, see `_digest_of`."""
 
 _JSON_TYPES: Final = {
     **dict.fromkeys((*IDS, TEXT_DIGEST), (pa.string(),)),
@@ -79,34 +80,63 @@ _ROWS: Final = 10_000
 
 
 def read_predictions(path: Path, dataset: Path | None = None) -> pa.Table:
-    """Read and check a predictions file.
+    """Read and check a predictions file; arguments and errors as in `read_batches`.
+
+    Returns:
+        The columns as `validate` gives them.
+
+    Raises:
+        ValueError: also where an id comes twice.
+    """
+    table = pa.concat_tables(read_batches(path, dataset))
+    require_distinct_ids(path, table["variant_id"])
+    return table.select([name for name in COLUMNS if name in table.column_names])
+
+
+def require_distinct_ids(path: Path, ids: pa.ChunkedArray) -> None:
+    """Raise ValueError where an id comes twice in a file, with the rows that have it."""
+    try:
+        require_distinct(ids, place_in(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
+    """Read and check a predictions file some rows at a time; whether ids are distinct is left.
 
     Args:
         path: Parquet, JSON lines or CSV, by its suffix. Columns of other names are left out.
         dataset: The dataset folder, which knows the labels of its problems. Without it they
             are those that the file names, where these are not of NLI.
 
-    Returns:
-        The columns as `validate` gives them.
+    Yields:
+        Tables as `validate` gives them, all with the same columns.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not a predictions file, or damaged; the message says where and why.
     """
-    suffix = _suffix_of_file(path)
-    if suffix == ".parquet":
-        table = _read_parquet(path)
-    else:
-        table = pa.concat_tables(_text_batches(path))
-        names = _names_in_text(path, table.column_names, lambda name: [table[name]])
-        columns = {name: _as_positions(table[name]) if is_position else table[name]
-                   for name, is_position in names.items()}  # fmt: skip
-        table = pa.table(columns)
-    labels = _labels(table, str(path), dataset)
-    checked = validate(table, str(path), place_in(path), labels=labels)
-    metadata = table.schema.metadata or {}
-    _require_undamaged(metadata, path, lambda: _digest(checked, metadata))
-    return checked
+    with _columns_of(path) as columns:
+        metadata = columns.schema.metadata or {}
+        if not columns.rows or not {*REQUIRED} <= {*columns.names}:
+            found = columns.schema.names if columns.stored == path else columns.names
+            validate(pa.table({name: [] for name in found}), str(path))  # says what is missing
+        labels = _labels(columns, dataset)
+        names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
+        noted = metadata.get(_DIGEST_KEY)
+        if noted is not None and noted.decode(errors="replace") != _digest_of(
+            dict.fromkeys(names, columns.rows),
+            metadata,
+            labels,
+            lambda name: (
+                each[name].combine_chunks() for each in _checked(columns, [name], labels)
+            ),
+        ):
+            raise ValueError(
+                f"{path}: expected the predictions that were written, got others: the file is "
+                f"damaged, or was changed by another program; copy it anew, or run the model again"
+            )
+        yield from _checked(columns, names, labels)
 
 
 def place_in(path: Path) -> Place:
@@ -145,16 +175,6 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
     )
 
 
-def _read_parquet(path: Path) -> pa.Table:
-    with naming_damage(path), open_parquet(path) as file:
-        names = [name for name in file.schema_arrow.names if name in COLUMNS]
-        if not names:  # for the message of `validate`
-            return file.schema_arrow.remove_metadata().empty_table()
-        table = file.read(columns=names)
-        table.validate(full=True)
-    return table
-
-
 # --- CSV and JSON lines ---
 
 
@@ -172,7 +192,7 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    return csv_tables.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES))
+    return data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES))
 
 
 def _csv_table(path: Path, rows: Sequence[tuple[int, Mapping[str, str]]]) -> pa.Table:
@@ -239,83 +259,52 @@ def _numbers(cell: str | None, path: Path, line: int) -> list[float] | None:
     )
 
 
-def _labels(table: pa.Table, where: str, dataset: Path | None) -> tuple[str, ...]:
+def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:
     """Find the labels of the problems that predictions are for."""
-    if not {"seed_id", *ANSWERS} <= set(table.column_names):
-        return LABELS  # `validate` says what is missing
-    if dataset is not None and (known := _labels_in(dataset, table["seed_id"])):
+    if dataset is not None and dataset.is_dir():
+        known = _labels_in(columns, dataset)
         if len(known) > 1:
             sets = "; ".join(", ".join(labels) for labels in known)
             raise ValueError(
-                f"{where}: expected predictions for problems with the same labels, got some with "
-                f"different ones: {sets}; write a file for each"
+                f"{columns.path}: expected predictions for problems with the same labels, got some "
+                f"with different ones: {sets}; write a file for each"
             )
-        return known[0]
-    answers = [decoded(table[name]) for name in ANSWERS]
-    if LABELS_KEY in (table.schema.metadata or {}) or answers[0].type != pa.string():
-        return labels_of(table)
-    named = [str(name) for column in answers for name in column.unique().to_pylist() if name]
+        if known:
+            return known[0]
+    if LABELS_KEY in (columns.schema.metadata or {}):
+        return labels_of(columns.schema.empty_table())
+    named: set[str] = set()
+    for batch in columns.batches(ANSWERS):
+        for column in map(decoded, batch.columns):
+            if pa.types.is_nested(column.type):
+                _explain(columns, REQUIRED, LABELS)
+            if column.type != pa.string():
+                return LABELS
+            named |= {name for name in column.unique().to_pylist() if name}
     is_nli = any(name.strip().casefold() in LABELS for name in named)
-    return LABELS if is_nli else tuple(sorted(set(named)))
+    return LABELS if is_nli else tuple(sorted(named))
 
 
-def _labels_in(dataset: Path, seed_ids: pa.ChunkedArray) -> list[tuple[str, ...]]:
+def _labels_in(columns: _Columns, dataset: Path) -> list[tuple[str, ...]]:
     """List the labels of the dataset's sources that ids of seeds begin with."""
-    if not dataset.is_dir() or seed_ids.type != pa.string():
-        return []  # told later
-    begun = pc.list_element(pc.split_pattern(seed_ids, ":", max_splits=1), 0)
-    mentioned = set(begun.unique().to_pylist())
-    formats = [
-        format_in(dataset, name)
-        for name in collections(dataset)
-        if parse_config_name(name)[0] in mentioned
-    ]
-    return list(dict.fromkeys(each.labels for each in formats))
+    formats: dict[str, dict[tuple[str, ...], None]] = {}
+    for name in collections(dataset):
+        source = parse_config_name(name)[0]
+        formats.setdefault(source, {})[format_in(dataset, name).labels] = None
+    found: dict[tuple[str, ...], None] = {}
+    for batch in columns.batches(["seed_id"]):
+        ids = decoded(batch["seed_id"])
+        if ids.type != pa.string():
+            return []  # told later
+        for source in [*formats]:
+            if pc.any(pc.starts_with(ids, f"{source}:")).as_py():
+                found |= formats.pop(source)
+        if not formats:
+            break
+    return [*found]
 
 
 # --- Some rows at a time ---
-
-
-def count_rows(path: Path) -> int:
-    """Count the rows of a predictions file, of text its lines; 0 where there is no file."""
-    if not path.is_file():
-        return 0
-    if path.suffix == ".parquet":
-        with naming_damage(path), open_parquet(path) as file:
-            return int(file.metadata.num_rows)
-    return jsonl.count_lines(path)
-
-
-def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
-    """Read and check a predictions file some rows at a time; arguments as in `read_predictions`.
-
-    No more than a batch is held. Ids are compared within a batch alone.
-
-    Yields:
-        Tables as `validate` gives them, all with the same columns.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_predictions`.
-    """
-    with _columns_of(path) as columns:
-        metadata = columns.schema.metadata or {}
-        if not columns.rows or not {*REQUIRED} <= {*columns.names}:
-            read_predictions(path, dataset)  # says what is missing
-        labels = _labels(_mentioned(columns), str(path), dataset)
-        names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
-        _require_undamaged(
-            metadata,
-            path,
-            lambda: _digest_of(
-                dict.fromkeys(names, columns.rows),
-                metadata,
-                labels,
-                lambda name: (
-                    each[name].combine_chunks() for each in _checked(columns, [name], labels)
-                ),
-            ),
-        )
-        yield from _checked(columns, names, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +350,8 @@ def _columns_of(path: Path) -> Iterator[_Columns]:
     if _suffix_of_file(path) == ".parquet":
         with naming_damage(path), open_parquet(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
+        if twice := [name for name in COLUMNS if schema.names.count(name) > 1]:
+            raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
         yield _Columns(path, path, schema, rows, [n for n in COLUMNS if n in schema.names])
         return
     with TemporaryDirectory(prefix="merge-nli-") as folder:
@@ -381,36 +372,30 @@ def _columns_of(path: Path) -> Iterator[_Columns]:
 
 
 def _checked(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> Iterator[pa.Table]:
-    """Read and check columns, batch by batch."""
-    done, where = 0, place_in(columns.path)
+    """Read and check columns, batch by batch; where one is wrong, all rows are looked at for it."""
     for batch in columns.batches(names):
-        first = done
-
-        def place(row: int, first: int = first) -> str:
-            return where(first + row)
-
         try:
-            checked = {name: check_column(name, batch[name], place, labels) for name in names}
+            checked = {name: check_column(name, batch[name], row_number, labels) for name in names}
+        except ValueError:
+            _explain(columns, names, labels)
+            raise
+        yield labelled(pa.table(checked), labels)
+
+
+def _explain(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> None:
+    """Say what is wrong in a file: which row is the first, and how many such rows there are."""
+    place = place_in(columns.path)
+    for name in names:
+        if name == next((each for each in names if each not in REQUIRED), None):
+            ids = pa.chunked_array(
+                chunk for batch in columns.batches(["variant_id"]) for chunk in batch[0].chunks
+            )
+            require_distinct_ids(columns.path, ids)
+        whole = pa.concat_tables(columns.batches([name]))[name]
+        try:
+            check_column(name, whole, place, labels)
         except ValueError as error:
             raise ValueError(f"{columns.path}: {error}") from error
-        yield labelled(pa.table(checked), labels)
-        done += len(batch)
-
-
-def _mentioned(columns: _Columns) -> pa.Table:
-    """Read what `_labels` looks at, each combination once or a few times."""
-    names, few = ["seed_id", *ANSWERS], []
-    for batch in columns.batches(names):
-        found = {name: decoded(batch[name]) for name in names}
-        if any(pa.types.is_nested(column.type) for column in found.values()):
-            read_predictions(columns.path)  # says what is wrong
-        if found["seed_id"].type == pa.string():
-            begun = pc.list_element(pc.split_pattern(found["seed_id"], ":", max_splits=1), 0)
-            found["seed_id"] = begun
-        few.append(pa.table(found).group_by(names).aggregate([]))
-    table = pa.concat_tables(few)
-    noted = {k: v for k, v in (columns.schema.metadata or {}).items() if k == LABELS_KEY}
-    return table.group_by(names).aggregate([]).replace_schema_metadata(noted)
 
 
 # --- Writing ---
@@ -483,13 +468,6 @@ def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
     return predictions
 
 
-def _digest(predictions: pa.Table, metadata: Mapping[bytes, bytes]) -> str:
-    """Digest predictions from `validate`; see `_digest_of`."""
-    pieces = {name: len(predictions) for name in predictions.column_names}
-    labels = labels_of(predictions)
-    return _digest_of(pieces, metadata, labels, lambda name: [predictions[name].combine_chunks()])
-
-
 def _digest_of(
     columns: Mapping[str, int],
     metadata: Mapping[bytes, bytes],
@@ -520,22 +498,8 @@ def _digest_of(
                 digest.update(lengths.astype("<i4").tobytes())
         if name in (*IDS, TEXT_DIGEST):
             for column in pieces(name):
-                for start in range(0, len(column), ROWS):
-                    texts = column.slice(start, ROWS).drop_null().to_pylist()
-                    digest.update("".join(texts).encode())
+                digest.update(characters(column.drop_null()))
     return digest.hexdigest()
-
-
-def _require_undamaged(
-    metadata: Mapping[bytes, bytes], path: Path, digest: Callable[[], str]
-) -> None:
-    """Raise where a file was written with a digest and no longer has what was written."""
-    noted = metadata.get(_DIGEST_KEY)
-    if noted is not None and noted.decode(errors="replace") != digest():
-        raise ValueError(
-            f"{path}: expected the predictions that were written, got others: the file is damaged, "
-            f"or was changed by another program; copy it anew, or run the model again"
-        )
 
 
 # --- Metadata ---

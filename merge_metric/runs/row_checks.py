@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.csv_tables import describe_missing
+from merge_dataset.data_files import describe_missing
 from merge_dataset.schema import LABELS
-from merge_metric.runs.texts import TEXT_DIGEST
+from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
 IDS: Final = ("variant_id", "seed_id")
@@ -182,14 +182,26 @@ def _digests(column: pa.ChunkedArray, place: Place, _: Sequence[str]) -> pa.Chun
     column = decoded(column)
     if column.type != pa.string():
         raise ValueError(f"{TEXT_DIGEST}: expected a string, got the type {column.type}")
-    wrong = pc.invert(pc.match_substring_regex(column, "^[0-9a-f]{16}$"))
+    if _are_digests(column):
+        return column
+    wrong = pc.invert(pc.match_substring_regex(column, f"^({PREFIX})?[0-9a-f]{{16}}$"))
     if pc.any(wrong).as_py():
         row = _first(wrong)
         raise ValueError(
-            f"{place(row)}: {TEXT_DIGEST}: expected 16 hexadecimal digits, as `merge-nli predict` "
-            f"writes them, got {column[row].as_py()!r}"
+            f"{place(row)}: {TEXT_DIGEST}: expected {PREFIX} and 16 hexadecimal digits, as "
+            f"`merge-nli predict` writes them, got {column[row].as_py()!r}"
         )
     return column
+
+
+def _are_digests(column: pa.ChunkedArray) -> bool:
+    """Tell quickly whether all are digests of one version, or null."""
+    texts = column.drop_null()
+    digits = characters(pc.utf8_slice_codeunits(texts, -16))
+    lengths = pc.unique(pc.binary_length(texts)).to_pylist()
+    is_second = pc.all(pc.starts_with(texts, PREFIX)).as_py()
+    same = lengths in ([], [16 + len(PREFIX)] if is_second else [16])
+    return same and not digits.translate(None, b"0123456789abcdef")
 
 
 def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str]) -> pa.Array:
@@ -206,9 +218,13 @@ def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str])
         good = (values >= 0).all(axis=1) & (abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE)
     if not good.all():
         row = int((~good).argmax())
+        if not column[row].values.null_count and not np.isfinite(values[row]).all():
+            why = "the model overflows, as in half precision, or is damaged"
+        else:
+            why = "of logits take the softmax"
         raise ValueError(
             f"{place(row)}: {PROBABILITIES}: expected numbers from 0 to 1 with the sum 1, "
-            f"got {_shown(column[row])} {_such_rows((~good).sum())}; of logits take the softmax"
+            f"got {_shown(column[row])} {_such_rows((~good).sum())}; {why}"
         )
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), len(labels))
 

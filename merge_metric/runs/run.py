@@ -1,16 +1,16 @@
-"""Runs: a model's answers to one configuration, read, joined and counted once.
+"""Runs: a model's answers to one configuration, joined to the dataset and counted once.
 
-`score`, `compare`, `analyse` and `report` all start here:
+`score`, `compare`, `analyse`, `report` and `evaluate_model` all start here:
 
-    Source (as users name files) → Model (its predictions beside a dataset) → Run
+    Source (as users name files) → Model (its answers, a table of the engine) → Run (its counts)
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,26 +18,56 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_dataset.schema import LABELS
-from merge_metric.runs.coverage import preview
-from merge_metric.runs.join import Joined, JoinOptions, join
+from merge_dataset.engine import connect
+from merge_dataset.layout import collections, format_in, split_files
+from merge_dataset.schema import LABELS, SPLITS, parse_config_name
+from merge_metric.runs.contradictions import (
+    explain,
+    judge_missing,
+    require_same_identity,
+    require_same_texts,
+    require_whole_seeds,
+    tell_other_draws,
+)
+from merge_metric.runs.counting import ConfigAnswers
+from merge_metric.runs.coverage import (
+    Tally,
+    check_configurations,
+    choose,
+    preview,
+    read_columns,
+)
+from merge_metric.runs.groupings import columns_of_groups, group_in_sql, groupings
 from merge_metric.runs.model import (
     Model,
+    PredictionRows,
     PredictionsSource,
     naming_files,
     read_models,
     require_different_files,
 )
-from merge_metric.runs.texts import UNVERIFIED, added_texts
-from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
-from merge_metric.seed_variant_accuracy.inputs import Rows, read_rows
+from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.relations import execute, fetch
+from merge_metric.runs.texts import UNVERIFIED
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.divergence import Sums
+from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
 
 log = logging.getLogger(__name__)
 
-KEPT: Final = ("probabilities", "seed_probabilities", "variant_ids")
-"""Columns that runs can keep; the probabilities only where the file has them."""
+Ints = NDArray[np.int64]
 
-_IGNORED: Final = ("probabilities", "seed_probabilities", "groups")
+ALL_ROWS: Final = "all rows"
+"""Name of the results of a whole file, without configurations."""
+
+VARIANT_IDS: Final = "variant_ids"
+"""Name of the column of ids in `Run.values`."""
+
+_MANY_GROUPS: Final = 100
+"""More make the bootstrap take minutes."""
+
+Groups = Mapping[str, Mapping[str, SeedCounts]]
+"""Column → value → counts of the variants with it."""
 
 
 class HasCounts(Protocol):
@@ -61,102 +91,51 @@ HasCountsT = TypeVar("HasCountsT", bound=HasCounts)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """One model's answers to one configuration of one dataset."""
+    """One model's answers to one configuration of one dataset, counted."""
 
     model: str
     config: str
-    rows: Rows
     counts: SeedCounts
-    """Counts of all rows."""
-    groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Column of the dataset → one value, or a list of values, per row."""
+    """Counts of all variants."""
+    answers: Ints
+    """(S, L) distinct variants of each seed, in whatever subsample, by their answer."""
+    groups: Groups = field(default_factory=dict)
+    shift: Sums | None = None
+    """Sums of `divergence.distribution_shift`, where there are probabilities."""
     dataset: str = ""
     """Name of the dataset folder."""
-    kept: Mapping[str, Any] = field(default_factory=dict)
-    """Out of `KEPT`, those that were asked for and are there: an entry per row."""
     folder: Path = Path()
     """The dataset folder itself."""
     n_seeds_left_out: int = 0
     """Seeds left out because predictions are missing."""
     texts: str = ""
     """Digest of the dataset's texts that it answered, or `texts.UNVERIFIED`."""
+    variants: Rows | None = None
+    """The variants one by one, where they were asked for; see `rows`."""
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """With them: column of the dataset, or `VARIANT_IDS` → a value, or list of values, a row."""
+
+    @property
+    def rows(self) -> Rows:
+        """The variants one by one, in the order of the dataset."""
+        assert self.variants is not None, "the run was read with `with_rows=False`"
+        return self.variants
 
 
-def make_run(
-    model: str,
-    config: str,
-    columns: Mapping[str, Any],
-    *,
-    keep: Sequence[str] = (),
-    **origin: Any,
-) -> Run:
-    """Read and count the rows of a configuration.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinOptions:
+    """Choices of how predictions are joined to a dataset; by default all that they are for."""
 
-    Args:
-        model: Its name.
-        config: Name of the configuration.
-        columns: Keyword arguments of `scoring.score`.
-        keep: Columns out of `KEPT` that the run keeps.
-        origin: Further fields of `Run`.
-    """
-    rows = read_rows(**{name: column for name, column in columns.items() if name not in _IGNORED})
-    kept = {name: columns[name] for name in keep if name in columns}
-    groups = columns.get("groups", {})
-    return Run(model, config, rows, count(rows), groups=groups, kept=kept, **origin)
-
-
-def runs_of(model: Model, options: JoinOptions, *, keep: Sequence[str] = ()) -> Iterator[Run]:
-    """Join and count a model's answers to one configuration after the other.
-
-    Args:
-        model: From `model.read_models`.
-        options: What is joined.
-        keep: Columns out of `KEPT` that runs keep.
-
-    Raises:
-        ValueError: the predictions cannot be used (see `join.join`).
-    """
-    shared: dict[Any, Any] = {}
-
-    def take(run: Run, joined: Joined) -> tuple[Run, NDArray[np.int64]]:
-        return _with_shared(run, shared), joined.places
-
-    for parts, left_out in parts_of_runs(model, take, options, keep=keep):
-        yield replace(_together(parts), n_seeds_left_out=left_out)
-
-
-Taken = TypeVar("Taken")
-
-
-def parts_of_runs(
-    model: Model,
-    take: Callable[[Run, Joined], Taken],
-    options: JoinOptions,
-    *,
-    keep: Sequence[str] = (),
-) -> Iterator[tuple[list[Taken], int]]:
-    """Join and count a model's answers some seeds at a time, and take what is needed of these.
-
-    Args:
-        model: As in `runs_of`.
-        take: Takes what is needed of the run on some seeds.
-        options: What is joined.
-        keep: Columns that these runs keep.
-
-    Yields:
-        Per configuration what was taken, and how many seeds were left out.
-    """
-    origin = {"dataset": model.folder.resolve().name, "folder": model.folder}
-
-    def take_run(joined: Joined) -> Taken:
-        run = make_run(
-            model.name, joined.config, joined.columns, keep=keep, texts=joined.texts, **origin
-        )
-        return take(run, joined)
-
-    with naming_files(model.paths, beside=model.folder):
-        for _, taken, left_out in join(model.parts, take_run, options):
-            yield taken, left_out
+    configs: Sequence[str] = ()
+    """Configurations; by default what the predictions are for (see `coverage.choose`)."""
+    by: Sequence[str] = ()
+    """Columns out of `groupings` to group variants by; word classes always are where a
+    configuration has all."""
+    cluster: str = ""
+    """Text of the problems, such as `premise`, by which the bootstrap clusters seeds; see
+    `require_text`."""
+    allow_missing: bool = False
+    """Leave out seeds of which a prediction, their own or that of a variant, is missing."""
 
 
 def read_runs(
@@ -166,99 +145,262 @@ def read_runs(
     *,
     by: Sequence[str] = (),
     cluster: str = "",
-    keep: Sequence[str] = (),
     allow_missing: bool = False,
+    with_rows: bool = True,
+    tell: bool = True,
 ) -> Iterator[Run]:
     """Read the runs of several models, one after the other.
 
     Args:
         sources: The files; those of one name and dataset are parts of one model's answers.
         dataset: The dataset folder of those that name none.
-        configs: As in `join.JoinOptions`, like `by`, `cluster` and `allow_missing`.
+        configs: As in `JoinOptions`, like `by`, `cluster` and `allow_missing`.
         by: Columns to group variants by.
         cluster: Text by which seeds are clustered.
-        keep: Columns out of `KEPT` that runs keep.
         allow_missing: Leave out seeds of which a prediction is missing.
+        with_rows: Keep the variants one by one, not their counts alone.
+        tell: Warn of what is odd about the answers; not where `predict` just did.
 
     Raises:
-        ValueError: a file cannot be used (see `join.join`), is given twice, or two of one
+        ValueError: a file cannot be used (see `runs_of`), is given twice, or two of one
             model answer the same problems.
     """
     options = JoinOptions(configs=configs, by=by, cluster=cluster, allow_missing=allow_missing)
     require_different_files(sources)
-    for model in read_models(sources, dataset):
-        yield from runs_of(model, options, keep=keep)
-        del model  # before the next is read
+    for model in read_models(sources, dataset, columns=columns_of_groups(by), tell=tell):
+        yield from runs_of(model, options, with_rows=with_rows)
 
 
-# --- Parts of a run put together ---
-
-
-def _with_shared(run: Run, shared: dict[Any, Any]) -> Run:
-    """Let equal values of groups be one object, and ids be a column: a few bytes a row."""
-    groups = {
-        name: [
-            shared.setdefault(tuple(value) if isinstance(value, list) else value, value)
-            for value in values
-        ]
-        for name, values in run.groups.items()
-    }
-    kept = dict(run.kept)
-    if "variant_ids" in kept:
-        kept["variant_ids"] = pa.array(kept["variant_ids"], pa.string())
-    return replace(run, groups=groups, kept=kept)
-
-
-def _together(parts: Sequence[tuple[Run, NDArray[np.int64]]]) -> Run:
-    """Make the run of all seeds, rows in the order of the dataset.
+def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
+    """Read and count a predictions file, configuration by configuration.
 
     Args:
-        parts: Runs on consecutive seeds, and numbers of their rows that ascend in that order.
+        path: The predictions file.
+        dataset: As `score.score_file` takes it.
+        options: What is joined; nothing can be asked for without a dataset.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, ValueError: as in `score.score_file`.
     """
-    runs = [run for run, _ in parts]
-    order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
-    row_of = np.empty(len(order), np.int64)
-    row_of[order] = np.arange(len(order))
-    tables = [run.rows for run in runs]
-    first_seed = _starts([len(rows.seed_ids) for rows in tables])
-    first_row = _starts([len(rows.seed) for rows in tables])
-    draw_row = row_of[
-        np.concatenate([r.draw_row + start for r, start in zip(tables, first_row, strict=True)])
-    ]
-    draws = np.argsort(draw_row, kind="stable")
-    seed = [r.seed + start for r, start in zip(tables, first_seed, strict=True)]
-    counts = SeedCounts.concatenated([run.counts for run in runs])
-    rows = replace(
-        tables[0],
-        seed_ids=counts.seed_ids,
-        gold=counts.gold,
-        own=counts.own,
-        seed=np.concatenate(seed)[order],
-        prediction=np.concatenate([rows.prediction for rows in tables])[order],
-        draw_row=draw_row[draws],
-        draw_subsample=np.concatenate([rows.draw_subsample for rows in tables])[draws],
-        clusters=counts.clusters,
+    if dataset is not None:
+        return list(
+            read_runs([PredictionsSource("", path)], dataset, **asdict(options), with_rows=False)
+        )
+    for name, value in asdict(options).items():
+        if value:
+            flag = {"configs": "config"}.get(name, name).replace("_", "-")
+            raise ValueError(
+                f"expected a dataset folder with --{flag}, got none: only the dataset knows "
+                f"configurations, columns and what is missing; add --dataset FOLDER"
+            )
+    found = _read_alone(path)
+    log.warning(
+        "Every variant in the file counts once. With --dataset FOLDER figures are averages "
+        "over the dataset's subsamples, which differ from these, and also given per word class."
     )
-    columns = {
-        name: _reordered([run.groups[name] for run in runs], order) for name in runs[0].groups
+    return [found]
+
+
+def runs_of(model: Model, options: JoinOptions, *, with_rows: bool = False) -> Iterator[Run]:
+    """Check and count a model's answers to one configuration after the other.
+
+    Args:
+        model: From `model.read_models`, with the columns that `options.by` needs.
+        options: What is wanted, and whether predictions may be missing.
+        with_rows: Keep the variants one by one.
+
+    Raises:
+        ValueError: unknown configurations or columns, predictions for other texts or with other
+            gold labels than the dataset's, or predictions missing.
+    """
+    with naming_files(model.paths, beside=model.folder):
+        configs = _chosen_configurations(model.tally, options)
+        tell_other_draws(model, configs)
+        for config in configs:
+            yield _run_of(model, config, options, with_rows=with_rows)
+        is_scored = np.zeros(model.rows.count, bool)
+        for files in (model.dataset.numbers(c, split) for c in configs for split in SPLITS):
+            found = model.query(
+                f"SELECT answer FROM answers WHERE file IN {files} AND answer IS NOT NULL"
+            )
+            is_scored[found["answer"].to_numpy()] = True
+    if unscored := model.n_predictions - int(is_scored.sum()):
+        log.info(
+            "%s of %s predictions belong to other configurations and are not scored",
+            f"{unscored:,}",
+            f"{model.n_predictions:,}",
+        )
+
+
+def _chosen_configurations(tally: Tally, options: JoinOptions) -> list[str]:
+    """Choose the configurations to score, and check what is asked for."""
+    folder = tally.folder
+    # Of each collection: formats are equal whatever optional columns they have.
+    formats = [format_in(folder, name) for name in collections(folder)]
+    known = dict.fromkeys(name for each in formats for name in groupings(each))
+    if unknown := [name for name in options.by if name not in known]:
+        raise ValueError(
+            f"expected columns to group by out of {', '.join(known)}, "
+            f"got {', '.join(map(repr, unknown))}"
+        )
+    chosen = check_configurations(folder, options.configs) or choose(tally)
+    for config in chosen:
+        if options.cluster:
+            require_text(folder, config, options.cluster)
+    return chosen
+
+
+def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool) -> Run:
+    """Check and count a model's answers to a configuration."""
+    folder, dataset = model.folder, model.dataset
+    problem_format = format_in(folder, config)
+    if model.rows.labels != problem_format.labels:
+        raise ValueError(
+            f"{config}: expected predictions out of the labels {', '.join(problem_format.labels)}, "
+            f"got {', '.join(model.rows.labels)}"
+        )
+    answers = ConfigAnswers(
+        connection=dataset.connection,
+        table=model.answers,
+        seeds_in=dataset.numbers(config, "seeds"),
+        variants_in=dataset.numbers(config, "variants"),
+        labels=model.rows.labels,
+        has_probabilities=model.rows.has_probabilities,
+    )
+    found = answers.seeds()
+    require_whole_seeds(found, folder, config)
+    require_same_identity(model, config)
+    texts = require_same_texts(model, config)
+    complete = found.is_complete
+    if not complete.all():
+        judge_missing(model, config, complete, allow_missing=options.allow_missing)
+    classes = () if parse_config_name(config)[1] else ("word_class",)
+    chosen = [name for name in options.by if name in groupings(problem_format)]
+    grouped = {
+        name: group_in_sql(name, problem_format) for name in dict.fromkeys((*classes, *chosen))
     }
-    kept = {name: _reordered([run.kept[name] for run in runs], order) for name in runs[0].kept}
-    texts = added_texts([run.texts for run in runs])
-    return replace(runs[0], rows=rows, counts=counts, groups=columns, kept=kept, texts=texts)
+    clusters = _clusters(folder, config, options.cluster, found.row_order[complete])
+    counts, by_answer, groups = answers.count(found, grouped, clusters)
+    if counts is None:
+        explain(answers, model, config)
+        raise AssertionError(f"{config}: counts of a sound dataset contradict each other")
+    for name, found_values in groups.items():
+        if len(found_values) > _MANY_GROUPS:
+            log.info(
+                "%s has %s values; without bootstrap they are scored sooner",
+                name,
+                len(found_values),
+            )
+    variants: Rows | None = None
+    values: dict[str, Any] = {}
+    if with_rows:
+        variants, values = answers.rows(found, counts, grouped)
+        files = split_files(folder, config)["variants"]
+        ids = read_columns(folder, files, ["variant_id"])["variant_id"]
+        values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
+    return Run(
+        model.name,
+        config,
+        counts,
+        by_answer,
+        groups,
+        answers.shift(found, counts) if model.rows.has_probabilities else None,
+        folder.resolve().name,
+        folder,
+        int((~complete).sum()),
+        texts,
+        variants,
+        values,
+    )
 
 
-def _starts(sizes: Sequence[int]) -> list[int]:
-    return [0, *np.cumsum(sizes[:-1]).tolist()]
+def require_text(folder: Path, config: str, cluster: str) -> None:
+    """Raise unless the problems of a configuration have a text of that name.
+
+    Raises:
+        ValueError: they have not.
+    """
+    known = format_in(folder, config).fields
+    if cluster not in known:
+        raise ValueError(
+            f"expected seeds to be clustered by a text of theirs, {' or '.join(known)}, got "
+            f"{cluster!r} for {config}"
+        )
 
 
-def _reordered(parts: Sequence[Any], order: NDArray[np.int64]) -> Any:
-    """Put columns of the same kind together, in another order of rows."""
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)[order]
-    if isinstance(parts[0], pa.Array):
-        return pa.chunked_array(parts).take(pa.array(order)).combine_chunks()
-    whole = [*chain.from_iterable(parts)]
-    return [whole[row] for row in order.tolist()]
+def _clusters(folder: Path, config: str, cluster: str, row_order: Ints) -> Clusters | None:
+    """Put seeds whose texts are equal into one cluster, where that is asked for.
+
+    Args:
+        folder: The dataset folder.
+        config: The configuration.
+        cluster: Name of the text; empty for no clusters.
+        row_order: Positions of the seeds in the files of seeds.
+    """
+    if not cluster:
+        return None
+    rows = read_columns(folder, split_files(folder, config)["seeds"], [cluster])
+    return Clusters(cluster, text_codes(rows[cluster])[row_order])
+
+
+def text_codes(column: pa.ChunkedArray) -> Ints:
+    """Number texts by their digests: the same number for equal ones, wherever they stand."""
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    texts = (text or "" for text in encoded.dictionary.to_pylist())
+    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    codes: Ints = np.frombuffer(digests, np.int64)[encoded.indices.to_numpy()]
+    return codes
+
+
+# --- Without a dataset ---
+
+
+def _read_alone(path: Path) -> Run:
+    """Count all rows of a file, every variant once."""
+    (rows,) = PredictionRows.group([path], None)
+    with connect() as connection:
+        execute(
+            connection,
+            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
+            "AS seed FROM (SELECT DISTINCT seed_id FROM predictions)",
+            predictions=rows.stream(),
+        )
+        # The file stands in for a dataset: 0 is its rows of seeds, 1 those of variants.
+        execute(
+            connection,
+            "CREATE TABLE answers AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
+            "seed, label, []::INT[] AS subsamples, answer, prediction, hash(variant_id) AS id"
+            f"{', probabilities' if rows.has_probabilities else ''} "
+            "FROM predictions JOIN seeds USING (seed_id)",
+            predictions=rows.stream(first=True),
+        )
+        rows.tell()
+        answers = ConfigAnswers(
+            connection=connection,
+            table="answers",
+            seeds_in="(0)",
+            variants_in="(1)",
+            labels=rows.labels,
+            has_probabilities=rows.has_probabilities,
+        )
+        seeds = answers.seeds()
+        (distinct,) = fetch(connection, "SELECT count(DISTINCT id) AS n FROM answers")[
+            "n"
+        ].to_pylist()
+        sound = distinct == rows.count and not len(seeds.orphans) and len(seeds.numbers) > 0
+        if not sound or (seeds.low != seeds.gold).any() or (seeds.high != seeds.gold).any():
+            table = read_predictions(path)  # says which ids come twice
+            with naming_files([path]):
+                split_predictions(
+                    variant_id=table["variant_id"].to_pylist(),
+                    seed_id=table["seed_id"].to_pylist(),
+                    label=table["label"].to_numpy(),
+                    prediction=table["prediction"].to_numpy(),
+                )
+        counts, by_answer, _ = answers.count(seeds, {}, None)
+        assert counts is not None
+        shift = answers.shift(seeds, counts) if rows.has_probabilities else None
+    return Run("", ALL_ROWS, counts, by_answer, {}, shift)
 
 
 # --- What runs have in common ---

@@ -2,27 +2,34 @@
 
 A predictions file has one for each row, so that parts of a dataset can be predicted and
 put together, and rows that are about other texts can be named.
+
+Version 2 is `md5:` and 16 hexadecimal digits: the first half of the MD5 of `text_of`, which a table
+engine computes too. Version 1, 16 digits alone, was the BLAKE2b of the same with lengths in
+characters; files that have it are still verified.
 """
 
 from __future__ import annotations
 
 import hashlib
+from binascii import unhexlify
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 TEXT_DIGEST: Final = "text_digest"
-"""The column of a predictions file: 16 hexadecimal digits."""
+"""The column of a predictions file."""
 
 UNVERIFIED: Final = "unverified"
 """In place of a digest, where predictions do not say which texts they are for."""
 
-_SIZE: Final = 8
-"""Bytes of a digest."""
+PREFIX: Final = "md5:"
+"""Beginning of a digest of version 2."""
 
+_DIGITS: Final = 16
 _ROWS: Final = 65_536
 """Rows that are Python objects at a time."""
 
@@ -35,58 +42,89 @@ def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64
         fields: Names of the columns of texts, in the order of the format.
 
     Returns:
-        (n,), BLAKE2b of eight bytes. Texts that a model was not shown count too.
+        (n,), eight bytes each. Texts that a model was not shown count too.
 
     >>> problem = {"variant_id": ["a"], "premise": ["A dog."], "hypothesis": ["A cat."]}
     >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
-    ['6e256523dec6dffa']
+    ['md5:99ac44b402233d17']
     """
     digests = bytearray()
     for texts in rows_of(problems, ("variant_id", *fields)):
+        encoded = [(text or "").encode() for text in texts]
         # With lengths, as nothing can stand between texts that does not occur in texts.
+        joined = b"".join(b"%d:%b" % (len(text), text) for text in encoded)
+        digests += hashlib.md5(joined, usedforsecurity=False).digest()[:8]
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> NDArray[np.uint64]:
+    """Digest as `text_digests`, in version 1."""
+    digests = bytearray()
+    for texts in rows_of(problems, ("variant_id", *fields)):
         text = "".join(f"{len(text or '')}:{text or ''}" for text in texts)
-        digests += hashlib.blake2b(text.encode(), digest_size=_SIZE).digest()
+        digests += hashlib.blake2b(text.encode(), digest_size=8).digest()
     return np.frombuffer(digests, ">u8").astype(np.uint64)
 
 
-def rows_of(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def digest_in_sql(columns: Sequence[str]) -> str:
+    """Write `text_digests` as an expression of DuckDB.
+
+    Args:
+        columns: Expressions of the id and of the texts; those that are null are left out.
+    """
+    parts = ", ".join(f"strlen({each}) || ':' || {each}" for each in columns)
+    return f"md5_number_upper(concat({parts}))"
+
+
+def rows_of(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the values of some columns row by row, of which few are Python objects at a time."""
-    for batch in table.select(list(names)).to_batches(max_chunksize=_ROWS):
+    whole = pa.table(table.select(list(names)))
+    for batch in whole.to_batches(max_chunksize=_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
-    """Write digests as files have them."""
-    digits = pa.py_buffer(digests.astype(">u8").tobytes().hex().encode())
-    ends = pa.py_buffer(np.arange(0, 2 * _SIZE * len(digests) + 1, 2 * _SIZE, dtype=np.int64))
-    found = pa.LargeStringArray.from_buffers(len(digests), ends, digits)
-    return found.cast(pa.string())
+    """Write digests of version 2 as files have them."""
+    digits = digests.astype("<u8").tobytes().hex()
+    ends = range(0, len(digits), _DIGITS)
+    return pa.array([PREFIX + digits[at : at + _DIGITS] for at in ends], pa.string())
 
 
-def from_hex(column: pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Read digests, and whether there is one, of each row.
+def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Read digests, and of which version each is: 1, 2, or 0 where a row has none.
 
     Args:
-        column: Digests as `to_hex` gives them, or null.
+        column: Digests of either version, or null.
     """
-    there = column.is_valid().to_numpy().astype(bool)
+    second = pc.fill_null(pc.starts_with(column, PREFIX), False).to_numpy(zero_copy_only=False)
+    versions = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8) + second
+    digits = pc.utf8_slice_codeunits(column, -_DIGITS).drop_null()
     found = np.zeros(len(column), np.uint64)
-    digits = "".join(column.drop_null().to_pylist())
-    found[there] = np.frombuffer(bytes.fromhex(digits), ">u8")
-    return found, there
+    found[versions > 0] = np.frombuffer(unhexlify(characters(digits)), "<u8")
+    found[versions == 1] = found[versions == 1].byteswap()
+    return found, versions
 
 
-def added_texts(parts: Sequence[str]) -> str:
-    """Put digests of `combined` together; `UNVERIFIED` where that is one of them.
+def characters(texts: pa.StringArray | pa.ChunkedArray) -> bytes:
+    r"""Join strings, none of which is null, as UTF-8.
 
-    >>> added_texts(["fffffffe", "00000003"]), added_texts(["fffffffe", UNVERIFIED])
-    ('00000001', 'unverified')
+    >>> characters(pa.array(["a", "é"]))
+    b'a\xc3\xa9'
     """
-    if not all(parts) or UNVERIFIED in parts:
-        return UNVERIFIED if UNVERIFIED in parts else ""
-    return f"{sum(int(part, 16) for part in parts):016x}"[-8:]
+    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+    found = []
+    for chunk in chunks:
+        if len(chunk):
+            offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset :]
+            found.append(memoryview(chunk.buffers()[2])[offsets[0] : offsets[len(chunk)]])
+    return b"".join(found)
 
 
 def combined(digests: NDArray[np.uint64]) -> str:
     """Digest many problems, whatever their order, in eight hexadecimal digits."""
-    return f"{int(digests.sum(dtype=np.uint64)):016x}"[-8:]
+    return hex_of(int(digests.sum(dtype=np.uint64)))
+
+
+def hex_of(total: int) -> str:
+    """Show a sum of digests in eight hexadecimal digits."""
+    return f"{total % 2**32:08x}"

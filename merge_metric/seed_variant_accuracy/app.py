@@ -215,8 +215,26 @@ def build() -> gr.Blocks:
         gr.HTML(INTRO, elem_id="sva-intro")
         with gr.Row():
             with gr.Column(scale=3, min_width=320), gr.Tabs():
-                table, compute = _table_tab()
-                upload = _file_tab()
+                with gr.Tab("Type in"):
+                    gr.Markdown(TABLE_HELP)
+                    table = gr.Dataframe(
+                        [list(row) for row in EXAMPLE],
+                        headers=list(HEADERS),
+                        column_count=len(HEADERS),
+                        type="array",
+                        interactive=True,
+                        show_label=False,
+                        max_height=380,
+                        elem_id="sva-input",
+                    )
+                    compute = gr.Button("Compute", variant="primary", elem_id="sva-compute")
+                with gr.Tab("Upload a file"):
+                    gr.Markdown(FILE_HELP)
+                    upload = gr.File(
+                        label="Predictions",
+                        file_types=[".parquet", ".jsonl"],
+                        elem_id="sva-upload",
+                    )
             with gr.Column(scale=2, min_width=280):
                 settings = _settings()
         message = gr.HTML(elem_id="sva-message")
@@ -235,28 +253,6 @@ def build() -> gr.Blocks:
         changes = [setting.change for setting in settings]
         gr.on(changes, again, [source, *settings], trigger_mode="always_last", **respond)
     return page
-
-
-def _table_tab() -> tuple[gr.Dataframe, gr.Button]:
-    with gr.Tab("Type in"):
-        gr.Markdown(TABLE_HELP)
-        table = gr.Dataframe(
-            [list(row) for row in EXAMPLE],
-            headers=list(HEADERS),
-            column_count=len(HEADERS),
-            type="array",
-            interactive=True,
-            show_label=False,
-            max_height=380,
-            elem_id="sva-input",
-        )
-        return table, gr.Button("Compute", variant="primary", elem_id="sva-compute")
-
-
-def _file_tab() -> gr.File:
-    with gr.Tab("Upload a file"):
-        gr.Markdown(FILE_HELP)
-        return gr.File(label="Predictions", file_types=[".parquet", ".jsonl"], elem_id="sva-upload")
 
 
 def _settings() -> list[gr.Slider | gr.Number]:
@@ -319,17 +315,6 @@ def _outputs() -> list[gr.components.Component]:
     return [line, figures, curve, marks, labels, signature, link]
 
 
-def _theme() -> gr.themes.Base:
-    """Choose fonts of the reader's system, and small print that can be read."""
-    theme = gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS)
-    return theme.set(
-        body_text_color_subdued="*neutral_600",
-        body_text_color_subdued_dark="*neutral_300",
-        block_info_text_color="*neutral_600",
-        block_info_text_color_dark="*neutral_300",
-    )
-
-
 def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
     """List the names that a request may call this server by.
 
@@ -380,11 +365,18 @@ def bound_connections(server: Any, most: int = MAX_CONNECTIONS) -> None:
 
 def main() -> None:
     """Serve the page; Gradio reads address and port from its environment variables."""
+    # Fonts of the reader's system, and small print that can be read.
+    theme = gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS).set(
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
+    )
     check_host = Middleware(TrustedHostMiddleware, allowed_hosts=trusted_hosts(os.environ))
     page = build()
     page.launch(
         app_kwargs={"middleware": [check_host]},
-        theme=_theme(),
+        theme=theme,
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
         max_file_size=MAX_FILE_SIZE,
         run_history=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -133,29 +133,23 @@ def _read_jsonl(path: Path) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, PROBABILITIES)}
     try:
         with path.open(encoding="utf-8-sig") as file:
-            for row in _json_rows(file):
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                said = f"line {number}: expected a JSON object, got {line.strip()[:40]!r}"
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(f"{said} ({error})") from error
+                if not isinstance(row, dict):
+                    raise ValueError(said)
+                _require_columns(row, f"line {number}")
                 for name, values in columns.items():
                     values.append(row.get(name))
                 _require_rows(len(values))
     except UnicodeDecodeError as error:
         raise ValueError(f"expected text in UTF-8, got bytes that are none ({error})") from error
     return columns
-
-
-def _json_rows(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"line {number}: expected a JSON object, got {line.strip()[:40]!r} ({error})"
-            ) from error
-        if not isinstance(row, dict):
-            raise ValueError(f"line {number}: expected a JSON object, got {line.strip()[:40]!r}")
-        _require_columns(row, f"line {number}")
-        yield row
 
 
 def _require_columns(names: Sequence[str] | dict[str, Any], where: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pandas as pd  # type: ignore[import-untyped]
 
-from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Figure, is_undetermined, span
+from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Figure, Unit, is_undetermined, span
+from .formatting import show_value
 
 Result = dict[str, Any]
 
@@ -54,31 +55,18 @@ STYLE: Final = """
 """
 
 
-def percent(share: float) -> str:
-    """Show a share as percent.
+def show(value: float, unit: Unit) -> str:
+    """Show a value with its unit; thresholds are in percent already, and mostly whole.
 
-    >>> percent(2 / 3)
-    '66.7 %'
-    """
-    return f"{100 * share:.1f} %"
-
-
-def points(difference: float) -> str:
-    """Show a difference of two shares in percentage points.
-
-    >>> points(-1 / 3), points(-0.0)
-    ('−33.3 points', '0.0 points')
-    """
-    return f"{100 * difference:z.1f} points".replace("-", "−")
-
-
-def threshold(value: float) -> str:
-    """Show a correctness threshold, already in percent.
-
-    >>> threshold(51.0), threshold(51.25)
+    >>> show(2 / 3, "share"), show(-1 / 3, "points"), show(-0.0, "points")
+    ('66.7 %', '−33.3 points', '0.0 points')
+    >>> show(51.0, "threshold"), show(51.25, "threshold")
     ('51 %', '51.2 %')
     """
-    return f"{value:.1f} %".replace(".0 ", " ")
+    text = show_value(value, unit, signed=False)
+    if unit == "threshold":
+        text = text.removesuffix(".0")
+    return f"{text} {'points' if unit == 'points' else '%'}"
 
 
 SHOWN: Final = (
@@ -121,16 +109,16 @@ DISTRIBUTIONS: Final = (
 def summary(name: str, result: Result) -> str:
     """Say in one line what was computed from what."""
     n_seeds, n_variants = result["n_seeds"], result["n_variants"]
-    line = f"From {name}: {_count(n_seeds, 'seed')} with {_count(n_variants, 'variant')}."
+    seeds, variants = (
+        f"{n:,} {noun}{'' if n == 1 else 's'}"
+        for n, noun in ((n_seeds, "seed"), (n_variants, "variant"))
+    )
+    line = f"From {name}: {seeds} with {variants}."
     if "seed_accuracy_ci" in result:
         line += " Intervals: 95 %, bootstrap over seeds."
         if n_seeds < FEW_SEEDS:
             line += " With so few seeds they are coarse."
     return f"<p>{html.escape(line)}</p>"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def figures_table(result: Result, correctness_threshold: int) -> str:
@@ -179,7 +167,9 @@ def distributions_table(result: Result) -> str:
     )
     rows = "".join(
         f"<tr><th scope=row>{name}</th>"
-        + "".join(f"<td>{'' if key is None else _number(result[key])}</td>" for key in keys)
+        + "".join(
+            f"<td>{'' if key is None else show_value(result[key], 'fraction')}</td>" for key in keys
+        )
         + "</tr>"
         for name, *keys in DISTRIBUTIONS
     )
@@ -214,25 +204,16 @@ def _meaning(result: Result, figure: Figure) -> str:
     tie = f"{span(low, high)} % come equally close" if low < high else "No other comes as close"
     if is_undetermined(low, high):
         tie = f"Undetermined: {tie}"
-    return f"{figure.meaning} {tie} (gap {points(result['matching_gap'])})."
-
-
-def _show(figure: Figure, value: float) -> str:
-    return {"share": percent, "points": points, "threshold": threshold}[figure.unit](value)
+    return f"{figure.meaning} {tie} (gap {show(result['matching_gap'], 'points')})."
 
 
 def _value(values: Result, figure: Figure) -> str:
     value = values[figure.key]
-    return (
-        f"<abbr title='undefined: {_why_undefined(figure)}'>–</abbr>"
-        if value is None
-        else _show(figure, value)
-    )
-
-
-def _why_undefined(figure: Figure) -> str:
+    if value is not None:
+        return show(value, figure.unit)
     gated = figure.key == "agreement_gated_accuracy"
-    return "no seed has such an agreement" if gated else "no seed is right"
+    why = "no seed has such an agreement" if gated else "no seed is right"
+    return f"<abbr title='undefined: {why}'>–</abbr>"
 
 
 def _interval(values: Result, figure: Figure) -> str:
@@ -240,11 +221,7 @@ def _interval(values: Result, figure: Figure) -> str:
     interval = values.get(f"{figure.key}_ci")
     if interval is None:
         return ""
-    return " – ".join(_show(figure, bound).rsplit(" ", 1)[0] for bound in interval)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return " – ".join(show(bound, figure.unit).rsplit(" ", 1)[0] for bound in interval)
 
 
 def download(result: Result) -> str:
@@ -299,8 +276,9 @@ def curve_text(result: Result, correctness_threshold: int) -> str:
     """Say what the plot shows, for those who do not see it too."""
     accuracy = result["sv_curve"]["accuracy"]
     return (
-        f"<p class=sva-marks>SV accuracy falls from {percent(accuracy[0])} at threshold 1 % to "
-        f"{percent(accuracy[-1])} at 100 %; seed accuracy S, {percent(result['seed_accuracy'])}; "
-        f"MC, {threshold(result['matching_threshold'])}; chosen threshold "
-        f"{correctness_threshold} %: SV {percent(accuracy[correctness_threshold - 1])}.</p>"
+        f"<p class=sva-marks>SV accuracy falls from {show(accuracy[0], 'share')} at threshold 1 % "
+        f"to {show(accuracy[-1], 'share')} at 100 %; seed accuracy S, "
+        f"{show(result['seed_accuracy'], 'share')}; MC, "
+        f"{show(result['matching_threshold'], 'threshold')}; chosen threshold "
+        f"{correctness_threshold} %: SV {show(accuracy[correctness_threshold - 1], 'share')}.</p>"
     )

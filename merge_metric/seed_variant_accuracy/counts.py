@@ -1,10 +1,11 @@
-"""Counts per seed, from which alone all figures are made."""
+"""Counts per seed, from which alone all figures are made, of all variants and of groups."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,51 @@ class SeedCounts:
         )
 
     @classmethod
+    def of_tally(
+        cls,
+        tally: Ints,
+        *,
+        labels: tuple[str, ...],
+        has_subsamples: bool,
+        seed_ids: tuple[str, ...] | tuple[int, ...],
+        gold: Ints,
+        own: Ints,
+        n_rows: Ints,
+        clusters: Clusters | None = None,
+        opposites: Iterable[Sequence[str]] | None = None,
+    ) -> SeedCounts:
+        """Make counts of a tally of answers.
+
+        Args:
+            tally: (S, K, L) variants of each seed in each subsample, by the label predicted.
+            labels: L names.
+            has_subsamples: As the field, like the next ones.
+            seed_ids: (S,) sorted.
+            gold: (S,)
+            own: (S,)
+            n_rows: (S,)
+            clusters: Seeds that are resampled together.
+            opposites: Pairs of labels; see `options.check_opposites`.
+        """
+        is_opposite = opposite_table(labels, check_opposites(opposites, labels))
+        total = tally.sum(axis=2)
+        each = np.arange(len(gold))
+        return cls(
+            labels=labels,
+            has_subsamples=has_subsamples,
+            seed_ids=seed_ids,
+            gold=gold,
+            own=own,
+            n_rows=n_rows,
+            n_variants=total,
+            n_correct=tally[each, :, gold],
+            n_changed=total - tally[each, :, own],
+            n_opposite=np.einsum("skl,sl->sk", tally, is_opposite[own].astype(np.int64)),
+            n_commonest=tally.max(axis=2),
+            clusters=clusters,
+        )
+
+    @classmethod
     def concatenated(cls, parts: Sequence[SeedCounts]) -> SeedCounts:
         """Put counts of different seeds together, seeds sorted by id.
 
@@ -138,29 +184,23 @@ def count(
             seeds left without any are left out. By default all.
     """
     n_seeds, n_subsamples, n_labels = len(rows.seed_ids), rows.n_subsamples or 1, len(rows.labels)
-    is_opposite = opposite_table(rows.labels, check_opposites(opposites, rows.labels))
     part = slice(None) if draws is None else draws
     row, subsample = rows.draw_row[part], rows.draw_subsample[part]
     seed, prediction = rows.seed[row], rows.prediction[row]
     cell = seed * n_subsamples + subsample
     is_first = np.diff(row, prepend=-1) > 0  # of the draws of its row
-
     shape = (n_seeds, n_subsamples, n_labels)
     tally = np.bincount(cell * n_labels + prediction, minlength=math.prod(shape)).reshape(shape)
-    each, total = np.arange(n_seeds), tally.sum(axis=2)
-    counts = SeedCounts(
+    counts = SeedCounts.of_tally(
+        tally,
         labels=rows.labels,
         has_subsamples=rows.n_subsamples is not None,
         seed_ids=rows.seed_ids,
         gold=rows.gold,
         own=rows.own,
         n_rows=np.bincount(seed[is_first], minlength=n_seeds),
-        n_variants=total,
-        n_correct=tally[each, :, rows.gold],
-        n_changed=total - tally[each, :, rows.own],
-        n_opposite=np.einsum("skl,sl->sk", tally, is_opposite[rows.own].astype(np.int64)),
-        n_commonest=tally.max(axis=2),
         clusters=rows.clusters,
+        opposites=opposites,
     )
     return counts if draws is None else counts.take(counts.n_rows > 0)
 
@@ -179,3 +219,88 @@ def opposite_table(
         table[[first, second]] = False
         table[first, second] = table[second, first] = True
     return table
+
+
+# --- Groups of variants ---
+
+
+def count_all_groups(
+    rows: Rows, groups: Mapping[str, Sequence[Any]], opposites: tuple[tuple[str, str], ...]
+) -> dict[str, dict[str, SeedCounts]]:
+    """Count the values of several columns, see `count_groups`: name → value → counts.
+
+    Raises:
+        ValueError: no mapping, or not one entry per row.
+    """
+    if not isinstance(groups, Mapping):
+        raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
+    return {
+        str(name): count_groups(rows, str(name), values, opposites)
+        for name, values in groups.items()
+    }
+
+
+def count_groups(
+    rows: Rows, name: str, values: Sequence[Any], opposites: tuple[tuple[str, str], ...]
+) -> dict[str, SeedCounts]:
+    """Count the variants with each value of a column, over the seeds that have some.
+
+    Args:
+        rows: n rows.
+        name: How messages call the column.
+        values: One value per row, or a list of values, under each of which the row
+            counts; None for none.
+        opposites: As `count` takes them.
+
+    Returns:
+        Value → counts, in the order of the values' text. A value of which no subsample
+        drew a row is left out.
+
+    Raises:
+        ValueError: not one entry per row.
+    """
+    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(rows.seed):
+        got = f"{len(values):,}" if hasattr(values, "__len__") else repr(values)
+        raise ValueError(
+            f"groups[{name!r}]: expected one value, or list of values, for each of "
+            f"{len(rows.seed):,} variants, got {got}"
+        )
+    try:
+        names, member_row, member_code = _members(values)
+    except TypeError as error:
+        raise ValueError(
+            f"groups[{name!r}]: expected strings or numbers, or lists of them; {error}"
+        ) from error
+    # The draws of each member's row, as positions in `rows.draw_row`, which is in order of rows.
+    n_draws = np.bincount(rows.draw_row, minlength=len(rows.seed))
+    times = n_draws[member_row]
+    first = (np.cumsum(n_draws) - n_draws)[member_row]
+    draw = np.repeat(first - (np.cumsum(times) - times), times) + np.arange(times.sum())
+    code = np.repeat(member_code, times)
+    order = np.argsort(code, kind="stable")
+    ends = np.searchsorted(code[order], np.arange(1, len(names)))
+    parts = zip(names, np.split(draw[order], ends), strict=True) if names else ()
+    return {value: count(rows, opposites, draws) for value, draws in parts if len(draws)}
+
+
+def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
+    """Find the distinct values, and pairs of a row and the position of one of its values."""
+    rows = np.arange(len(values))
+    flat: Sequence[Any] = values
+    if any(issubclass(kind, list | tuple | set | np.ndarray) for kind in set(map(type, values))):
+        several = [
+            value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
+            for value in values
+        ]
+        rows = np.repeat(rows, np.fromiter(map(len, several), np.int64, count=len(several)))
+        flat = list(chain.from_iterable(several))
+    present = (value for value in dict.fromkeys(flat) if value is not None and value == value)
+    texts = {value: str(value) for value in present}  # NaN is not itself
+    names = sorted(set(texts.values()))
+    position = {name: code for code, name in enumerate(names)}
+    code_of = {value: position[text] for value, text in texts.items()}
+    codes = np.fromiter((code_of.get(value, -1) for value in flat), np.int64, count=len(flat))
+    # Ascending by row; a row that names a value twice counts once.
+    member = np.sort(rows[codes >= 0] * len(names) + codes[codes >= 0])
+    member = member[np.diff(member, prepend=-1) > 0]
+    return names, member // max(1, len(names)), member % max(1, len(names))

@@ -9,6 +9,7 @@ the data themselves are those of a single replicate in which every seed weighs o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -336,7 +337,8 @@ class Figures:
         averaged = {key: _mean(values) for key, values in self.scalars.items()}
         if self.has_subsamples:
             averaged["matching_threshold_per_subsample"] = averaged["matching_threshold"]
-            averaged |= self._where_mean_curve_meets()
+            above = self.curve - self.scalars["seed_accuracy"][:, :, None]
+            averaged |= _where_curve_meets(_mean(np.moveaxis(above, 1, -1)))
         return averaged
 
     def mean_curve(self) -> Floats:
@@ -348,10 +350,6 @@ class Figures:
         averaged = {k: v for k, v in self.scalars.items() if k not in _WHERE_CURVE_MEETS}
         averaged["matching_threshold_per_subsample"] = self.scalars["matching_threshold"]
         return {key: _spread(values) for key, values in averaged.items()}
-
-    def _where_mean_curve_meets(self) -> dict[str, Floats]:
-        above = self.curve - self.scalars["seed_accuracy"][:, :, None]
-        return _where_curve_meets(_mean(np.moveaxis(above, 1, -1)))
 
 
 def figures(
@@ -478,6 +476,7 @@ def _from_sums(
     """
     rights, variants, corrects, changed, opposite, stable, wrong, agree, gated = sums
     met = _where_curve_meets(held - rights[:, None])
+    tens = held[:, 9::10].sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
         curve = held / seeds[:, None]
         defined = np.where(seeds > 0, 1.0, np.nan)
@@ -491,7 +490,11 @@ def _from_sums(
             "relaxed_fooling_rate": changed / rights,
             "strict_fooling_rate": opposite / rights,
             "sv_curve_area": held.sum(axis=1) / (100 * seeds),
-            "core_index": _core(held, seeds),
+            # Cavalin et al. (2025), on their grid of thresholds 0, 10, … 100, the first of which
+            # every seed reaches. Their area is by the trapezoidal rule. Their closeness, by
+            # dynamic time warping, to a curve that is 1 everywhere is the mean over the other ten:
+            # every point is aligned with some 1, and once is cheapest.
+            "core_index": tens * (2 * tens + seeds - held[:, -1]) / (200 * seeds**2),
             "contrast_consistency": (rights - changed) / seeds,
             "agreement": np.round(agree / seeds, _DIGITS),
             "agreement_gated_accuracy": np.round(gated / stable, _DIGITS),
@@ -500,17 +503,9 @@ def _from_sums(
     return scalars, curve
 
 
-def _core(held: Floats, seeds: Floats) -> Floats:
-    """Compute the CORE index, (B,), from the seeds that count at CT 1..100, (B, 100).
-
-    Cavalin et al. (2025), on their grid of thresholds 0, 10, … 100, the first of which every seed
-    reaches. Their area is by the trapezoidal rule. Their closeness, by dynamic time warping, to a
-    curve that is 1 everywhere is the mean over the other ten: every point is aligned with some 1,
-    and once is cheapest.
-    """
-    total, all_right = held[:, 9::10].sum(axis=1), held[:, -1]
-    core: Floats = total * (2 * total + seeds - all_right) / (200 * seeds**2)
-    return core
+def none_if_nan(value: float) -> float | None:
+    """Write an undefined figure as results have it."""
+    return None if math.isnan(value) else float(value)
 
 
 def _sum(values: Floats) -> Floats:

@@ -157,7 +157,13 @@ def split_predictions(
             f"and {len(labels['label']):,} labels"
         )
     names, (variant, seed) = factorize_together(ids["variant_id"], ids["seed_id"])
-    _require_distinct(variant, names)
+    distinct, times = np.unique(variant, return_counts=True)
+    if len(distinct) < len(variant):
+        twice = [names[code] for code in distinct[times > 1].tolist()]
+        raise ValueError(
+            f"variant_id: expected one row per id, got duplicates of {preview(twice)}: "
+            "drop the repeated rows"
+        )
     rows, own = _rows_and_their_seeds(variant, seed, names)
     gold = np.asarray(labels["label"])
     if (differs := gold[rows] != gold[own]).any():
@@ -339,16 +345,6 @@ def _require_unique_variants(
         f"expected each variant once per seed, got duplicate (seed, variant): {preview(twice)}; "
         "drop the repeated rows"
     )
-
-
-def _require_distinct(variant: Ints, names: Sequence[Any]) -> None:
-    distinct, times = np.unique(variant, return_counts=True)
-    if len(distinct) < len(variant):
-        twice = [names[code] for code in distinct[times > 1].tolist()]
-        raise ValueError(
-            f"variant_id: expected one row per id, got duplicates of {preview(twice)}: "
-            "drop the repeated rows"
-        )
 
 
 def _rows_and_their_seeds(variant: Ints, seed: Ints, names: Sequence[Any]) -> tuple[Ints, Ints]:

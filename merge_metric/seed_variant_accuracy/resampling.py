@@ -6,7 +6,6 @@ be, so on request clusters of seeds are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from .columns import Ints
 from .counts import SeedCounts
-from .figures import Floats, figures
+from .figures import Floats, figures, none_if_nan
 from .inputs import Clusters
 from .options import check_count, check_threshold
 
@@ -251,12 +250,16 @@ def _differences(
     result = {}
     for key in of_a:
         differences = replicates_a[key] - replicates_b[key]
+        defined, p_value = differences[~np.isnan(differences)], None
+        if len(defined):
+            side = min((defined <= 0).sum(), (defined >= 0).sum())
+            p_value = float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
         result[key] = {
-            "a": _plain(of_a[key][0]),
-            "b": _plain(of_b[key][0]),
-            "difference": _plain(of_a[key][0] - of_b[key][0]),
-            "ci": [_plain(bound) for bound in interval(differences)],
-            "p_value": _two_sided(differences),
+            "a": none_if_nan(of_a[key][0]),
+            "b": none_if_nan(of_b[key][0]),
+            "difference": none_if_nan(of_a[key][0] - of_b[key][0]),
+            "ci": [none_if_nan(bound) for bound in interval(differences)],
+            "p_value": p_value,
         }
     return result
 
@@ -268,18 +271,6 @@ def _discordant(a: SeedCounts, b: SeedCounts) -> dict[str, Any]:
 
 def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-
-
-def _two_sided(differences: Floats) -> float | None:
-    defined = differences[~np.isnan(differences)]
-    if not len(defined):
-        return None
-    side = min((defined <= 0).sum(), (defined >= 0).sum())
-    return float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:

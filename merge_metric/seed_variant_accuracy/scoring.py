@@ -7,17 +7,15 @@ Liu and Augenstein (2024), section 3.3. NumPy only. Counts per seed come first
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .counts import SeedCounts, count
+from .counts import SeedCounts, count, count_all_groups
 from .divergence import Sums, distribution_shift, means
-from .figures import THRESHOLDS, figures
-from .groups import count_all_groups
+from .figures import THRESHOLDS, figures, none_if_nan
 from .inputs import Rows, read_rows
 from .options import check_opposites, check_probabilities, check_settings
 from .resampling import CONFIDENCE, bootstrap, interval
@@ -167,14 +165,14 @@ def summarise(
     exact = figures(counts, correctness_threshold)
     means = {key: values[0] for key, values in exact.means().items()}
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
-    result: dict[str, Any] = {key: _plain(value) for key, value in means.items()}
+    result: dict[str, Any] = {key: none_if_nan(value) for key, value in means.items()}
     result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
     result["variants_per_seed"] = counts.variants_per_seed
     if counts.clusters:
         result["n_clusters"] = counts.clusters.count
     if counts.has_subsamples:
         result["n_subsamples"] = counts.n_variants.shape[1]
-        result |= {f"{key}_std": _plain(value[0]) for key, value in exact.spreads().items()}
+        result |= {f"{key}_std": none_if_nan(value[0]) for key, value in exact.spreads().items()}
     if n_bootstrap:
         replicates, curves = bootstrap(
             counts,
@@ -183,7 +181,7 @@ def summarise(
             rng_seed=rng_seed,
         )
         for key, values in replicates.items():
-            bounds = [_plain(bound) for bound in interval(values)]
+            bounds = [none_if_nan(bound) for bound in interval(values)]
             result[f"{key}_ci"] = None if None in bounds else bounds
         low, high = interval(curves)
         curve |= {"low": low.tolist(), "high": high.tolist()}
@@ -225,8 +223,4 @@ def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> Sums
 
 def shift_figures(sums: Sums) -> dict[str, float | None]:
     """Average what `label_shift` summed: None where undefined."""
-    return {key: _plain(value) for key, value in means(sums).items()}
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return {key: none_if_nan(value) for key, value in means(sums).items()}

@@ -18,10 +18,9 @@ import evaluate
 import numpy as np
 
 from .columns import check_column, check_columns
-from .counts import SeedCounts
+from .counts import SeedCounts, count_groups
 from .divergence import jensen_shannon
 from .figures import THRESHOLDS
-from .groups import count_groups
 from .inputs import split_predictions
 from .options import check_count, check_opposites, check_threshold, label_names
 from .resampling import compare

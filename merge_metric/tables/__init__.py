@@ -1,8 +1,9 @@
 """One table, and the text, Markdown, HTML, LaTeX, CSV, JSON and plots made of it.
 
-`cells` says how a value is shown, `table` makes text of rows and columns, `latex` the pages of
-a paper, `html` what notebooks show; `plots` has the axes, colours and files that all drawings
-share (matplotlib is an extra, so it is imported from there).
+`cells` has the columns, `table` makes text of rows and columns and what notebooks show, `latex`
+the pages of a paper; `plots` has the axes, colours and files that all drawings share (matplotlib
+is an extra, so it is imported from there). Decimals are those of
+`seed_variant_accuracy.formatting`.
 
 >>> shown = Table("s", "Accuracy", (Column("model", "model"), Column("s", "S", "share")),
 ...               ({"model": "bert", "s": 0.875},))
@@ -15,7 +16,6 @@ bert   87.5
 """
 
 from merge_metric.tables.cells import (
-    CellKind,
     Column,
     Row,
     figure_column,
@@ -29,7 +29,6 @@ from merge_metric.tables.table import Table
 
 __all__ = [
     "PACKAGES",
-    "CellKind",
     "Column",
     "Row",
     "Table",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from merge_metric.seed_variant_accuracy.figures import (
     FEW_SEEDS,
@@ -14,34 +14,14 @@ from merge_metric.seed_variant_accuracy.figures import (
     is_undetermined,
     span,
 )
+from merge_metric.seed_variant_accuracy.formatting import Kind, show_value
 
 Value = Any
 """A string, number or None, or lists and dictionaries of them: what JSON knows."""
 
 Row = Mapping[str, Value]
 
-CellKind = Literal[
-    "text",
-    "passage",
-    "count",
-    "share",
-    "points",
-    "threshold",
-    "gain",
-    "fraction",
-    "number",
-    "p_value",
-    "correlation",
-]
-"""How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
-a threshold is in percent already, gain a signed difference of thresholds; a fraction and a number
-are shown as they are, with three and two decimals, a correlation with two and its sign. A passage
-is a longer text, which in plain text goes below its row."""
-
-_UNSIGNED: Final[Mapping[CellKind, CellKind]] = {"points": "share", "gain": "threshold"}
-"""How the bounds of signed differences are shown: shorter."""
-
-_NONE: Final = "–"
+_DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
 
 FEW_MARK: Final = "†"
 """Stands behind what is of few seeds."""
@@ -60,7 +40,7 @@ class Column:
 
     key: str
     heading: str
-    kind: CellKind = "text"
+    kind: Kind = "text"
     interval: str | None = None
     """Key of the [low, high] that belongs to the value, or of a text that goes below a text; None
     or absent where there is none."""
@@ -78,7 +58,7 @@ class Column:
         mark = FEW_MARK if is_few(row.get(f"{self.key}_n_seeds")) else ""
         if span := self._undetermined(row):
             return f"{span}{mark}"
-        return f"{_shown(row.get(self.key), self.kind)}{mark}"
+        return f"{show_value(row.get(self.key), self.kind)}{mark}"
 
     def show_interval(self, row: Row, *, tight: bool = False) -> str:
         """Write an interval as "[79.9, 83.4]", tight as "79.9–83.4"; empty where there is none."""
@@ -89,8 +69,8 @@ class Column:
             return bounds or ""
         if None in bounds:
             return ""
-        kind = _UNSIGNED.get(self.kind, self.kind)
-        shown = [_shown(bound, kind) for bound in bounds]
+        signed = self.kind not in _DIFFERENCES.values()  # whose bounds are shorter
+        shown = [show_value(bound, self.kind, signed=signed) for bound in bounds]
         return "–".join(shown).replace("100.0", "100") if tight else f"[{', '.join(shown)}]"
 
     def _undetermined(self, row: Row) -> str:
@@ -99,9 +79,6 @@ class Column:
         if self.kind != "threshold" or low is None or high is None:
             return ""
         return span(low, high) if is_undetermined(low, high) else ""
-
-
-_DIFFERENCES: Final[Mapping[str, CellKind]] = {"share": "points", "threshold": "gain"}
 
 
 def figure_column(
@@ -129,30 +106,6 @@ def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[
         if found.has_interval:
             values[f"{figure.key}_ci"] = [found.low, found.high]
     return values
-
-
-def _shown(value: Value, kind: CellKind) -> str:
-    if value is None:
-        return _NONE
-    if kind == "p_value":
-        return "<0.001" if value < 0.001 else f"{value:.3f}"
-    if kind in ("fraction", "number"):
-        return _minus(f"{value:.{3 if kind == 'fraction' else 2}f}")
-    if kind == "correlation":
-        return _minus(f"{round(value, 2) + 0.0:+.2f}")
-    if kind == "count":
-        return f"{value:,}"
-    if kind in ("share", "points"):
-        value = 100 * value
-    if kind in ("points", "gain"):
-        return _minus(f"{round(value, 1) + 0.0:+.1f}")  # + 0.0: no "-0.0"
-    if kind in ("share", "threshold"):
-        return _minus(f"{round(value, 1) + 0.0:.1f}")
-    return str(value)
-
-
-def _minus(number: str) -> str:
-    return number.replace("-", "−")
 
 
 # --- Headings ---

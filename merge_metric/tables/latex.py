@@ -73,7 +73,11 @@ def _longtable(
 ) -> str:
     shown = [column for column in columns if column.kind != "passage"]
     passages = [column for column in columns if column.kind == "passage"]
-    wrapped = [column for column in shown if _is_long(column, rows)]
+    wrapped = [
+        column
+        for column in shown
+        if column.kind == "text" and any(len(column.show(row)) > _LONG for row in rows)
+    ]
     if passages and shown[0] not in wrapped:
         wrapped.append(shown[0])
     environment = "xltabular" if wrapped else "longtable"
@@ -83,6 +87,7 @@ def _longtable(
         for column in shown
     )
     heads = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
+    sentences = [escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption]
     cells = [_row(row, shown, passages, wrapped) for row in rows]
     with_space = wrapped or any(len(lines) > 1 for lines in cells)
     space = "\n\\addlinespace\n" if with_space else "\n"
@@ -91,7 +96,7 @@ def _longtable(
             r"\begingroup\footnotesize",
             r"\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
             rf"\begin{{{environment}}}{width}{{@{{}}{letters}@{{}}}}",
-            rf"\caption{{{' '.join(map(_sentence, caption))}}}\label{{tab:{name}}}\\",
+            rf"\caption{{{' '.join(sentences)}}}\label{{tab:{name}}}\\",
             *(*heads, r"\endfirsthead"),
             *(*heads, r"\endhead"),
             *(r"\bottomrule", r"\endfoot"),
@@ -100,10 +105,6 @@ def _longtable(
             r"\endgroup",
         ]
     )
-
-
-def _is_long(column: Column, rows: Sequence[Row]) -> bool:
-    return column.kind == "text" and any(len(column.show(row)) > _LONG for row in rows)
 
 
 def _row(
@@ -127,10 +128,6 @@ def _line(cells: Sequence[str]) -> str:
     line = " & ".join(cells)
     # After the \\ of the line above, a bracket or asterisk would be an argument.
     return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
-
-
-def _sentence(text: str) -> str:
-    return escape(text if text.endswith((".", "!", "?")) else f"{text}.")
 
 
 # --- Escapes ---
@@ -188,19 +185,18 @@ def escape(text: str) -> str:
     >>> print(escape("50 % of a_b, −3–5, --top, 猫"))
     50 \% of a\_b, $-$3--5, -{}-top, [U+732B]
     """
-    escaped = "".join(map(_escaped, " ".join(text.split())))
+    escaped = "".join(
+        _COMMANDS[character]
+        if character in _COMMANDS
+        else character
+        if character.isascii() or character in _LETTERS or character in _DASHES
+        else f"[U+{ord(character):04X}]"
+        for character in " ".join(text.split())
+    )
     escaped = escaped.replace("--", "-{}-")  # no dash
     for dash, hyphens in _DASHES.items():
         escaped = escaped.replace(dash, hyphens)
     return re.sub(r"\br\\_([rs])\b", r"$r_\1$", escaped)  # the fooling rates
-
-
-def _escaped(character: str) -> str:
-    if character in _COMMANDS:
-        return _COMMANDS[character]
-    if character.isascii() or character in _LETTERS or character in _DASHES:
-        return character
-    return f"[U+{ord(character):04X}]"
 
 
 def _breakable(name: str) -> str:

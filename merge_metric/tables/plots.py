@@ -127,8 +127,9 @@ def label_left(axes: Iterable[Axes], label: str) -> None:
 
 
 def grid(axes: Axes, which: Literal["x", "y", "both"] = "both") -> None:
-    """Draw a light grid behind everything else."""
+    """Draw a light grid behind everything else, with axes at the left and below only."""
     axes.grid(axis=which, color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
 
 
@@ -254,6 +255,25 @@ def save(figure: Figure, path: Path) -> None:
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
     with atomic(path) as partial, paper_style():
         figure.savefig(partial, format=path.suffix[1:], metadata=undated)
+
+
+def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
+    """Draw named plots for papers and save each as PNG, SVG and PDF.
+
+    Args:
+        figures: Names and plots, which are drawn one after the other.
+        folder: Where; made if need be. Files of the same names are replaced.
+
+    Returns:
+        The files.
+    """
+    files = []
+    with paper_style():
+        for name, figure in figures:
+            for suffix in FORMATS:
+                files.append(folder / f"{name}{suffix}")
+                save(figure, files[-1])
+    return files
 
 
 def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:

@@ -298,7 +298,7 @@
     ]);
   }
 
-  /** What signals say of a variant: faults of grammar, then figures (report/variant_signals.py packs them). */
+  /** What signals say of a variant: faults of grammar, then figures (report/seeds.py packs them). */
   function signalsOf(position) {
     const { figures, faults, faulty } = source.signals;
     const found = faults.filter((_, bit) => Number(faulty[position]) & (1 << bit));

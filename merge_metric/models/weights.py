@@ -1,6 +1,7 @@
-"""Weights as they lie in files: their format, their tensors, and whether all is there.
+"""Weights in files: their format, their tensors, and whether the files are complete.
 
-Reads headers only, on this machine or, by parts of files, on the Hub.
+Reads headers only, on this machine or, by parts of files, on the Hub: safetensors, and GGUF, whose
+layout is that of ggml's specification (docs/gguf.md in its repository), versions 2 and 3.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from merge_metric.models.model_files import ModelFiles
 
@@ -29,11 +30,23 @@ _OTHERS: Final = {
     "tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "rust_model.ot": "Rust",
     "model.onnx": "ONNX", "model.ckpt.index": "TensorFlow 1", "consolidated.00.pth": "Llama's own",
 }  # fmt: skip
-"""Files with weights that are not read, and whose format they are in."""
+"""Files with weights that are not read, and their formats."""
+
+_SCALARS: Final = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
+    12: "<d",
+}  # fmt: skip
+"""Number of a type of values → format of struct."""
+_STRING, _ARRAY = 8, 9
+_GGUF_CHUNK: Final = 4 * 2**20
+_LARGEST_GGUF: Final = 256 * 2**20
+"""Most bytes of a header; the largest vocabularies take about 10 MB."""
+_LONGEST_TEXT: Final = 2**20
+"""Most bytes of a text that is kept."""
+_MOST_DIMENSIONS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A tensor, as a header tells."""
 
     dtype: str
@@ -92,7 +105,15 @@ def find_weights(
         return _look_at_pickles(files, (name,), None)
     if (index := f"{pickled}.bin.index.json") in files:
         return _look_at_pickles(files, _shards(files, index, ".bin"), index)
-    raise ValueError(_none_found(files, stem, pickled))
+    expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
+    if gguf := sorted(name for name in files.sizes if name.endswith(".gguf")):
+        raise ValueError(
+            f"{expected}, found GGUF files: name one with `gguf_file`, such as {gguf[0]}"
+        )
+    if others := [f"{name} ({whose} weights)" for name, whose in _OTHERS.items() if name in files]:
+        raise ValueError(f"{expected}, found {', '.join(others)} only: convert it first")
+    near = sorted(n for n in files.sizes if n.endswith((".safetensors", ".bin", ".pt", ".pth")))
+    raise ValueError(f"{expected}, found {', '.join(near[:5]) or 'none'}")
 
 
 def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
@@ -101,7 +122,7 @@ def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
     Raises:
         ValueError: it is no such file, or only the beginning of one.
     """
-    size = files.files[name].size
+    size = files.sizes[name]
     first = files.read_range(name, 0, 100_000)
     _refuse_pointer(files, name, first)
     length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else 0
@@ -187,13 +208,116 @@ def _damaged(files: ModelFiles, name: str, what: str) -> str:
     return f"{files.where(name)}: {what}: it is damaged, or half a download; get it again"
 
 
-def _none_found(files: ModelFiles, stem: str, pickled: str) -> str:
-    expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
-    others = [f"{name} ({whose} weights)" for name, whose in _OTHERS.items() if name in files]
-    gguf = sorted(name for name in files.files if name.endswith(".gguf"))
-    if gguf:
-        return f"{expected}, found GGUF files: name one with `gguf_file`, such as {gguf[0]}"
-    if others:
-        return f"{expected}, found {', '.join(others)} only: convert it first"
-    near = sorted(n for n in files.files if n.endswith((".safetensors", ".bin", ".pt", ".pth")))
-    return f"{expected}, found {', '.join(near[:5]) or 'none'}"
+# --- GGUF ---
+
+
+class _Cut(Exception):
+    """The file ends before its header does, or the header makes no sense."""
+
+
+class _Reader:
+    """Bytes of a file one after the other, fetched in chunks."""
+
+    def __init__(self, files: ModelFiles, name: str) -> None:
+        self.files, self.name, self.size = files, name, files.sizes[name]
+        self.position = 0
+        self._start, self._chunk = 0, b""
+
+    def take(self, length: int) -> bytes:
+        end = self.position + length
+        if length < 0 or end > min(self.size, _LARGEST_GGUF):
+            raise _Cut
+        if not (self._start <= self.position and end <= self._start + len(self._chunk)):
+            self._start = self.position
+            self._chunk = self.files.read_range(self.name, self._start, max(_GGUF_CHUNK, length))
+        found = self._chunk[self.position - self._start : end - self._start]
+        if len(found) < length:
+            raise _Cut
+        self.position = end
+        return found
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def skip(self, length: int) -> None:
+        if length < 0 or self.position + length > min(self.size, _LARGEST_GGUF):
+            raise _Cut
+        self.position += length
+
+    def text(self) -> str:
+        length = self.number("<Q")
+        if length > _LONGEST_TEXT:
+            self.skip(length)
+            return ""
+        return self.take(length).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """Read a value; of an array, the number of its members."""
+        if kind in _SCALARS:
+            return self.number(_SCALARS[kind])
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            raise _Cut
+        inner, count = self.number("<I"), self.number("<Q")
+        if inner in _SCALARS:
+            self.skip(count * struct.calcsize(_SCALARS[inner]))
+        elif inner == _STRING and count * 8 <= self.size:
+            for _ in range(count):
+                self.skip(self.number("<Q"))
+        else:
+            raise _Cut
+        return count
+
+
+def read_gguf(files: ModelFiles, name: str) -> Weights:
+    """Read the header of a GGUF file, and check that the file is whole.
+
+    Raises:
+        ValueError: it is no such file, or only the beginning of one.
+    """
+    reader = _Reader(files, name)
+    try:
+        if reader.take(4) != b"GGUF":
+            raise ValueError(f"{files.where(name)}: expected a GGUF file, got another")
+        if (version := reader.number("<I")) not in (2, 3):
+            raise ValueError(f"{files.where(name)}: expected version 2 or 3 of GGUF, got {version}")
+        n_tensors, n_values = reader.number("<Q"), reader.number("<Q")
+        if max(n_tensors, n_values) * 8 > reader.size:
+            raise _Cut
+        metadata = {}
+        for _ in range(n_values):
+            key = reader.text()
+            metadata[key] = reader.value(reader.number("<I"))
+        tensors, end = _read_tensors(reader, n_tensors)
+    except (_Cut, struct.error) as error:
+        raise ValueError(_damaged(files, name, "its header is not whole")) from error
+    alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or not 0 < alignment <= 2**20:
+        raise ValueError(_damaged(files, name, "its header contradicts itself"))
+    expected = -(-reader.position // alignment) * alignment + end
+    if reader.size < expected:
+        what = f"expected {expected:,} bytes, as its header says, got {reader.size:,}"
+        raise ValueError(_damaged(files, name, what))
+    return Weights("GGUF", (name,), tensors=tensors, metadata=metadata)
+
+
+def _read_tensors(reader: _Reader, count: int) -> tuple[dict[str, Tensor], int]:
+    """Read the header's entries of tensors; return also where the last one ends in the data."""
+    try:
+        from gguf.constants import GGML_QUANT_SIZES as sizes
+    except ImportError:
+        sizes = {}
+    blocks = {int(kind): (kind.name, *size) for kind, size in sizes.items()}
+    tensors, end = {}, 0
+    for _ in range(count):
+        name, n_dimensions = reader.text(), reader.number("<I")
+        if n_dimensions > _MOST_DIMENSIONS:
+            raise _Cut
+        shape = tuple(reader.number("<Q") for _ in range(n_dimensions))
+        kind, offset = reader.number("<I"), reader.number("<Q")
+        dtype, elements, size = blocks.get(kind, ("", 0, 0))
+        tensors[name] = tensor = Tensor(dtype, shape)
+        if elements:
+            end = max(end, offset + tensor.size // elements * size)
+    return tensors, end

@@ -1,0 +1,517 @@
+"""Analyses of run folders: shared words, suggestions that filters pass; and the composition.
+
+Tables 3 and 5 of the paper. A seed whose word stands twice in a text, or has another form in the
+problem, is one of which the paper says that a replacement may be biased, or not fit (Limitations).
+Table 2 and the poster have seeds and variants by word class and label, of datasets too; the poster
+counts variants before sampling, which only a run folder knows: all replacements of seeds (or
+words, if the recipe says so) with enough of them.
+`merge-nli build` and `merge-nli count` leave the files; they are read by name, as `generation` is
+not imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from merge_dataset.engine import connect, parquet
+from merge_dataset.files import changed_files, digest_of_file, read_record, read_schema, read_table
+from merge_dataset.layout import format_in, split_files
+from merge_dataset.provenance import format_of_run
+from merge_dataset.schema import VARIANT_CLASSES, WORD_CLASSES, format_of
+from merge_metric.analyses.measures import Row
+from merge_metric.tables import Column, Table, initials, legend
+from merge_metric.tables.plots import (
+    COLUMN,
+    PAGE,
+    PALETTE,
+    distinct,
+    draw_bars,
+    grid,
+    label_left,
+    legend_below,
+    new_figure,
+    percent_axis,
+    row_of_panels,
+)
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from matplotlib.figure import Figure
+
+REPLACEMENTS: Final = "replacements.parquet"
+"""R_M(⟨p, h⟩, o) in full, before sampling."""
+PROBLEMS: Final = "problems.parquet"
+"""All labelled problems of the source."""
+VARIANTS: Final = "variants.parquet"
+"""The sampled variants, where there is a build."""
+SHARED_WORDS: Final = "shared_words.parquet"
+"""Shared words of all classes, how often each stands in each text, and its other forms."""
+
+MANIFEST: Final = "manifest.json"
+"""Record of a finished build, with digests of its files."""
+
+_COUNTS: Final = "counts.json"
+_SUGGESTED: Final = "suggested.json"
+
+
+def file_of_build(run: Path, name: str) -> Path:
+    """Find a file of a finished build, as it was written.
+
+    Raises:
+        FileNotFoundError: there is no build.
+        ValueError: the file is another since.
+    """
+    redo = f"run: merge-nli build --run {run}"
+    manifest = run / MANIFEST
+    if not manifest.is_file() or not (run / name).is_file():
+        raise FileNotFoundError(
+            f"{run}: expected a run folder with {MANIFEST} and {name}, found none; {redo}"
+        )
+    recorded = read_record(manifest).get("files", {})
+    if changed_files(run, {name: recorded[name]} if name in recorded else {}):
+        raise ValueError(
+            f"{run}: expected {name} as recorded in {MANIFEST}, got other contents; {redo}"
+        )
+    return run / name
+
+
+def read_counts(run: Path) -> dict[str, Any]:
+    """Read the record of `merge-nli count`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is damaged, or the suggestions or the shared words are others since.
+    """
+    path = run / _COUNTS
+    redo = f"run: merge-nli count --run {run}"
+    if not path.is_file():
+        raise FileNotFoundError(f"{run}: expected a run folder with {_COUNTS}, found none; {redo}")
+    record = read_record(path)
+    suggested = run / _SUGGESTED
+    if not suggested.is_file() or digest_of_file(suggested) != record["made_from"]:
+        raise ValueError(
+            f"{path}: expected counts of the run's suggestions, got older ones; {redo}"
+        )
+    if changed := changed_files(run, record["files"]):
+        raise ValueError(f"{run}: expected {', '.join(changed)} as counted, got others; {redo}")
+    return record
+
+
+# --- Problems that share a word ---
+
+SHARING: Final = "sharing"
+ELIGIBLE: Final = "eligible"
+"""Values of `which`: problems that share a word, and those that have variants."""
+
+ALL: Final = "all"
+"""Name of the classes together."""
+
+
+def potential_seeds(run: Path) -> Table:
+    """Make a row per word class, and of all classes, of problems that share words and of seeds.
+
+    Seeds are only known where there is a build.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_counts`.
+    """
+    source = read_counts(run)["source"]
+    labels = format_of(read_schema(run / PROBLEMS)).labels
+    total, rows = _shared_words(run, source, labels)
+    notes = [
+        f"Of {total:,} labelled problems; a problem that shares words of two classes counts in "
+        f"both, and once in all. Gold labels: {legend(labels)}.",
+        "Twice: a shared word of the class stands twice or more in one text, where it is masked "
+        "one place at a time. Other form: a word of the same class and lemma stands in the problem "
+        "too, such as “sleeping” beside “sleeps”; of seeds only the words that were replaced "
+        "count.",
+    ]
+    if not (run / MANIFEST).is_file():
+        notes.append("The run has no build yet, so nothing says which problems are eligible.")
+    if any(row["which"] == SHARING and row["other_form"] is None for row in rows):
+        notes.append(
+            "Other forms are not known: lemminflect was not installed when merge-nli count ran."
+        )
+    return Table(
+        name="seeds",
+        title="Problems that share a word, and eligible seeds, by the class of the word",
+        columns=(
+            Column("source", "source"),
+            Column("which", "problems"),
+            Column("word_class", "class"),
+            Column("n", "number", "count"),
+            *(
+                Column(f"label_{n}", f"{letter}, %", "share")
+                for n, letter in enumerate(initials(labels))
+            ),
+            Column("stands_twice", "twice, %", "share"),
+            Column("other_form", "other form, %", "share"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
+    """Count the problems, and for each class those that share a word and those with variants.
+
+    Args:
+        run: A run folder with counts.
+        source: The source of its problems.
+        labels: Of these.
+
+    Returns:
+        Number of all labelled problems, and the rows of the table of `potential_seeds`.
+    """
+    rows: list[Row] = []
+    with connect() as connection:
+        connection.sql(f"FROM {parquet([run / PROBLEMS])}").create_view("problems")
+        connection.sql(f"FROM {parquet([run / SHARED_WORDS])}").create_view("words")
+        total = len(connection.sql("SELECT seed_id FROM problems"))
+        parts = {SHARING: "words"}
+        if (run / MANIFEST).is_file():
+            connection.sql(f"FROM {parquet([file_of_build(run, VARIANTS)])}").create_view(
+                "variants"
+            )
+            parts[ELIGIBLE] = (
+                # Variants of several words are variants of each.
+                "words SEMI JOIN (SELECT seed_id, word_class, "
+                "unnest(regexp_split_to_array(original, '\\s+')) AS word FROM variants) "
+                "USING (seed_id, word_class, word)"
+            )
+        columns = connection.table("words").columns
+        occurrences = [name for name in columns if name.endswith("_occurrences")]
+        n_problems = "count(DISTINCT seed_id)"
+        wanted = [
+            n_problems,
+            "bool_and(other_forms IS NOT NULL)",
+            f"{n_problems} FILTER (greatest({', '.join(occurrences)}) > 1)",
+            f"{n_problems} FILTER (len(other_forms) > 0)",
+            *(f"{n_problems} FILTER (label = ${n})" for n in range(1, len(labels) + 1)),
+        ]
+        for which, words in parts.items():
+            found = connection.sql(
+                f"SELECT coalesce(word_class, '{ALL}'), {', '.join(wanted)} "
+                f"FROM {words} JOIN problems USING (seed_id) "
+                "GROUP BY GROUPING SETS ((word_class), ()) HAVING count(*) > 0",
+                params=list(labels),
+            )
+            counts = {name: numbers for name, *numbers in found.fetchall()}
+            for name in (each for each in (*WORD_CLASSES, ALL) if each in counts):
+                n, known, n_twice, n_forms, *golds = counts[name]
+                rows.append(
+                    {
+                        "source": source,
+                        "which": which,
+                        "word_class": name,
+                        "n": n,
+                        "share": n / total,
+                        **{f"label_{code}": of_label / n for code, of_label in enumerate(golds)},
+                        "n_stands_twice": n_twice,
+                        "stands_twice": n_twice / n,
+                        "n_other_form": n_forms if known else None,
+                        "other_form": n_forms / n if known else None,
+                    }
+                )
+    return total, rows
+
+
+def plot_potential_seeds(table: Table) -> Figure:
+    """Draw numbers of problems by class, their labels, and words that stand twice or vary."""
+    labels = [column for column in table.columns if column.key.startswith("label_")]
+    groups = [f"{row['word_class']}, {row['which']}" for row in table.rows]
+    figure = new_figure(PAGE, 1.0 + 0.25 * len(groups))
+    numbers, golds, limits = figure.subplots(1, 3, sharey=True)
+    places = np.arange(len(groups))
+    colours = [PALETTE[row["which"] == ELIGIBLE] for row in table.rows]
+    bars = numbers.barh(places, [row["n"] for row in table.rows], color=colours, height=0.7)
+    numbers.bar_label(bars, [f"{row['n']:,}" for row in table.rows], fontsize="small", padding=2)
+    numbers.set_xlabel("problems")
+    left = np.zeros(len(groups))
+    for n, column in enumerate(labels):
+        widths = np.array([100 * row[column.key] for row in table.rows])
+        name = column.heading.removesuffix(", %")
+        golds.barh(places, widths, left=left, height=0.7, color=PALETTE[n], label=name)
+        left += widths
+    golds.set_xlabel("gold labels, %")
+    for n, (key, name) in enumerate((("stands_twice", "twice"), ("other_form", "other form"))):
+        values = [100 * (row[key] or 0.0) for row in table.rows]
+        limits.barh(places + 0.4 * n - 0.2, values, height=0.38, color=PALETTE[4 + n], label=name)
+    limits.set_xlabel("with a word that stands twice,\nor has another form, %")
+    for axes in (numbers, golds, limits):
+        grid(axes, "x")
+    for axes in (golds, limits):
+        axes.legend(
+            frameon=False, fontsize="small", ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1)
+        )
+    numbers.set_yticks(places, groups, fontsize="small")
+    numbers.invert_yaxis()
+    return figure
+
+
+# --- Suggestions that filters pass ---
+
+_SHARES: Final = {
+    "same_class": "same class",
+    "more_probable": "more probable",
+    "both": "both",
+}
+"""Key of a count → its heading."""
+
+
+def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
+    """Make a row per masked LM and word class, with shares by text and over all texts.
+
+    Args:
+        counts: Rows with `source`, `mlm`, `word_class`, `field`, `occurrences`,
+            `not_in_vocabulary`, `suggestions`, `whole_words` and the keys of the shares.
+    """
+    fields = distinct(counts, "field")
+    return Table(
+        name="filters",
+        title="Suggestions that each filter by itself lets pass",
+        columns=(
+            Column("source", "source"),
+            Column("mlm", "masked LM"),
+            Column("word_class", "class"),
+            Column("asked", "occurrences", "count"),
+            Column("per_occurrence", "each", "number"),
+            *(
+                column
+                for key, heading in _SHARES.items()
+                for column in (
+                    Column(key, heading, "share"),
+                    *(
+                        Column(f"{key}_{field}", letter, "share")
+                        for letter, field in zip(initials(fields), fields, strict=True)
+                    ),
+                )
+            ),
+        ),
+        rows=tuple(_rows(counts, fields)),
+        notes=(
+            "In percent of suggestions, over all occurrences of shared words of which the masked "
+            "LM has the word as one token; then in each text: "
+            f"{legend(fields)}. Each: suggestions of an occurrence.",
+            "Same class: whole words that keep the word's class, tagged in context (D4, D8). More "
+            "probable: than the original, whole words or not (D5). Both: the two together. "
+            "Whether a word stands in the problem already does not count here.",
+        ),
+    )
+
+
+def _rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterator[Row]:
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for each in counts:
+        groups.setdefault((each["source"], each["mlm"], each["word_class"]), []).append(each)
+    for (source, mlm, word_class), rows in sorted(
+        groups.items(), key=lambda group: (*group[0][:2], WORD_CLASSES.index(group[0][2]))
+    ):
+        asked = sum(each["occurrences"] - each["not_in_vocabulary"] for each in rows)
+        total = sum(each["suggestions"] for each in rows)
+        row: Row = {
+            "source": source,
+            "mlm": mlm,
+            "word_class": word_class,
+            "asked": asked,
+            "not_in_vocabulary": sum(each["not_in_vocabulary"] for each in rows),
+            "per_occurrence": total / asked if asked else None,
+        }
+        parts = {field: [each for each in rows if each["field"] == field] for field in fields}
+        for end, mine in {"": rows, **{f"_{field}": part for field, part in parts.items()}}.items():
+            total = sum(each["suggestions"] for each in mine)
+            for key in ("whole_words", *_SHARES):
+                row[f"{key}{end}"] = sum(each[key] for each in mine) / total if total else None
+        yield row
+
+
+def plot_filters(table: Table) -> Figure:
+    """Draw a panel per masked LM: bars of the shares at each word class, over all texts."""
+    mlms = distinct(table.rows, "mlm")
+    n_columns = min(len(mlms), 3)
+    n_rows = -(-len(mlms) // n_columns)
+    figure = new_figure(max(COLUMN, 0.6 + 2.1 * n_columns), 0.6 + 1.7 * n_rows)
+    panels = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
+    for axes, mlm in zip(panels, mlms, strict=False):
+        rows = [row for row in table.rows if row["mlm"] == mlm]
+        for number, (key, name) in enumerate(_SHARES.items()):
+            values = [row[key] for row in rows]
+            shown = [None if value is None else 100 * value for value in values]
+            draw_bars(axes, shown, name, number, len(_SHARES))
+        axes.set_xticks(np.arange(len(rows)), [row["word_class"] for row in rows], fontsize="small")
+        axes.set_title(mlm.rpartition("/")[2], fontsize="small")
+        axes.set_ylim(0, 100)
+        grid(axes, "y")
+    for axes in panels[len(mlms) :]:
+        axes.set_visible(False)
+    panels[0].set_ylabel("suggestions, %")
+    legend_below(figure, panels[:1])
+    return figure
+
+
+# --- Seeds and variants by word class and label ---
+
+_UNITS: Final = {
+    "class": "seed_id, word_class",
+    "problem": "seed_id",
+    "word": "seed_id, word_class, word",
+}
+"""Scope of the smallest number of replacements → what is counted together."""
+
+
+Counted = tuple[tuple[str, ...], list[Row]]
+"""Labels, and rows of their counts by word class and in all."""
+
+
+def of_dataset(folder: Path, config: str) -> Counted:
+    """Count a configuration's distinct variants, and the seeds that they are of."""
+    with connect() as connection:
+        _register(connection, [folder / file for file in split_files(folder, config)["variants"]])
+        labels = format_in(folder, config).labels
+        return labels, _composition_rows(connection, config, labels)
+
+
+def of_run(run: Path) -> Counted:
+    """Count the variants of a run folder, or of a build inside one, and all replacements.
+
+    Raises:
+        FileNotFoundError, ValueError: as `run_folders.file_of_build`.
+    """
+    with connect() as connection:
+        _register(connection, [file_of_build(run, VARIANTS)])
+        made = read_record(run / MANIFEST)
+        unit = _UNITS[made["config"]["min_replacements_scope"]]
+        # Of variants with several words seeds can be too few although their words are not: only
+        # those of sampled variants count.
+        connection.sql(f"FROM {parquet([file_of_build(run, REPLACEMENTS)])}").create_view("every")
+        enough = connection.sql(
+            f"SELECT every.*, label FROM every JOIN (SELECT DISTINCT seed_id, label FROM variants) "
+            f"USING (seed_id) SEMI JOIN (SELECT {unit} FROM every GROUP BY ALL "
+            f"HAVING count(*) >= {made['config']['min_replacements']:d}) USING ({unit})"
+        )
+        enough.create_view("replacements")
+        labels = format_of_run(made).labels
+        return labels, _composition_rows(connection, made["source"], labels, with_replacements=True)
+
+
+def _register(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+    columns = ("seed_id", "word_class", "label", "subsamples")
+    tables = [read_table(file, columns) for file in files]
+    connection.register("variants", pa.concat_tables(tables))
+
+
+def _composition_rows(
+    connection: DuckDBPyConnection,
+    config: str,
+    labels: Sequence[str],
+    *,
+    with_replacements: bool = False,
+) -> list[Row]:
+    """Count variants and, if wanted, replacements of each word class, and of all together."""
+
+    def counts(table: str, *what: str) -> dict[str, Any]:
+        found = connection.sql(
+            f"SELECT coalesce(word_class, '{ALL}'), {', '.join(what)} FROM {table} "
+            "GROUP BY GROUPING SETS ((word_class), ())"
+        )
+        return {name: numbers for name, *numbers in found.fetchall()}
+
+    def of_labels(what: str) -> list[str]:
+        return [what, *(f"{what} FILTER (label = {code})" for code in range(len(labels)))]
+
+    (n_subsamples,) = connection.sql(
+        "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
+    ).fetchall()[0]
+    seeds = counts("variants", *of_labels("count(DISTINCT seed_id)"))
+    variants = counts("variants", "count(*)", "sum(len(subsamples))")
+    replacements = counts("replacements", *of_labels("count(*)")) if with_replacements else {}
+    rows = []
+    for name in (each for each in (*VARIANT_CLASSES, ALL) if each in seeds):
+        n_seeds, *by_label = seeds[name]
+        n_variants, n_draws = variants[name]
+        row: Row = {"config": config, "word_class": name, "n_seeds": n_seeds}
+        row |= {f"seeds_{label}": n / n_seeds for label, n in zip(labels, by_label, strict=True)}
+        if with_replacements:
+            keys = ("n_replacements", *(f"n_replacements_{label}" for label in labels))
+            row |= dict(zip(keys, replacements[name], strict=True))
+        row |= {"n_variants": n_variants, "per_seed": n_variants / n_seeds}
+        rows.append(row | {"n_drawn": round(n_draws / n_subsamples)})
+    return rows
+
+
+def composition(everything: Iterable[Counted]) -> Table:
+    """Make a row per word class, and one for all, of each configuration or run.
+
+    Raises:
+        ValueError: problems of two kinds, with different labels.
+    """
+    found = list(everything)
+    labels = {each for each, _ in found}
+    if len(labels) > 1:
+        raise ValueError(
+            "expected configurations with the same labels, got several kinds; name those of one "
+            "kind with --config"
+        )
+    (names,) = labels
+    letters = list(zip(names, initials(names), strict=True))
+    rows = [row for _, part in found for row in part]
+    before = any("n_replacements" in row for row in rows)
+    return Table(
+        name="composition",
+        title="Seeds and variants by the class of the replaced word, and by label",
+        columns=(
+            Column("config", "source"),
+            Column("word_class", "class"),
+            Column("n_seeds", "seeds", "count"),
+            *(Column(f"seeds_{name}", f"{letter}, %", "share") for name, letter in letters),
+            *([Column("n_replacements", "before sampling", "count")] if before else []),
+            *(
+                Column(f"n_replacements_{name}", letter, "count")
+                for name, letter in letters
+                if before
+            ),
+            Column("n_variants", "variants", "count"),
+            Column("per_seed", "per seed", "threshold"),
+            Column("n_drawn", "in a subsample", "count"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"Seeds, and the labels of these; distinct variants in all subsamples together, those "
+            f"of a seed, and those in a subsample, on average. {legend(names)}.",
+            *(
+                ["Before sampling: all replacements of seeds that have enough of them."]
+                if before
+                else []
+            ),
+        ),
+    )
+
+
+def plot_composition(table: Table) -> Figure:
+    """Draw a panel per configuration: shares of labels among the seeds of each class."""
+    configs = distinct(table.rows, "config")
+    names = [
+        column.key.removeprefix("seeds_")
+        for column in table.columns
+        if column.key.startswith("seeds_")
+    ]
+    figure, row_of_axes = row_of_panels(len(configs))
+    for axes, config in zip(row_of_axes, configs, strict=True):
+        rows = [row for row in table.rows if row["config"] == config]
+        for number, name in enumerate(names):
+            values = [row[f"seeds_{name}"] for row in rows]
+            draw_bars(axes, values, name, number % 5, len(names), PALETTE)
+        ticks = [f"{row['word_class']}\n{row['n_seeds']:,}" for row in rows]
+        axes.set_xticks(range(len(rows)), ticks, fontsize="small")
+        axes.set_title(config, fontsize="medium")
+        grid(axes, "y")
+    top = max(row[f"seeds_{name}"] for row in table.rows for name in names)
+    percent_axis(row_of_axes[0], top)
+    label_left(row_of_axes, "seeds, %")
+    legend_below(figure, row_of_axes)
+    return figure

@@ -1,0 +1,123 @@
+"""A configuration's distinct variants, joined to a model's answers and annotators' judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from merge_dataset.annotation.answers import ENOUGH
+from merge_dataset.annotation.transfer import read_answers
+from merge_dataset.engine import connect
+from merge_dataset.layout import split_files
+from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.run import VARIANT_IDS, Run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariantRows:
+    """The distinct variants of a configuration, or those that a run has answers to."""
+
+    config: str
+    dataset: str
+    table: pa.Table
+    """See `variant_rows`."""
+    columns: tuple[str, ...] = ()
+    """Columns of the variants that were asked for."""
+    run: Run | None = None
+    """A model's answers to them, if any."""
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model, if any."""
+        return self.run.model if self.run else None
+
+
+def variant_rows(
+    folder: Path,
+    config: str,
+    columns: Sequence[str] = (),
+    of_seeds: Sequence[str] = (),
+    *,
+    run: Run | None = None,
+    judged: pa.Table | None = None,
+) -> VariantRows:
+    """Read the variants of a configuration, in the order of the dataset.
+
+    Args:
+        folder: The dataset folder.
+        config: The configuration.
+        columns: Columns of the variants.
+        of_seeds: Columns of their seeds, which are then called `seed_…`.
+        run: Of a model on it, which keeps `variant_ids`: other variants are left out, and there
+            are `right`, whether the variant is answered right, `seed_right`, and `changed`,
+            whether the answer is another than that to the seed.
+        judged: Of `read_judgements`, whose columns are there then, null where nobody judged.
+
+    Returns:
+        `variant_id`, `seed_id` and these columns, a row per variant.
+    """
+    files = split_files(folder, config)
+    rows = read_columns(folder, files["variants"], ("variant_id", "seed_id", *columns))
+    wanted, joins = ["variants.*"], []
+    with connect() as connection:
+        connection.register("rows", rows.append_column("place", pa.array(np.arange(len(rows)))))
+        if of_seeds:
+            seeds = read_columns(folder, files["seeds"], ("seed_id", *of_seeds))
+            connection.register("seeds", seeds)
+            wanted += [f'seeds."{name}" AS "seed_{name}"' for name in of_seeds]
+            joins.append("LEFT JOIN seeds USING (seed_id)")
+        if run is not None:
+            answers = run.rows
+            own, gold = answers.own[answers.seed], answers.gold[answers.seed]
+            given = {
+                "variant_id": run.values[VARIANT_IDS],
+                "right": answers.prediction == gold,
+                "seed_right": own == gold,
+                "changed": answers.prediction != own,
+            }
+            connection.register("answers", pa.table(given))
+            wanted += ["answers.* EXCLUDE (variant_id)"]
+            joins.append("JOIN answers USING (variant_id)")
+        if judged is not None:
+            connection.register("judged", judged)
+            wanted += ["judged.* EXCLUDE (variant_id)"]
+            joins.append("LEFT JOIN judged USING (variant_id)")
+        table = connection.sql(
+            f"SELECT {', '.join(wanted)} FROM rows variants {' '.join(joins)} ORDER BY place"
+        ).to_arrow_table()
+    return VariantRows(
+        config, folder.resolve().name, table.drop_columns("place"), tuple(columns), run
+    )
+
+
+def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
+    """Read what annotators say of variants, averaged over annotators.
+
+    Args:
+        paths: Of `annotation.transfer.read_answers`.
+
+    Returns:
+        `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0.
+
+    Raises:
+        ValueError: there are no answers, or none are scores, or a file is malformed.
+    """
+    answers, names = read_answers(paths), ", ".join(map(str, paths))
+    if "fluency" not in answers.column_names:
+        raise ValueError(
+            f"{names}: expected scores of fluency and reasoning, got answers about paraphrases; "
+            "merge-nli agreement has what they say"
+        )
+    if not len(answers):
+        raise ValueError(f"{names}: expected annotations, found none")
+    with connect() as connection:
+        connection.register("answers", answers)
+        return connection.sql(
+            "SELECT variant_id, avg(fluency) AS fluency, avg(reasoning) AS reasoning, "
+            f"(sum(fluency + reasoning) >= {ENOUGH} * count(*))::DOUBLE AS good "
+            "FROM answers GROUP BY variant_id ORDER BY variant_id"
+        ).to_arrow_table()

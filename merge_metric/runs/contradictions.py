@@ -1,0 +1,240 @@
+"""Contradictions between predictions and a dataset, within a dataset, and what is missing.
+
+The engine finds that there is one; then Python looks again for the rows that messages name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_dataset.layout import all_configurations, split_files
+from merge_dataset.schema import SPLITS
+from merge_metric.runs.counting import ConfigAnswers, ConfigSeeds
+from merge_metric.runs.coverage import EXAMPLES, preview, read_columns
+from merge_metric.runs.draws import DRAWS, changed_draws
+from merge_metric.runs.model import Model
+from merge_metric.runs.relations import fetch
+from merge_metric.runs.texts import UNVERIFIED, hex_of
+from merge_metric.seed_variant_accuracy.inputs import read_rows
+
+log = logging.getLogger(__name__)
+
+
+def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
+    """Raise where a variant has no seed in the dataset, or a seed no variant.
+
+    Raises:
+        ValueError: the dataset is damaged.
+    """
+    files = split_files(folder, config)
+    bare = seeds.n_rows == 0
+    if not len(seeds.orphans) and not bare.any():
+        return
+    of_seeds = read_columns(folder, files["seeds"], ["seed_id"])["seed_id"]
+    if len(seeds.orphans):
+        ids = read_columns(folder, files["variants"], ["seed_id"])["seed_id"]
+        known = pc.is_in(ids, value_set=of_seeds.combine_chunks())
+        ids = ids.filter(pc.invert(known)).unique()
+        wrong = f"expected the seed of every variant in the dataset, got none for {preview(ids)}"
+    else:
+        ids = of_seeds.take(pa.array(np.sort(seeds.row_order[bare])))
+        wrong = f"expected variants of every seed in the dataset, got none of {preview(ids)}"
+    raise ValueError(
+        f"{folder}: {config}: {wrong}; the dataset is damaged: `merge-nli check {folder}` says more"
+    )
+
+
+def require_same_identity(model: Model, config: str) -> None:
+    """Raise where a prediction names another seed or gold label than the dataset does.
+
+    Raises:
+        ValueError: it does.
+    """
+    for split in SPLITS:
+        files = model.dataset.numbers(config, split)
+        (found,) = model.query(
+            "SELECT count(answer) AS n, count(*) FILTER (NOT same_seed) AS seed_id, "
+            f"count(*) FILTER (NOT same_label) AS label FROM answers WHERE file IN {files}"
+        ).to_pylist()
+        for name, what in (("seed_id", "seed"), ("label", "gold label")):
+            if not found[name]:
+                continue
+            (first,) = fetch(
+                model.dataset.connection,
+                f"SELECT variant_id, p.{name} AS theirs, q.{name} AS ours FROM problems q "
+                f"JOIN predictions p USING (variant_id) WHERE q.file IN {files} "
+                f"AND p.{name} <> q.{name} ORDER BY q.file, q.row LIMIT 1",
+                problems=model.dataset.problems(),
+                predictions=model.rows.stream(),
+            ).to_pylist()
+            theirs, ours, asked = first["theirs"], first["ours"], ""
+            if name == "label":
+                theirs, ours = model.rows.labels[theirs], model.rows.labels[ours]
+                asked = f", and are its labels in the order {', '.join(model.rows.labels)}"
+            raise ValueError(
+                f"{config}: expected for {first['variant_id']!r} the {what} {ours!r}, as in the "
+                f"dataset, got {theirs!r}; it differs in {found[name]:,} of {found['n']:,} "
+                f"problems: is this the dataset that the model was run on{asked}?"
+            )
+
+
+def require_same_texts(model: Model, config: str) -> str:
+    """Raise where a model was asked about other texts than the dataset has.
+
+    Returns:
+        As `Run.texts`.
+
+    Raises:
+        ValueError: it was.
+    """
+    if not model.rows.versions:
+        return UNVERIFIED
+    splits = [model.dataset.numbers(config, split) for split in SPLITS]
+    total, asked, unknown, other = 0, 0, 0, 0
+    for files in splits:
+        (found,) = model.query(
+            "SELECT coalesce(sum(digest % 4294967296), 0)::BIGINT AS digest, "
+            "count(answer) AS asked, "
+            "count(*) FILTER (answer IS NOT NULL AND same_text IS NULL) AS unknown, "
+            f"count(*) FILTER (NOT same_text) AS other FROM answers WHERE file IN {files}"
+        ).to_pylist()
+        total, asked = total + found["digest"], asked + found["asked"]
+        unknown, other = unknown + found["unknown"], other + found["other"]
+    if not other:
+        return UNVERIFIED if unknown else hex_of(total)
+    places = [
+        (row["file"], row["row"])
+        for files in splits
+        for row in model.query(
+            f"SELECT file, row FROM answers WHERE NOT same_text AND file IN {files} "
+            f"ORDER BY file, row LIMIT {EXAMPLES + 1}"
+        ).to_pylist()
+    ]
+    ids = model.dataset.ids_at(places[: EXAMPLES + 1])
+    raise ValueError(
+        f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
+        f"predictions for other texts of {other:,} of {asked:,} problems: "
+        f"{preview(pa.array(ids))}; give the dataset that the model was run on, or run the model "
+        f"on this one"
+    )
+
+
+def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
+    """Warn where variants stand in other subsamples than when a model was asked.
+
+    Args:
+        model: Of files that remember the draw; those of earlier releases do not.
+        configs: Those that are scored.
+    """
+    files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
+    for path, description in zip(model.paths, model.rows.descriptions, strict=True):
+        asked_about = description.get("problems")
+        recorded = asked_about.get(DRAWS) if isinstance(asked_about, dict) else None
+        if others := changed_draws(model.folder, recorded, files):
+            log.warning(
+                "%s: warning: these predictions are of another draw: the dataset %s has the "
+                "variants of %s in other subsamples than when the model was asked, so figures are "
+                "those of its draw and not of that one; where that is not meant, give the dataset "
+                "of then",
+                path,
+                model.folder,
+                ", ".join(others),
+            )
+
+
+def judge_missing(
+    model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool
+) -> None:
+    """Raise about missing predictions, or tell of the seeds left out.
+
+    Raises:
+        ValueError: predictions are missing, and may not, or no seed has all of them.
+    """
+    tally, total, n_seeds = model.tally, len(complete), int(complete.sum())
+    missing = f"predictions are missing for {tally.describe_missing(config)}"
+    if n_seeds and allow_missing:
+        log.warning(
+            "%s: %s of %s seeds are left out: %s",
+            config,
+            f"{total - n_seeds:,}",
+            f"{total:,}",
+            missing,
+        )
+        return
+    advice = f"`allow_missing` scores the complete seeds, {n_seeds:,} of {total:,}"
+    if not n_seeds:
+        advice = "no seed has all of its predictions"
+    if tally.n_missing(config, "seeds") == total:
+        advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
+    else:
+
+        def lacking(name: str) -> int:
+            return sum(tally.n_missing(name, split) for split in SPLITS)
+
+        better = [
+            f"{name} ({tally.describe_missing(name) + ' missing' if lacking(name) else 'complete'})"
+            for name in all_configurations(tally.folder)
+            if lacking(name) < lacking(config) and tally.has(name, "variants")
+        ]
+        advice += f"; with `config`: {', '.join(better)}" if better else ""
+    places = [
+        (row["file"], row["row"])
+        for split in SPLITS
+        for row in model.query(
+            "SELECT file, row FROM answers WHERE answer IS NULL "
+            f"AND file IN {model.dataset.numbers(config, split)} ORDER BY file, row "
+            f"LIMIT {EXAMPLES + 1}"
+        ).to_pylist()
+    ]
+    examples = model.dataset.ids_at(places[: EXAMPLES + 1])
+    raise ValueError(f"{config}: {missing}: {preview(pa.array(examples))}; {advice}")
+
+
+def explain(answers: ConfigAnswers, model: Model, config: str) -> None:
+    """Let the metric say in what a dataset contradicts itself.
+
+    Args:
+        answers: Those to the configuration, counted, so that `kept_seeds` are known.
+        model: Whose they are.
+        config: The configuration.
+
+    Raises:
+        ValueError: it does.
+    """
+    folder = model.folder
+    names = ["variant_id", "seed_id", "label", "subsamples"]
+    variants = read_columns(folder, split_files(folder, config)["variants"], names)
+    found = fetch(
+        answers.connection,
+        f"SELECT coalesce(prediction, -1) AS prediction, coalesce(own, -1) AS own FROM "
+        f"{answers.table} LEFT JOIN (SELECT seed, any_value(prediction) AS own FROM "
+        f"{answers.table} WHERE file IN {answers.seeds_in} GROUP BY seed) USING (seed) "
+        f"WHERE file IN {answers.variants_in} ORDER BY file, row",
+    )
+    kept = pc.is_in(
+        variants["seed_id"],
+        value_set=fetch(
+            answers.connection, "SELECT seed_id FROM seeds JOIN kept_seeds USING (seed)"
+        )["seed_id"].combine_chunks(),
+    )
+    variants, found = variants.filter(kept), found.filter(kept)
+    subsamples = variants["subsamples"].to_pylist()
+    try:
+        read_rows(
+            predictions=found["prediction"].to_numpy(),
+            references=variants["label"].to_numpy(),
+            seed_ids=variants["seed_id"].to_pylist(),
+            seed_predictions=found["own"].to_numpy(),
+            subsamples=subsamples if any(subsamples) else None,
+            labels=answers.labels,
+            variant_ids=variants["variant_id"].to_pylist(),
+        )
+    except ValueError as error:
+        raise ValueError(f"{config}: {error}") from error

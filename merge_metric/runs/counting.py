@@ -1,0 +1,326 @@
+"""Counts of a configuration's answers, by queries: per seed, subsample, answer and group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_metric.runs.groupings import is_list
+from merge_metric.runs.relations import execute, fetch
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
+from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
+from merge_metric.seed_variant_accuracy.options import check_probabilities
+
+Ints = NDArray[np.int64]
+
+_ROWS_AT_A_TIME: Final = 2**18
+"""Rows, about, of which probabilities are held at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigSeeds:
+    """A configuration's seeds, by their numbers in the order of their ids."""
+
+    numbers: Ints
+    """(N,) numbers in the table `seeds`."""
+    gold: Ints
+    """(N,) of the seeds' rows."""
+    own: Ints
+    """(N,) the prediction for the seed itself; -1 where there is none."""
+    row_order: Ints
+    """(N,) positions in the files of seeds."""
+    n_rows: Ints
+    """(N,) rows of variants, answered or not."""
+    n_answered: Ints
+    """(N,)"""
+    low: Ints
+    """(N,) the lowest gold label of the variants, which is the highest, too."""
+    high: Ints
+    orphans: Ints
+    """Seeds of variants that have no row themselves; their numbers, or -1 for no number."""
+
+    @property
+    def is_complete(self) -> NDArray[np.bool_]:
+        """(N,) whether no prediction is missing."""
+        complete: NDArray[np.bool_] = (self.own >= 0) & (self.n_answered == self.n_rows)
+        return complete
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ConfigAnswers:
+    """The answers to a configuration: some rows of a table of answers."""
+
+    connection: duckdb.DuckDBPyConnection
+    table: str
+    seeds_in: str
+    """Numbers of the files of its seeds, for `IN`."""
+    variants_in: str
+    labels: tuple[str, ...]
+    has_probabilities: bool
+
+    def seeds(self) -> ConfigSeeds:
+        """Find the seeds, and how many variants each has."""
+        own = _arrays(
+            self.connection,
+            f"SELECT coalesce(seed, -1) AS seed, label, coalesce(prediction, -1) AS prediction, "
+            f"row_number() OVER (ORDER BY file, row) - 1 AS place FROM {self.table} "
+            f"WHERE file IN {self.seeds_in} ORDER BY seed",
+        )
+        of_variants = _arrays(
+            self.connection,
+            "SELECT coalesce(seed, -1) AS seed, count(*) AS n_rows, count(answer) AS n_answered, "
+            f"min(label) AS low, max(label) AS high FROM {self.table} "
+            f"WHERE file IN {self.variants_in} GROUP BY 1 ORDER BY 1",
+        )
+        place = np.searchsorted(own["seed"], of_variants["seed"])
+        known = place < len(own["seed"])
+        known[known] = own["seed"][place[known]] == of_variants["seed"][known]
+
+        def of_seeds(name: str, empty: int) -> Ints:
+            values = np.full(len(own["seed"]), empty, np.int64)
+            values[place[known]] = of_variants[name][known]
+            return values
+
+        return ConfigSeeds(
+            numbers=own["seed"],
+            gold=own["label"],
+            own=own["prediction"],
+            row_order=own["place"],
+            n_rows=of_seeds("n_rows", 0),
+            n_answered=of_seeds("n_answered", 0),
+            low=of_seeds("low", -1),
+            high=of_seeds("high", -1),
+            orphans=of_variants["seed"][~known],
+        )
+
+    def count(
+        self, seeds: ConfigSeeds, grouped: Mapping[str, str], clusters: Clusters | None
+    ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
+        """Count the variants of complete seeds, by subsample and by group.
+
+        Returns:
+            Counts, None where the dataset contradicts itself; `Run.answers`; counts of groups.
+        """
+        self._keep(seeds)
+        complete = seeds.is_complete
+        numbers, own = seeds.numbers[complete], seeds.own[complete]
+        gold = seeds.low[complete]
+        found = fetch(
+            self.connection,
+            f"SELECT DISTINCT unnest(subsamples) AS subsample FROM {self._kept} ORDER BY subsample",
+        )["subsample"]
+        subsamples = found.to_numpy() if len(found) else np.zeros(1, np.int64)
+        drawn = f"FROM {self._kept} WHERE {'len(subsamples) > 0' if len(found) else 'true'}"
+        names = fetch(self.connection, "SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
+        ids = tuple(names.take(pa.array(numbers)).to_pylist())
+        shape = (len(numbers), len(subsamples), len(self.labels))
+        # A row counts once in each subsample; without any, once.
+        subsample = "unnest(subsamples)" if len(found) else "0"
+
+        def counts_of(table: dict[str, Ints], sizes: dict[str, Ints]) -> SeedCounts:
+            tally, n_rows = np.zeros(shape, np.int64), np.zeros(len(numbers), np.int64)
+            np.add.at(n_rows, sizes["place"], sizes["n"])
+            code = np.searchsorted(subsamples, table["subsample"])
+            tally[table["place"], code, table["prediction"]] = table["n"]
+            return SeedCounts.of_tally(
+                tally,
+                labels=self.labels,
+                has_subsamples=bool(len(found)),
+                seed_ids=ids,
+                gold=gold,
+                own=own,
+                n_rows=n_rows,
+                clusters=clusters,
+            )
+
+        tally = _arrays(
+            self.connection,
+            f"SELECT place, subsample, prediction, count(*) AS n FROM "
+            f"(SELECT place, prediction, {subsample} AS subsample {drawn}) GROUP BY ALL",
+        )
+        distinct = _arrays(
+            self.connection,
+            f"SELECT place, prediction, count(*) AS n {drawn} GROUP BY ALL",
+        )
+        by_answer = np.zeros((len(numbers), len(self.labels)), np.int64)
+        by_answer[distinct["place"], distinct["prediction"]] = distinct["n"]
+        counts = counts_of(tally, distinct)
+        rows = fetch(self.connection, f"SELECT answer, subsamples FROM {self._kept}")
+        if (
+            (counts.n_variants == 0).any()
+            or (seeds.low != seeds.high)[complete].any()
+            or np.bincount(rows["answer"].to_numpy()).max(initial=0) > 1
+            or not _are_sets(rows["subsamples"].combine_chunks())
+        ):
+            return None, by_answer, {}
+        return counts, by_answer, self._count_groups(grouped, drawn, subsample, counts_of)
+
+    def _count_groups(
+        self,
+        grouped: Mapping[str, str],
+        drawn: str,
+        subsample: str,
+        counts_of: Callable[[dict[str, Ints], dict[str, Ints]], SeedCounts],
+    ) -> dict[str, dict[str, SeedCounts]]:
+        """Count the variants of each group.
+
+        Args:
+            grouped: Column → its values in SQL.
+            drawn: The rows that count, from `FROM` on.
+            subsample: The subsample of a row, in SQL.
+            counts_of: Makes counts of numbers by `place`, `subsample` and `prediction`, and of
+                numbers of rows by `place`.
+
+        Returns:
+            As `Run.groups`.
+        """
+        groups: dict[str, dict[str, SeedCounts]] = {}
+        for name, values in grouped.items():
+            each = f"unnest(list_distinct({values}))" if is_list(name) else values
+            member = f"SELECT {each} AS value, place, prediction, subsamples {drawn}"
+            if not is_list(name):
+                member += f" AND {values} IS NOT NULL"
+            rows = _arrays(
+                self.connection,
+                "SELECT value, place, subsample, prediction, count(*) AS n FROM "
+                f"(SELECT value, place, prediction, {subsample} AS subsample FROM ({member})) "
+                "GROUP BY ALL",
+            )
+            sizes = _arrays(
+                self.connection,
+                f"SELECT value, place, count(*) AS n FROM ({member}) GROUP BY ALL ORDER BY value",
+            )
+            groups[name] = {}
+            for value in dict.fromkeys(sizes["value"].tolist()):
+                chosen, of_value = rows["value"] == value, sizes["value"] == value
+                whole = counts_of(
+                    {key: each[chosen] for key, each in rows.items()},
+                    {key: each[of_value] for key, each in sizes.items()},
+                )
+                groups[name][value] = whole.take(whole.n_rows > 0)
+        return groups
+
+    @property
+    def _kept(self) -> str:
+        """The variants of complete seeds, with the seed's `place` among these."""
+        return (
+            f"(SELECT * FROM {self.table} JOIN kept_seeds USING (seed) "
+            f"WHERE file IN {self.variants_in})"
+        )
+
+    def _keep(self, seeds: ConfigSeeds) -> None:
+        kept = seeds.numbers[seeds.is_complete]
+        table = pa.table({"seed": kept, "place": np.arange(len(kept))})
+        stream = (table.schema, iter(table.to_batches()))
+        execute(
+            self.connection, "CREATE OR REPLACE TEMP TABLE kept_seeds AS FROM given", given=stream
+        )
+
+    def shift(self, seeds: ConfigSeeds, counts: SeedCounts) -> Sums:
+        """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
+        own = _arrays(
+            self.connection,
+            f"SELECT place, probabilities FROM {self.table} JOIN kept_seeds USING (seed) "
+            f"WHERE file IN {self.seeds_in} ORDER BY place",
+        )
+        shape = (len(counts.seed_ids), len(self.labels))
+        before = check_probabilities(
+            "seed_probabilities", own["probabilities"].reshape(shape), shape
+        )
+        drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
+        steps = max(1, -(-int(counts.n_rows.sum()) // _ROWS_AT_A_TIME))
+        ends = np.linspace(0, len(counts.seed_ids), steps + 1).astype(int).tolist()
+        parts = []
+        for start, end in pairwise(ends):
+            rows = _arrays(
+                self.connection,
+                f"SELECT place, prediction, probabilities FROM {self._kept} "
+                f"WHERE {drawn} AND place >= {start} AND place < {end} ORDER BY file, row",
+            )
+            place, n = rows["place"], len(rows["place"])
+            after = check_probabilities(
+                "probabilities", rows["probabilities"].reshape(n, shape[1]), (n, shape[1])
+            )
+            right = counts.right[place]
+            changed = rows["prediction"] != counts.own[place]
+            parts.append(
+                distribution_shift(before[place[right]], after[right], place[right], changed[right])
+            )
+        return added(parts)
+
+    def rows(
+        self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]
+    ) -> tuple[Rows, dict[str, Any]]:
+        """List the variants of complete seeds in the order of the dataset.
+
+        Returns:
+            The rows, and `Run.values`; `place` are their positions in the files of variants.
+        """
+        wanted = [f'{values} AS "{name}"' for name, values in grouped.items()]
+        found = fetch(
+            self.connection,
+            f"SELECT * FROM (SELECT row_number() OVER (ORDER BY file, row) - 1 AS number, * FROM "
+            f"{self.table} WHERE file IN {self.variants_in}) JOIN kept_seeds USING (seed) "
+            "ORDER BY number",
+        )
+        values: dict[str, Any] = {}
+        if wanted:
+            grouped_rows = fetch(
+                self.connection,
+                f"SELECT {', '.join(wanted)} FROM {self._kept} ORDER BY file, row",
+            )
+            values = {name: grouped_rows[name].to_pylist() for name in grouped}
+        lists = found["subsamples"].combine_chunks()
+        sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        draw_row = np.arange(len(found))
+        draw_subsample = np.zeros(len(found), np.int64)
+        if counts.has_subsamples:
+            draw_row = np.repeat(draw_row, sizes)
+            drawn = pc.list_flatten(lists).to_numpy()
+            draw_subsample = np.searchsorted(np.unique(drawn), drawn)
+        rows = Rows(
+            labels=self.labels,
+            seed_ids=counts.seed_ids,
+            gold=counts.gold,
+            own=counts.own,
+            seed=found["place"].to_numpy().astype(np.int64),
+            prediction=found["prediction"].to_numpy().astype(np.int64),
+            draw_row=draw_row,
+            draw_subsample=draw_subsample,
+            n_subsamples=counts.n_variants.shape[1] if counts.has_subsamples else None,
+            clusters=counts.clusters,
+        )
+        return rows, {**values, "place": found["number"].to_numpy()}
+
+
+def _are_sets(lists: pa.ListArray) -> bool:
+    """Tell whether lists of numbers have no negative one, and none twice."""
+    numbers = pc.list_flatten(lists).to_numpy()
+    row = pc.list_parent_indices(lists).to_numpy()
+    order = np.lexsort((numbers, row)) if (np.diff(numbers) <= 0)[np.diff(row) == 0].any() else ...
+    again = (np.diff(numbers[order]) == 0) & (np.diff(row[order]) == 0)
+    return not again.any() and not (numbers < 0).any()
+
+
+def _arrays(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+    """Fetch columns of a query as arrays: ints as int64, lists of numbers one after the other."""
+    table = fetch(connection, query)
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        column = column.combine_chunks()
+        if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type):
+            found[name] = pc.list_flatten(column).to_numpy()
+        elif pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):
+            found[name] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        else:
+            found[name] = column.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,252 @@
+"""Plausibility of predictions: signs that something went wrong between a model and its figures.
+
+`predict` and `evaluate_model` say them of the answers that they write, and all that reads
+predictions files (`score`, `compare`, `analyse`, `report`) of those that it reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_dataset.schema import LABELS
+from merge_metric.models.label_order import (
+    FAR_BETTER,
+    MOST_LABELS,
+    RARE,
+    OrderCheck,
+    check_order,
+)
+from merge_metric.models.unknown_tokens import UnknownTokens
+from merge_metric.runs.row_checks import PROBABILITIES, labels_of
+from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
+
+log = logging.getLogger(__name__)
+
+Labels = NDArray[np.int8]
+
+_ENOUGH: Final = 100
+"""Problems, or seeds, without which nothing is concluded from labels or from chance."""
+_COMMON: Final = 0.1
+"""Share of the gold labels from which a label that is never predicted is told."""
+_CUT: Final = 0.01
+"""Share of pairs from which it is told that they were cut."""
+_SMALL_LEAD: Final = 0.1
+"""Lead over chance on the seeds below which it is asked whether it may be chance."""
+_FARTHEST: Final = 1000
+"""Rows by which predictions may be shifted."""
+_SHIFTED: Final = 5
+"""Standard deviations that no shift of so many leads by, by chance."""
+_SEEDS: Final = 20_000
+"""Seeds, about, on which shifts are tried."""
+
+
+@dataclass(slots=True, eq=False)
+class AnswerTally:
+    """Labels and predictions of rows that stream by, in the order of the rows."""
+
+    labels: tuple[str, ...]
+    """Labels of the problems, whose positions rows have."""
+    parts: list[tuple[Labels, Labels, NDArray[np.bool_]]] = field(default_factory=list)
+    """Gold labels, predictions, and whether rows are of seeds, some rows at a time."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Note some rows, with `variant_id`, `seed_id`, and `label` and `prediction` as numbers."""
+        gold, said = (rows[name].to_numpy().astype(np.int8) for name in ("label", "prediction"))
+        is_seed = pc.equal(rows["variant_id"], rows["seed_id"])
+        self.parts.append((gold, said, is_seed.to_numpy(zero_copy_only=False)))
+
+    @property
+    def rows(self) -> tuple[Labels, Labels, NDArray[np.bool_]]:
+        """(N,) gold labels, predictions, and whether a row is of a seed."""
+        gold, said, is_seed = (np.concatenate(each) for each in zip(*self.parts, strict=True))
+        return gold, said, is_seed
+
+    def check_order(self) -> OrderCheck | None:
+        """Compare orders of the labels on the seeds; None where that is not possible."""
+        gold, said, is_seed = self.rows
+        if len(self.labels) > MOST_LABELS or not is_seed.any():
+            return None
+        return check_order(
+            said[is_seed].astype(np.int64), gold[is_seed].astype(np.int64), len(self.labels)
+        )
+
+
+def tell_of_texts(where: str, metadata: Mapping[str, Any]) -> None:
+    """Warn of texts that the model's tokenizer cut, or did not know.
+
+    Args:
+        where: What the message begins with: the model, or the predictions file.
+        metadata: Of the predictions file.
+    """
+    tell_of_cut_texts(where, metadata)
+    try:
+        found = metadata["unknown_tokens"]
+        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(where)
+    except (KeyError, TypeError):
+        return  # none, or metadata that are not ours
+
+
+def tell_of_cut_texts(where: str, metadata: Mapping[str, Any]) -> None:
+    """Warn where the tokenizer's limit cut more than a few pairs; see `tell_of_texts`."""
+    n_cut, n_pairs = metadata.get("truncated"), metadata.get("distinct_pairs")
+    if type(n_cut) is not int or type(n_pairs) is not int or not 0 < n_pairs * _CUT <= n_cut:
+        return
+    log.warning(
+        "%s: warning: %s of %s pairs (%.0f %%) were cut to %s tokens, so the figures are those of "
+        "what was left of them; is that the length that the model reads?",
+        where,
+        f"{n_cut:,}",
+        f"{n_pairs:,}",
+        100 * n_cut / n_pairs,
+        metadata.get("max_tokens"),
+    )
+
+
+def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:
+    """Warn of answers that look as if they were not the model's answers to these problems.
+
+    Args:
+        where: What the message begins with: the model, or the predictions files.
+        tally: All answers.
+        metadata: Of the predictions file; empty where it says nothing.
+    """
+    is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
+    if is_majority or not tally.parts:  # the baseline is made to say one label
+        return
+    for sentence in (*_never_said(tally), *_doubts_of_seeds(tally, metadata)):
+        log.warning("%s: warning: %s", where, sentence)
+
+
+def _never_said(tally: AnswerTally) -> Iterator[str]:
+    """Name labels that many problems have and no answer: the model may know only the others."""
+    gold, said, _ = tally.rows
+    of_gold, of_said = (np.bincount(each, minlength=len(tally.labels)) for each in (gold, said))
+    never = [
+        f"{label} ({share:.0%} of the problems)"
+        for label, share, count in zip(tally.labels, of_gold / len(gold), of_said, strict=True)
+        if share >= _COMMON and not count
+    ]
+    if never and len(gold) >= _ENOUGH:
+        yield (
+            f"never says {', '.join(never)}: is it a model of fewer labels, or are its classes "
+            "taken for others?"
+        )
+
+
+def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Say what is odd about the answers to seeds: labels or rows in another order, or chance."""
+    check = tally.check_order()
+    if check is not None and check.suspicious:
+        yield (
+            f"right on {100 * check.accuracy:.0f} % of {check.seeds:,} seeds, and would be on "
+            f"{100 * check.best_accuracy:.0f} % under another order of labels; "
+            f"{_advice(check.best, tally.labels, metadata)}"
+        )
+        return
+    gold, said, is_seed = tally.rows
+    gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
+    # A model that always says the same is told of by the labels that it never says.
+    if n < _ENOUGH or (said_seeds == said_seeds[0]).all():
+        return
+    shares = [np.bincount(each, minlength=len(tally.labels)) for each in (gold_seeds, said_seeds)]
+    chance = float(shares[0] @ shares[1]) / n**2
+    deviation = (chance * (1 - chance) / n) ** 0.5
+    accuracy = float((gold_seeds == said_seeds).mean())
+    if accuracy - chance >= min(_SMALL_LEAD, NormalDist().inv_cdf(1 - RARE) * deviation):
+        return
+    start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {n:,}"
+    best, shift = best_shift(gold, said, np.flatnonzero(is_seed))
+    if best - accuracy > max(FAR_BETTER, _SHIFTED * deviation):
+        rows = f"{abs(shift):,} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
+        yield (
+            f"{start}, and would be on {100 * best:.0f} % if each row had the prediction that "
+            f"stands {rows} it: are the predictions shifted?"
+        )
+        return
+    yield (
+        f"{start}, where guessing is right on {100 * chance:.0f} %; if the model is better than "
+        "that, its labels may stand in another order, its answers in another order than the "
+        "problems, or they are for another dataset"
+    )
+
+
+def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
+    """Find by how many rows predictions would have to be shifted to fit the seeds best.
+
+    Args:
+        gold: (N,) labels of all rows, in the order of the file.
+        said: (N,) predictions.
+        seeds: Positions of the rows of seeds.
+
+    Returns:
+        Accuracy on the seeds, and how many rows further down the predictions stand that fit.
+
+    >>> gold = np.tile(np.array([0, 1, 2, 1, 1, 0, 2], np.int8), 9)
+    >>> best_shift(gold, np.roll(gold, 2), np.arange(63))
+    (1.0, 2)
+    """
+    seeds = seeds[:: max(1, len(seeds) // _SEEDS)]
+    best = (0.0, 0)
+    for distance in range(1, min(_FARTHEST, len(gold) // 2) + 1):
+        for shift in (distance, -distance):
+            at = seeds + shift
+            there = (at >= 0) & (at < len(said))
+            if 2 * there.sum() >= len(seeds):
+                accuracy = float((said[at[there]] == gold[seeds[there]]).mean())
+                best = max(best, (accuracy, shift), key=lambda each: each[0])
+    return best
+
+
+def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, Any]) -> str:
+    """Say which order of labels would be better.
+
+    Args:
+        best: Better labels of predictions 0, 1, ….
+        labels: Of the problems.
+        metadata: Of the predictions file: the order of its classes, unless it gives names.
+    """
+    order = metadata.get("label_order") or []
+    known = isinstance(order, list) and sorted(map(str, order)) == sorted(labels)
+    if metadata.get("gives_names") or not known:
+        swapped = [f"{labels[n]} for {labels[b]}" for n, b in enumerate(best) if b != n]
+        return (
+            f"it seems to say {', '.join(swapped)}: are the model's labels in another order? "
+            "Predictions given by name leave no doubt"
+        )
+    short = [label[0] for label in labels] if tuple(labels) == LABELS else labels
+    better = ",".join(short[best[labels.index(label)]] for label in order)
+    taken = ",".join(short[labels.index(label)] for label in order)
+    return f"its classes are taken for {taken}: try `label_order` {better}"
+
+
+def tell_other_probabilities(batches: Iterable[pa.Table], path: Path) -> Iterator[pa.Table]:
+    """Pass predictions on; warn at the end of probabilities that favour other labels."""
+    others, rows = 0, 0
+    labels: tuple[str, ...] = ()
+    for predictions in batches:
+        if PROBABILITIES in predictions.column_names:
+            column = predictions[PROBABILITIES].combine_chunks()
+            table = column.flatten().to_numpy().reshape(len(predictions), -1)
+            predicted = table[np.arange(len(table)), predictions["prediction"].to_numpy()]
+            others += int((predicted < table.max(axis=1) - SUM_TOLERANCE).sum())
+        rows, labels = rows + len(predictions), labels_of(predictions)
+        yield predictions
+    if others:
+        log.warning(
+            "%s: in %s of %s rows another label than the prediction is the most probable one; "
+            "are the probabilities in the order %s?",
+            path,
+            f"{others:,}",
+            f"{rows:,}",
+            ", ".join(labels),
+        )

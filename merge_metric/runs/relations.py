@@ -1,0 +1,234 @@
+"""A dataset and a model's predictions as relations of the table engine, joined once.
+
+    problems      the rows of the dataset's files: file, row, ids, gold label, texts
+    predictions   the rows of a model's files, checked one column at a time
+    answers       every problem beside the prediction for it, and predictions for no problem
+
+pyarrow reads the files, as it notices damaged pages, and DuckDB joins what streams by; what does
+not fit into its memory lies on disk for as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from merge_dataset.engine import connect
+from merge_dataset.files import open_parquet
+from merge_dataset.layout import collections, configurations, format_in, split_files
+from merge_metric.runs.coverage import dataset_files, naming_dataset, read_batches_of
+from merge_metric.runs.texts import digest_in_sql, first_version
+
+IDENTITY: Final = ("variant_id", "seed_id", "label")
+
+Stream = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+"""Columns, and batches of them that can be read once."""
+
+
+def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> None:
+    """Run a statement over streams, which it knows by their names.
+
+    Raises:
+        Exception: what a stream raises, as it is, not in the engine's words.
+    """
+    raised: list[BaseException] = []
+
+    def watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    for name, (schema, batches) in streams.items():
+        reader = pa.RecordBatchReader.from_batches(schema, watched(batches))
+        connection.register(name, reader)
+    try:
+        connection.execute(query)
+    except duckdb.Error:
+        if raised:
+            raise raised[0] from None
+        raise
+    finally:
+        for name in streams:
+            connection.unregister(name)
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> pa.Table:
+    """Fetch the rows of a query over streams, in an order only where `ORDER BY` says it."""
+    execute(connection, f"CREATE OR REPLACE TEMP TABLE fetched AS {query}", **streams)
+    return connection.sql("FROM fetched").to_arrow_table()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DatasetRelations:
+    """A dataset folder's files in a connection, whose table `seeds` numbers seeds by their ids."""
+
+    connection: duckdb.DuckDBPyConnection
+    folder: Path
+    files: tuple[str, ...]
+    """Files of all configurations, relative to the folder; relations have their positions here."""
+    fields: Mapping[str, tuple[str, ...]]
+    """File → columns of its problems' texts."""
+    schemas: Mapping[str, pa.Schema]
+    """File → all of its columns."""
+    sizes: Mapping[str, int]
+    """File → how many rows it has."""
+
+    @classmethod
+    def of(cls, folder: Path) -> DatasetRelations:
+        """Open a dataset folder.
+
+        Raises:
+            NotADirectoryError, ValueError: it is none, or a file is damaged.
+        """
+        files = dataset_files(folder)
+        fields: dict[str, tuple[str, ...]] = {}
+        of_seeds: dict[str, None] = {}
+        for collection in collections(folder):
+            problem_format = format_in(folder, collection)
+            for config in configurations(folder, collection):
+                found = split_files(folder, config)
+                of_seeds |= dict.fromkeys(found["seeds"])
+                fields |= dict.fromkeys(
+                    [*found["seeds"], *found["variants"]], problem_format.fields
+                )
+        schemas, sizes = {}, {}
+        for file in files:
+            with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
+                schemas[file], sizes[file] = parquet.schema_arrow, parquet.metadata.num_rows
+        relations = cls(connect(), folder, tuple(files), fields, schemas, sizes)
+        execute(
+            relations.connection,
+            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
+            "AS seed FROM (SELECT DISTINCT seed_id FROM problems)",
+            problems=relations.problems(["seed_id"], files=list(of_seeds)),
+        )
+        return relations
+
+    def numbers(self, config: str, split: str) -> str:
+        """List the positions of a split's files, for `IN`; of none a number that no file has."""
+        files = split_files(self.folder, config)[split]
+        return f"({', '.join(str(self.files.index(file)) for file in files) or '-1'})"
+
+    def problems(
+        self,
+        columns: Sequence[str] = IDENTITY,
+        *,
+        files: Sequence[str] | None = None,
+        with_texts: bool = False,
+        with_first_digest: bool = False,
+    ) -> Stream:
+        """Stream rows of the dataset: columns, `file` (its position) and `row` (in it, from 0).
+
+        Args:
+            columns: Of the files. Those that are not in `IDENTITY` are null in files without them.
+            files: Some of the files; by default all.
+            with_texts: Add `text_0`, `text_1` …, null beyond those of the problem's format.
+            with_first_digest: Add `digest_1`, the digest of the texts in version 1.
+        """
+        files = self.files if files is None else files
+        kinds = {
+            name: schema.field(name).type
+            for schema in map(self.schemas.__getitem__, reversed(files))
+            for name in columns
+            if name in schema.names and not pa.types.is_null(schema.field(name).type)
+        }
+        fields = [(name, kinds.get(name, pa.string())) for name in columns]
+        fields += [("file", pa.int16()), ("row", pa.int32())]
+        texts = range(max(map(len, self.fields.values())) if with_texts else 0)
+        fields += [(f"text_{number}", pa.string()) for number in texts]
+        fields += [("digest_1", pa.uint64())] if with_first_digest else []
+        schema = pa.schema(fields)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for file in files:
+                known = self.schemas[file].names
+                own = [name for name in columns if name in known or name in IDENTITY]
+                of_texts = self.fields[file] if with_texts or with_first_digest else ()
+                wanted = list(dict.fromkeys((*own, *of_texts)))
+                done = 0
+                for batch in read_batches_of(self.folder, file, wanted):
+                    found: dict[str, pa.Array] = {name: batch[name] for name in own}
+                    found["file"] = pa.array(np.full(len(batch), self.files.index(file)))
+                    found["row"] = pa.array(np.arange(done, done + len(batch)))
+                    if with_texts:
+                        found |= {
+                            f"text_{n}": batch[t].fill_null("") for n, t in enumerate(of_texts)
+                        }
+                    if with_first_digest:
+                        found["digest_1"] = pa.array(first_version(batch, of_texts))
+                    empty = pa.nulls(len(batch))
+                    arrays = [found.get(name, empty).cast(kind) for name, kind in fields]
+                    yield pa.record_batch(arrays, schema=schema)
+                    done += len(batch)
+
+        return schema, batches()
+
+    def join(
+        self,
+        name: str,
+        predictions: Callable[[], Stream],
+        columns: Sequence[str],
+        *,
+        probabilities: bool,
+        digests: Sequence[int],
+    ) -> None:
+        """Make the table of answers: each problem beside its prediction, if there is one.
+
+        Columns: `file`, `row`, `seed`, `label` of the problem; `answer`, the number of the
+        prediction, null where there is none; `prediction`; `same_seed`, `same_label`,
+        `same_text`: whether the prediction is for that seed, gold label and those texts; `digest`
+        of the problem's texts. Predictions for no problem have no `file`.
+
+        Args:
+            name: Of the table.
+            predictions: Opens the stream of `model.prediction_rows`.
+            columns: Further ones of the dataset.
+            probabilities: Whether the predictions have any.
+            digests: Versions of digests that predictions have; without any no text is read.
+        """
+        more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
+        ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
+        same = f"CASE p.version {'WHEN 1 THEN p.digest = q.digest_1' if 1 in digests else ''} "
+        same += f"{'WHEN 2 THEN p.digest = q.digest' if digests else ''} END"
+        execute(
+            self.connection,
+            f"""
+            CREATE OR REPLACE TABLE {name} AS
+            SELECT q.file, q.row, q.seed, q.label::TINYINT AS label,
+                {"".join(f"q.{each}, " for each in more)}
+                {"q.digest, " if digests else ""}
+                p.answer, p.prediction, p.seed_id = q.seed_id AS same_seed,
+                p.label = q.label AS same_label, {same if digests else "NULL::BOOLEAN"} AS same_text
+                {", p.probabilities" if probabilities else ""}
+            FROM (
+                SELECT problems.*, seeds.seed
+                    {f", {digest_in_sql(ids)} AS digest" if digests else ""}
+                FROM problems LEFT JOIN seeds USING (seed_id)
+            ) q
+            FULL JOIN predictions p ON p.variant_id = q.variant_id
+            """,
+            problems=self.problems(
+                (*IDENTITY, *more), with_texts=bool(digests), with_first_digest=1 in digests
+            ),
+            predictions=predictions(),
+        )
+
+    def ids_at(self, places: Sequence[tuple[int, int]]) -> list[Any]:
+        """Read the ids of problems by the positions of their files and their rows."""
+        values = ", ".join(f"({file}, {row}, {n})" for n, (file, row) in enumerate(places))
+        found = fetch(
+            self.connection,
+            f"SELECT variant_id FROM problems JOIN (VALUES {values}) wanted (file, row, n) "
+            "USING (file, row) ORDER BY n",
+            problems=self.problems(["variant_id"]),
+        )
+        ids: list[Any] = found["variant_id"].to_pylist()
+        return ids
