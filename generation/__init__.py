@@ -14,8 +14,9 @@ A run has two phases: `suggest` asks masked LMs, `build` does the rest from what
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from merge_dataset.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from generation.config import Config
@@ -34,19 +35,4 @@ __all__ = [
     "suggest",
 ]
 
-_HOMES = {
-    "Config": "generation.config",
-    "ParaphraseConfig": "generation.paraphrases.config",
-    "RunFolder": "generation.run_folder",
-    "build": "generation.phases.slices",
-    "generate": "generation.phases.slices",
-    "paraphrase": "generation.paraphrases.paraphrase_run",
-    "suggest": "generation.phases.slices",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import generation` costs nothing."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, __file__)

@@ -1,20 +1,48 @@
-"""The command `merge-nli`; Ctrl+C while it is still being imported is told in a line, too."""
+"""The command `merge-nli`; Ctrl+C before a command has begun, or after it, is no traceback."""
 
 from __future__ import annotations
 
+import io
+import os
 import signal
+import sys
+from threading import Timer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def main() -> None:
     """Import the commands and run one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed (`2>&-`): the next file would be taken for it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+        stream = getattr(sys, name)
+        is_strict = stream.errors == "strict" or stream.encoding != "utf-8"
+        if name != "stdin" and is_strict and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may have anything in it
     pressed: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # a shell has it ignored in the background
         signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     from generation import cli
 
+    sys.unraisablehook = _raise_again
     signal.signal(signal.SIGINT, usual)
-    cli.main(is_stopped=bool(pressed))
+    try:
+        cli.main(is_stopped=bool(pressed))
+    finally:
+        # Nothing is left to stop; a traceback while the interpreter ends would say otherwise.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _raise_again(error: UnraisableHookArgs) -> None:
+    """Repeat a Ctrl+C that came in a destructor or callback, which swallows it."""
+    if issubclass(error.exc_type, KeyboardInterrupt):
+        Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
+    else:
+        sys.__unraisablehook__(error)
 
 
 if __name__ == "__main__":

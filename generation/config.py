@@ -85,7 +85,7 @@ def _machine_setting(default: Value, help: str, **more: Any) -> Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSettings:
-    """Where problems come from (D15), and how settings are read and written.
+    """Settings of where problems come from (D15), and reading and writing of settings.
 
     The base of the settings of every kind of run.
     """
@@ -95,14 +95,14 @@ class ProblemSettings:
         "snli (the default), mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or with --data or "
         "--dataset a name for your own.",
     )
-    """Has to be named where problems are: who names them knows what they are, and whose."""
+    """Name of the problems; required with `data` and `dataset`, as only the user knows it then."""
     data: str | None = _problem_setting(
         None,
         "A file (.jsonl, .json, .csv, .tsv, .txt, also with .gz; .parquet, .arrow), several "
         "as a pattern ('web-*.jsonl'), or a folder.",
         affects_output=False,
     )
-    """Otherwise the source's Hub dataset."""
+    """A file or folder of problems; without it they are those of the source on the Hub."""
     dataset: str | None = _problem_setting(None, "A dataset on the Hub, a file or a folder.")
     dataset_config: str | None = _problem_setting(None, "Configuration of that dataset.")
     split: str | None = _problem_setting(None, "Split of that dataset.")
@@ -156,7 +156,7 @@ class ProblemSettings:
         repeated=True,
         omit_if_default=True,
     )
-    """By default a column is called like its field."""
+    """Columns of texts that are not called like their field."""
 
     @property
     def problem_format(self) -> ProblemFormat:
@@ -219,7 +219,24 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     Raises:
         ValueError: a value cannot be right; field and remedy are named.
     """
-    _settle_source(settings)
+    place_name = "data" if settings.data is not None else "dataset"
+    place = getattr(settings, place_name)
+    if place == "":
+        raise ValueError(f"`{place_name}`: expected a file, a folder or a data set, got nothing")
+    if settings.data is not None and settings.dataset is not None:
+        raise ValueError(
+            f"`data`: expected either it or `dataset`, got both, {settings.data!r} and "
+            f"{settings.dataset!r}"
+        )
+    if place is not None and settings.source in ("", DEMO_SOURCE):
+        got = "nothing" if not settings.source else f"{DEMO_SOURCE!r}, the bundled problems"
+        known = ", ".join(source for source in KNOWN_SOURCES if source != DEMO_SOURCE)
+        raise ValueError(
+            f"`source`: expected with `{place_name}` a name for the problems of {place}, got "
+            f"{got}; add `source` {_suggested_source(place)}, or one of {known} if they are from "
+            "there"
+        )
+    object.__setattr__(settings, "source", settings.source or "snli")
     check_source(settings.source)
     is_nli = settings.fields == NLI.fields
     labels = settings.labels or LABELS
@@ -240,27 +257,6 @@ def check_problem_settings(settings: ProblemSettings) -> None:
                 f"{name}: expected the fields {' and '.join(NLI.fields)} with it, got "
                 f"{list(settings.fields)}; name columns with field_columns"
             )
-
-
-def _settle_source(settings: ProblemSettings) -> None:
-    """Require a name for problems that are named, and never that of others."""
-    name = "data" if settings.data is not None else "dataset"
-    place = getattr(settings, name)
-    if place == "":
-        raise ValueError(f"`{name}`: expected a file, a folder or a data set, got nothing")
-    if settings.data is not None and settings.dataset is not None:
-        raise ValueError(
-            f"`data`: expected either it or `dataset`, got both, {settings.data!r} and "
-            f"{settings.dataset!r}"
-        )
-    if place is not None and settings.source in ("", DEMO_SOURCE):
-        got = "nothing" if not settings.source else f"{DEMO_SOURCE!r}, the bundled problems"
-        known = ", ".join(source for source in KNOWN_SOURCES if source != DEMO_SOURCE)
-        raise ValueError(
-            f"`source`: expected with `{name}` a name for the problems of {place}, got {got}; add "
-            f"`source` {_suggested_source(place)}, or one of {known} if they are from there"
-        )
-    object.__setattr__(settings, "source", settings.source or "snli")
 
 
 def _suggested_source(place: str) -> str:
@@ -508,7 +504,14 @@ class Config(ProblemSettings):
         >>> Config.from_recipe("poster").min_replacements_scope
         'word'
         """
-        base = cls.from_mapping({"recipe": Path(recipe).stem, **_read_recipe(recipe)})
+        if recipe.endswith(".toml"):
+            path = Path(recipe)
+            if not path.is_file():
+                raise ValueError(f"recipe: expected a file at {path}, found none")
+            values = parse_toml(path.read_text(encoding="utf-8"), recipe)
+        else:
+            values = _read_bundled("recipes", recipe)
+        base = cls.from_mapping({"recipe": Path(recipe).stem, **values})
         return base.overlaid(ablation, settings)
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
@@ -559,7 +562,7 @@ class Config(ProblemSettings):
 
 def ablation_names() -> list[str]:
     """Names of the bundled ablations (D13)."""
-    return _bundled_names("recipes/ablations")
+    return sorted(path.stem for path in bundled_path("recipes/ablations").glob("*.toml"))
 
 
 def bundled_path(name: str) -> Path:
@@ -567,28 +570,18 @@ def bundled_path(name: str) -> Path:
     return Path(str(resources.files("generation").joinpath(name)))
 
 
-def _bundled_names(folder: str) -> list[str]:
-    return sorted(path.stem for path in bundled_path(folder).glob("*.toml"))
-
-
-def _read_recipe(recipe: str) -> dict[str, Any]:
-    if recipe.endswith(".toml"):
-        path = Path(recipe)
-        if not path.is_file():
-            raise ValueError(f"recipe: expected a file at {path}, found none")
-        return parse_toml(path.read_text(encoding="utf-8"), recipe)
-    return _read_bundled("recipes", recipe)
+def bundled_toml(name: str) -> dict[str, Any]:
+    """Read a TOML file shipped beside this module."""
+    return parse_toml(bundled_path(name).read_text(encoding="utf-8"), name)
 
 
 def _read_bundled(folder: str, name: str) -> dict[str, Any]:
-    kind = "ablation" if folder.endswith("ablations") else "recipe"
-    names = _bundled_names(folder)
+    """Read a recipe or an ablation that comes with this package."""
+    names = sorted(path.stem for path in bundled_path(folder).glob("*.toml"))
     if name not in names:
-        wanted = (
-            f"one of {', '.join(names)}"
-            if kind == "ablation"
-            else f"one of {', '.join(names)} or a .toml file"
+        kind, or_file = ("recipe", " or a .toml file") if folder == "recipes" else ("ablation", "")
+        raise ValueError(
+            f"{kind}: expected one of {', '.join(names)}{or_file}, got {name!r}"
+            f"{did_you_mean(name, names)}"
         )
-        raise ValueError(f"{kind}: expected {wanted}, got {name!r}{did_you_mean(name, names)}")
-    path = bundled_path(f"{folder}/{name}.toml")
-    return parse_toml(path.read_text(encoding="utf-8"), name)
+    return bundled_toml(f"{folder}/{name}.toml")

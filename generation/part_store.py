@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _DIGEST_LENGTH = 16
 _OF_UNITS = "parts"
-"""Where parts lie in the folder of a call."""
+"""Folder of the parts in the folder of a call."""
 
 
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
@@ -111,7 +111,7 @@ def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
     """Write a part that a unit of a call made; return its file's name, which the unit says.
 
     Args:
-        folder: That of the call.
+        folder: The folder of the call.
         name: Of the part.
         table: Its rows.
     """
@@ -137,8 +137,8 @@ def read_unit_parts(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Ta
 def read_or_make(folder: Path, name: str, make: Callable[[], pa.Table]) -> pa.Table:
     """Read the part of that name; if it is missing or damaged, make it and write it."""
     discard_corrupt(part_paths(folder, f"{name}.*"), store=folder)
-    for path in sound_parts(folder, f"{name}.*"):
-        return pq.ParquetFile(path).read()
+    if there := part_paths(folder, f"{name}.*"):
+        return pq.ParquetFile(there[0]).read()
     table = make()
     write_part(folder, name, table)
     return table

@@ -26,7 +26,7 @@ class Seed:
     """`<source>:<pairID>`, unique within a source."""
     source: str
     texts: tuple[str, ...]
-    """By field of its format: of NLI premise and hypothesis."""
+    """The texts by field of its format: of NLI premise and hypothesis."""
     label: str
     """One of the format's labels."""
     annotator_labels: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class SharedWord:
     word_class: str
     """One of `merge_dataset.schema.WORD_CLASSES`."""
     positions: tuple[tuple[int, ...], ...]
-    """For each text the indices of every token with this form, whatever its class (D2)."""
+    """Indices, in each text, of every token with this form, whatever its class (D2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +20,20 @@ from generation.config import Config
 from generation.problems.morphology import has_library
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
+from generation.ragged import pairs, split
+from generation.reasons import NO_REASON, Reason
+from generation.records import MaskedQuery, Scores
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import stores_of, unchanged_questions
 from generation.suggestions.questions import Questions, Shard, masked_queries
 from generation.suggestions.store import SuggestionStore
-from generation.variants.candidates import in_words
-from generation.variants.families import family_of
-from generation.variants.filter_shares import PASSED, count_passed
+from generation.suggestions.vocabulary import Vocabulary
+from generation.variants.adaptation import family_of
+from generation.variants.candidates import each_filter, in_words
+from generation.variants.validation import judge_in_context
+from generation.variants.words import CASINGS, Lexicon, casing_of
 from merge_dataset.executors.blocks import map_blocks
 from merge_dataset.files import (
     RowGroupWriter,
@@ -37,12 +43,19 @@ from merge_dataset.files import (
     read_record,
     write_record,
 )
-from merge_dataset.schema import WORD_CLASSES, ProblemFormat
+from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
+
+PASSED: Final = ("suggestions", "whole_words", "same_class", "more_probable", "both")
+"""Columns of counts: suggestions, those that are whole words (D4), that keep the word class in
+context (D8), that are more probable than the original (D5), and the last two together."""
+
+_AT_ONCE: Final = 256
+"""Questions that are worked on together: their suggestions are held in memory."""
 
 
 def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
@@ -75,7 +88,14 @@ def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
         mlms = suggested["mlms"]
         tagger = Tagger.load(config.tagger)
         folder.counts.unlink(missing_ok=True)
-        passed = _passed(_Work(questions, stores_of(folder, config, mlms), config))
+        work = _Work(questions, stores_of(folder, config, mlms), config)
+        parts = []
+        with tqdm(total=len(questions), desc="filters", unit="question") as bar:
+            for part in map_blocks(questions.shards, work.open, workers=config.workers):
+                parts.append(part)
+                bar.update(part.shape[1])
+        # [MLMs, questions, len(PASSED)] counts, questions by shard and key
+        passed = np.concatenate(parts, axis=1)
         tally = _Tally([mlm["name"] for mlm in mlms], config, questions, passed)
         _write_words(folder, config, tagger, tally)
         record = {
@@ -97,7 +117,7 @@ class _Work:
 
     questions: Questions
     stores: Mapping[str, SuggestionStore]
-    """By MLM."""
+    """Stores by masked LM."""
     config: Config
 
     def open(self) -> Callable[[Shard], NDArray[np.int32]]:
@@ -114,16 +134,6 @@ class _Work:
             return count_passed(queries, answers, tagger, tag_match=self.config.tag_match)
 
         return count
-
-
-def _passed(work: _Work) -> NDArray[np.int32]:
-    """Return [MLMs, questions, len(PASSED)] counts, questions by shard and key."""
-    parts = []
-    with tqdm(total=len(work.questions), desc="filters", unit="question") as bar:
-        for part in map_blocks(work.questions.shards, work.open, workers=work.config.workers):
-            parts.append(part)
-            bar.update(part.shape[1])
-    return np.concatenate(parts, axis=1)
 
 
 class _Tally:
@@ -184,7 +194,16 @@ def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tall
             "lemminflect is not installed, so it is not told which words have another form in "
             "their problem; for that: pip install 'merge-nli[morphology]', and count again"
         )
-    schema = _schema(config.problem_format)
+    fields = config.problem_format.fields
+    schema = pa.schema(
+        [
+            ("seed_id", pa.string()),
+            ("word_class", pa.string()),
+            ("word", pa.string()),
+            *((f"{field}_occurrences", pa.int32()) for field in fields),
+            ("other_forms", pa.list_(pa.string())),
+        ]
+    )
     sizes = block_sizes(folder.problems)
     with (
         tqdm(total=sum(sizes), desc="shared words", unit="problem") as bar,
@@ -197,18 +216,6 @@ def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tall
             words.write(pa.Table.from_pylist(list(_words(problems, config)), schema))
             tally.add(problems)
             bar.update(size)
-
-
-def _schema(problem_format: ProblemFormat) -> pa.Schema:
-    return pa.schema(
-        [
-            ("seed_id", pa.string()),
-            ("word_class", pa.string()),
-            ("word", pa.string()),
-            *((f"{field}_occurrences", pa.int32()) for field in problem_format.fields),
-            ("other_forms", pa.list_(pa.string())),
-        ]
-    )
 
 
 def _words(problems: TaggedProblems, config: Config) -> Iterator[dict[str, Any]]:
@@ -231,3 +238,99 @@ def _words(problems: TaggedProblems, config: Config) -> Iterator[dict[str, Any]]
                 },
                 "other_forms": forms,
             }
+
+
+# --- Each filter by itself ---
+
+
+def count_passed(
+    queries: Sequence[MaskedQuery],
+    answers: Mapping[str, tuple[Scores, Vocabulary]],
+    tagger: Tagger,
+    *,
+    tag_match: str,
+) -> NDArray[np.int32]:
+    """Count the suggestions that each filter lets pass, whatever the others say.
+
+    A build drops each suggestion for the first reason that applies, and tags only what the cheap
+    filters leave. Here all suggestions that are words are tagged.
+
+    Args:
+        queries: n questions; those about the same sentence side by side.
+        answers: By masked LM the scores of its suggestions, and what their numbers read as.
+        tagger: Tags sentences, and words put in them.
+        tag_match: As in the settings.
+
+    Returns:
+        [MLMs, n, len(PASSED)]; zeros where the original is not in the vocabulary (D3).
+    """
+    lexicon = Lexicon.of({mlm: vocabulary for mlm, (_, vocabulary) in answers.items()})
+    counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)
+    for start in range(0, len(queries), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        of_part = {mlm: (scores.take(part), known) for mlm, (scores, known) in answers.items()}
+        counts[:, part] = _count(queries[part], of_part, lexicon, tagger, tag_match)
+    return counts
+
+
+def _count(
+    queries: Sequence[MaskedQuery],
+    answers: Mapping[str, tuple[Scores, Vocabulary]],
+    lexicon: Lexicon,
+    tagger: Tagger,
+    tag_match: str,
+) -> NDArray[np.int32]:
+    places, place, casing = _places(queries, tagger)
+    rows, keys, probable = [], [], []
+    counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)
+    for n, (mlm, (scores, vocabulary)) in enumerate(answers.items()):
+        alone = each_filter(scores, vocabulary)
+        words = alone[Reason.NOT_ALPHABETIC] & alone[Reason.SUBWORD]
+        row, column = np.nonzero(words)
+        word = lexicon.of_token[mlm][scores.tokens[row, column]]
+        rows.append(row)
+        keys.append(pairs(place[row], lexicon.form(casing[row], word)))
+        probable.append(alone[Reason.LESS_PROBABLE][row, column])
+        counts[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
+        counts[n, :, 1] = words.sum(1)
+        counts[n, :, 3] = alone[Reason.LESS_PROBABLE].sum(1)
+    distinct, of_key = np.unique(np.concatenate(keys), return_inverse=True)
+    keeps_class = np.zeros(0, np.bool_)
+    if len(distinct):
+        # All occurrences are replaced, as in a variant, and each has to keep its class.
+        put = Substitutions(places, lexicon.forms, *split(distinct)).compact()
+        reasons, _ = judge_in_context(put, tagger, tag_match=tag_match)
+        keeps_class = (reasons == NO_REASON)[of_key]
+    ends = np.cumsum([len(row) for row in rows])[:-1]
+    for n, same in enumerate(np.split(keeps_class, ends)):
+        counts[n, :, 2] = np.bincount(rows[n][same], minlength=len(queries))
+        counts[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(queries))
+    return counts
+
+
+def _places(
+    queries: Sequence[MaskedQuery], tagger: Tagger
+) -> tuple[list[Place], NDArray[np.int64], NDArray[np.int64]]:
+    """Find where words are put: all occurrences of the word asked about (D2).
+
+    Returns:
+        The places, and [n] the number of each question's place and of its casing.
+    """
+    texts = list(dict.fromkeys(query.sentence for query in queries))
+    sentences = dict(zip(texts, tagger.tag(texts), strict=True))
+    numbers: dict[tuple[str, str], int] = {}
+    places: list[Place] = []
+    for query in queries:
+        word = query.sentence[slice(*query.span)]
+        if (query.sentence, word) not in numbers:
+            numbers[query.sentence, word] = len(places)
+            tokens = sentences[query.sentence].tokens
+            positions = tuple(i for i, token in enumerate(tokens) if token.text == word)
+            places.append(Place(sentences[query.sentence], positions))
+    words = [(query.sentence, query.sentence[slice(*query.span)]) for query in queries]
+    casings = list(CASINGS)
+    return (
+        places,
+        np.array([numbers[key] for key in words], np.int64),
+        np.array([casings.index(casing_of(word)) for _, word in words], np.int64),
+    )

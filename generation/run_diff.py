@@ -6,7 +6,6 @@ To see what a setting, an option or a masked LM changes: build with and without,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,43 +27,23 @@ _EXAMPLE: Final = ("variant_id", *_SEED, "original", "replacement", "log_odds")
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Numbers of things in the first build alone, in both, and in the second alone."""
-
-    first: int
-    both: int
-    second: int
-
-
-@dataclass(frozen=True, slots=True)
 class Difference:
     """Two builds side by side."""
 
     runs: tuple[str, str]
-    replacements: dict[str, Counts]
-    """Word class, and "all" → replacements, before sampling."""
-    seeds: dict[str, Counts]
-    """Word class, and "all" → eligible seeds; a seed of two classes is one of all."""
+    replacements: dict[str, dict[str, int]]
+    """Word class, and "all" → replacements before sampling that only the `first` build has, `both`
+    have, or only the `second` has."""
+    seeds: dict[str, dict[str, int]]
+    """Word class, and "all" → eligible seeds likewise; a seed of two classes is one of all."""
     examples: tuple[list[dict[str, Any]], list[dict[str, Any]]]
     """Variants whose replacement the other build has not, of the first and of the second."""
 
     def to_json(self) -> str:
         """Return all of it as one JSON object."""
-        sides = ("first", "both", "second")
-
-        def plain(counts: dict[str, Counts]) -> dict[str, dict[str, int]]:
-            return {k: {side: getattr(c, side) for side in sides} for k, c in counts.items()}
-
-        return json.dumps(
-            {
-                "runs": self.runs,
-                "replacements": plain(self.replacements),
-                "seeds": plain(self.seeds),
-                "examples": dict(zip(("first", "second"), self.examples, strict=True)),
-            },
-            indent=2,
-            ensure_ascii=False,
-        )
+        shown = {name: getattr(self, name) for name in ("runs", "replacements", "seeds")}
+        examples = dict(zip(("first", "second"), self.examples, strict=True))
+        return json.dumps({**shown, "examples": examples}, indent=2, ensure_ascii=False)
 
     def to_text(self) -> str:
         """Return two tables, then the examples with their words marked."""
@@ -75,13 +54,16 @@ class Difference:
         ):
             lines += ["", f"{title:<16}{'only A':>12}{'both':>12}{'only B':>12}"]
             lines += [
-                f"{name:<16}{c.first:>12,}{c.both:>12,}{c.second:>12,}"
-                for name, c in counts.items()
+                f"{name:<16}" + "".join(f"{count:>12,}" for count in sides.values())
+                for name, sides in counts.items()
             ]
         for name, examples in zip("AB", self.examples, strict=True):
             if examples:
                 lines += ["", f"Variants that only {name} can have, {len(examples)} of them:"]
-                lines += [line for example in examples for line in _example_lines(example)]
+            for example in examples:
+                texts = list(example.items())[len(_EXAMPLE) :]
+                lines.append(f"  {example['variant_id']}")
+                lines += [f"    {field}: {text}" for field, text in texts]
         return "\n".join(lines)
 
 
@@ -118,7 +100,8 @@ def difference(
     )
 
 
-def _per_class(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, Counts]:
+def _per_class(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, dict[str, int]]:
+    """Compare the rows of each word class that either table has, and all of them."""
     found = {}
     for word_class in WORD_CLASSES:
         mine = [t.filter(pc.equal(t["word_class"], word_class)) for t in (first, second)]
@@ -127,9 +110,9 @@ def _per_class(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[st
     return {**found, "all": _counts(first, second, keys=keys)}
 
 
-def _counts(first: pa.Table, second: pa.Table, *, keys: list[str]) -> Counts:
+def _counts(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, int]:
     both = len(first.join(second, keys, join_type="left semi"))
-    return Counts(len(first) - both, both, len(second) - both)
+    return {"first": len(first) - both, "both": both, "second": len(second) - both}
 
 
 def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> list[dict[str, Any]]:
@@ -140,20 +123,18 @@ def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> li
     ranked = sorted(alone, key=lambda variant_id: draw_rank(rng_seed, variant_id))
     chosen = pa.array(ranked[:count], pa.string())
     return [
-        {name: row[name] for name in _EXAMPLE}
-        | {name: _marked(row, name) for name in row if name + _SPANS in row}
+        _example(row)
         for table in read_row_groups(run.variants)
         for row in table.filter(pc.is_in(table["variant_id"], value_set=chosen)).to_pylist()
     ]
 
 
-def _marked(row: dict[str, Any], field: str) -> str:
-    """Show a text with each changed word as [old → new]."""
+def _example(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of an example, and its texts with each changed word as [old → new]."""
     old = changed_words(row["original"], row["replacement"])
-    return marked(row[field], row[field + _SPANS], lambda new: f"[{old[new]} → {new}]")
-
-
-def _example_lines(example: dict[str, Any]) -> Iterator[str]:
-    texts = list(example.items())[len(_EXAMPLE) :]
-    yield f"  {example['variant_id']}"
-    yield from (f"    {field}: {text}" for field, text in texts)
+    texts = {
+        name: marked(row[name], row[name + _SPANS], lambda new: f"[{old[new]} → {new}]")
+        for name in row
+        if name + _SPANS in row
+    }
+    return {name: row[name] for name in _EXAMPLE} | texts

@@ -23,7 +23,7 @@ from merge_dataset.files import (
     remove_partials,
 )
 from merge_dataset.locks import working_in
-from merge_dataset.settings import declared_settings
+from merge_dataset.settings import declared_settings, parse_toml
 
 log = logging.getLogger(__name__)
 
@@ -43,139 +43,82 @@ DealtWork = Literal["tagging", "asking", "build", "signals", "nonce"]
 """Work that can be dealt to tasks."""
 
 
+class _File:
+    """A file or folder by its name in the folder of a run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunFolder, owner: object = None) -> Path:
+        return run.path / self.name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The files of a run."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The settings the run was made with."""
-        return self.path / "config.toml"
-
-    @property
-    def manifest(self) -> Path:
-        """Settings, counts, versions and digests of a finished build; written last."""
-        return self.path / "manifest.json"
-
-    @property
-    def suggested(self) -> Path:
-        """The output of `suggest` for `build`: problems read, models, their stores."""
-        return self.path / "suggested.json"
-
-    @property
-    def sliced(self) -> Path:
-        """Slices of the run, where its problems were dealt to several; see `slices`."""
-        return self.path / "slices.json"
+    config = _File("config.toml")
+    """The settings the run was made with."""
+    manifest = _File("manifest.json")
+    """Settings, counts, versions and digests of a finished build; written last."""
+    suggested = _File("suggested.json")
+    """The output of `suggest` for `build`: problems read, models, their stores."""
+    sliced = _File("slices.json")
+    """Slices of the run, where its problems were dealt to several; see `slices`."""
+    store = _File("suggestions")
+    """The suggestion store, unless the settings put it elsewhere."""
+    problems = _File("problems.parquet")
+    """All labelled problems of the source, by `seed_id`."""
+    skipped_rows = _File("skipped_rows.json")
+    """Rows of the source that were left out as they cannot be used, and why, if any."""
+    questions = _File("questions")
+    """The questions to the masked LMs, in shards."""
+    asked = _File("asked.bin")
+    """A byte per question, 1 where it is asked; missing where all are."""
+    stores = _File("stores")
+    """Folder with a file for each masked LM, which names the store of its answers."""
+    replacements = _File("replacements.parquet")
+    """R_M(⟨p, h⟩, o) in full, before sampling."""
+    exclusions = _File("exclusions.parquet")
+    """Problems and words without variants, and why."""
+    seeds = _File("seeds.parquet")
+    """The eligible problems, as in the dataset."""
+    variants = _File("variants.parquet")
+    """The sampled variants, as in the dataset."""
+    signals = _File("signals.parquet")
+    """Changes of pseudo-log-likelihood, which `merge-nli signals` computes of a build."""
+    signals_made = _File("signals.json")
+    """The model and settings that made `signals`; written last."""
+    nonce = _File("nonce.parquet")
+    """Answers to seeds with nonce words, by `merge-nli signals --nonce`."""
+    nonce_made = _File("nonce.json")
+    """The model that made `nonce`; written last."""
+    shared_words = _File("shared_words.parquet")
+    """All shared words of the problems, which `merge-nli count` lists."""
+    counts = _File("counts.json")
+    """Counts that a build does without, by `merge-nli count`; written last."""
+    likelihoods = _File("likelihoods")
+    """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
+    nonce_parts = _File("nonce_parts")
+    """Answers of models that were asked with nonce words, unless the settings say where."""
+    answers = _File("answers.parquet")
+    """Answers of the NLI model to the problems, in a run of paraphrases."""
+    paraphrases = _File("paraphrases.parquet")
+    """All candidates and their reasons, in a run of paraphrases."""
+    sorting = _File("sorting")
+    """Problems while they are sorted."""
+    candidates = _File("candidates")
+    """Suggestions that the cheap filters leave, while a build reads them."""
 
     def slices_done(self, command: str) -> Path:
-        """Slices that `suggest` or `build` has done, until it has done all."""
+        """Name the record of slices that `suggest` or `build` has done, until it has done all."""
         return self.path / f"slices_done_by_{command}.json"
 
-    @property
-    def store(self) -> Path:
-        """The suggestion store, unless the settings put it elsewhere."""
-        return self.path / "suggestions"
-
-    @property
-    def problems(self) -> Path:
-        """All labelled problems of the source, by `seed_id`."""
-        return self.path / "problems.parquet"
-
-    @property
-    def skipped_rows(self) -> Path:
-        """Rows of the source that were left out as they cannot be used, and why, if any."""
-        return self.path / "skipped_rows.json"
-
-    @property
-    def questions(self) -> Path:
-        """The questions to the masked LMs, in shards."""
-        return self.path / "questions"
-
-    @property
-    def asked(self) -> Path:
-        """A byte per question, 1 where it is asked; missing where all are."""
-        return self.path / "asked.bin"
-
-    @property
-    def stores(self) -> Path:
-        """For each masked LM a file that names the store of its answers."""
-        return self.path / "stores"
-
-    @property
-    def replacements(self) -> Path:
-        """R_M(⟨p, h⟩, o) in full, before sampling."""
-        return self.path / "replacements.parquet"
-
-    @property
-    def exclusions(self) -> Path:
-        """Problems and words without variants, and why."""
-        return self.path / "exclusions.parquet"
-
-    @property
-    def seeds(self) -> Path:
-        """The eligible problems, as in the dataset."""
-        return self.path / "seeds.parquet"
-
-    @property
-    def variants(self) -> Path:
-        """The sampled variants, as in the dataset."""
-        return self.path / "variants.parquet"
-
-    @property
-    def signals(self) -> Path:
-        """Changes of pseudo-log-likelihood, which `merge-nli signals` computes of a build."""
-        return self.path / "signals.parquet"
-
-    @property
-    def signals_made(self) -> Path:
-        """The model and settings that made `signals`; written last."""
-        return self.path / "signals.json"
-
-    @property
-    def nonce(self) -> Path:
-        """Answers to seeds with nonce words, by `merge-nli signals --nonce`."""
-        return self.path / "nonce.parquet"
-
-    @property
-    def nonce_made(self) -> Path:
-        """The model that made `nonce`; written last."""
-        return self.path / "nonce.json"
-
-    @property
-    def shared_words(self) -> Path:
-        """All shared words of the problems, which `merge-nli count` lists."""
-        return self.path / "shared_words.parquet"
-
-    @property
-    def counts(self) -> Path:
-        """Counts that a build does without, by `merge-nli count`; written last."""
-        return self.path / "counts.json"
-
-    @property
-    def likelihoods(self) -> Path:
-        """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
-        return self.path / "likelihoods"
-
-    @property
-    def nonce_parts(self) -> Path:
-        """Answers of models that were asked with nonce words, unless the settings say where."""
-        return self.path / "nonce_parts"
-
     def tasks(self, work: DealtWork) -> Path:
-        """Plans, results and logs of the tasks of a call, until it is over."""
+        """Name the folder of plans, results and logs of the tasks of a call, until it is over."""
         return self.path / f"{work}_tasks"
-
-    @property
-    def sorting(self) -> Path:
-        """Problems while they are sorted."""
-        return self.path / "sorting"
-
-    @property
-    def candidates(self) -> Path:
-        """Suggestions that the cheap filters leave, while a build reads them."""
-        return self.path / "candidates"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -187,60 +130,62 @@ class RunFolder:
             BlockingIOError: another command is at work here; the message says which.
         """
         with working_in(self.path):
-            names = (path.name for path in self._written)
-            remove_partials(self.path, frozenset(names))  # of commands that were killed
+            names = {file.name for file in vars(RunFolder).values() if isinstance(file, _File)}
+            names |= {self.slices_done(command).name for command in ("suggest", "build")}
+            remove_partials(self.path, names)  # of commands that were killed
             yield
-
-    @property
-    def _written(self) -> tuple[Path, ...]:
-        """Everything that a command writes straight into the folder."""
-        return (self.config, self.manifest, self.suggested, self.sliced, self.problems,
-                *map(self.slices_done, ("suggest", "build")),
-                self.questions, self.asked, self.replacements, self.exclusions, self.seeds,
-                self.variants, self.signals, self.signals_made, self.nonce, self.nonce_made,
-                self.shared_words, self.counts, self.skipped_rows, self.sorting,
-                self.candidates)  # fmt: skip
 
     def require_build(self) -> None:
         """Raise FileNotFoundError unless a build was finished here, ValueError for slices."""
-        self._require_whole()
-        if not self.manifest.is_file() and not self._made_meanwhile(self.manifest):
-            raise FileNotFoundError(
-                f"{self.path}: expected a run folder with a finished build, found none; run: "
-                "merge-nli build"
-            )
+        self._require(
+            self.manifest,
+            f"{self.path}: expected a run folder with a finished build, found none; run: "
+            "merge-nli build",
+        )
+
+    def require_kind(self, *, paraphrases: bool) -> None:
+        """Raise ValueError where the folder has a run of the other kind."""
+        if self.config.is_file():
+            settings = parse_toml(self.config.read_text(encoding="utf-8"), str(self.config))
+            if ("generator" in settings) != paraphrases:
+                kinds = (provenance.REPLACEMENTS, provenance.PARAPHRASES)
+                raise ValueError(
+                    f"{self.path}: expected a run folder of {kinds[paraphrases]} or none, got one "
+                    f"of {kinds[not paraphrases]}; name another with --run"
+                )
 
     def require_suggestions(self) -> None:
         """Raise FileNotFoundError unless `suggest` was finished here, ValueError for slices."""
-        self._require_whole()
-        if not self.suggested.is_file() and not self._made_meanwhile(self.suggested):
-            raise FileNotFoundError(
-                f"expected suggestions in {self.path}, found none; run: merge-nli suggest --run "
-                f"{self.path}"
-            )
+        self._require(
+            self.suggested,
+            f"expected suggestions in {self.path}, found none; run: merge-nli suggest --run "
+            f"{self.path}",
+        )
 
-    def _made_meanwhile(self, record: Path) -> bool:
-        """Tell whether a missing record is there now; raise where a command is at work on it.
+    def _require(self, record: Path, missing: str) -> None:
+        """Require a record of the folder, and wait for no command that is at work on it.
 
         Raises:
+            FileNotFoundError: there is no record; the message is `missing`.
             BlockingIOError: another command is at work here; the message says which.
+            ValueError: the run is divided into slices.
         """
-        if not self.path.is_dir():
-            return False
-        try:
-            with self.locked():
-                return record.is_file()
-        except PermissionError:
-            return False
-
-    def _require_whole(self) -> None:
-        """Raise ValueError where the run is divided into slices."""
         if self.sliced.is_file():
             slices = read_record(self.sliced)["slices"]
             raise ValueError(
                 f"{self.path}: expected a run of all its problems, got one of {len(slices):,} "
                 f"slices; each is a run by itself: name one, such as --run {self.path / slices[0]}"
             )
+        if record.is_file():
+            return
+        if self.path.is_dir():
+            try:
+                with self.locked():
+                    if record.is_file():
+                        return
+            except PermissionError:
+                pass
+        raise FileNotFoundError(missing)
 
     def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
         """Check that files are as the record of an earlier step has them.
@@ -314,7 +259,9 @@ class RunFolder:
                 f"{self.manifest}: expected the record of a build, got another file; restore it "
                 "from a copy, or replace the build with --overwrite"
             )
-        if differing := provenance.differences(there, {"config": config, **(made_from or {})}):
+        drawn = {} if provenance.draw_of(there) is None else {"draw": provenance.DRAW}
+        coming = {"config": config, **drawn, **(made_from or {})}
+        if differing := provenance.differences(there, coming):
             seeds, variants = max(there["eligible"].values(), default=0), there["variants"]
             raise FileExistsError(
                 f"{self.path}: expected no build or the same one, found another, with "
@@ -379,12 +326,13 @@ def manifest_of(
         nonce: The same of `merge-nli signals --nonce`.
         tagger: Its name and version.
         funnel: Its rows: what became of the suggestions.
-        changes: Fates of whatever edits more than one word, where that may be.
+        changes: Kind, word class and fate → how many, of whatever edits more than one word,
+            where that may be.
         eligible: Word class → eligible seeds.
         variants: How many were drawn.
     """
     settings = config.output_settings()
-    mlms = [_without(mlm, "store") for mlm in suggested["mlms"]]
+    mlms = [{k: v for k, v in mlm.items() if k != "store"} for mlm in suggested["mlms"]]
     made_from = {
         "config": settings,
         "source_data": suggested["source_data"],
@@ -393,11 +341,17 @@ def manifest_of(
         **({"nonce": nonce} if nonce else {}),
         "tagger": tagger,
     }
+    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
+    of_changes: dict[tuple[str, str], dict[str, Any]] = {}
+    for (what, word_class, fate), count in sorted((changes or {}).items()):
+        row = {"what": what, "word_class": word_class, KEPT: 0}
+        of_changes.setdefault((what, word_class), row)[fate] = count
+    files = (out.replacements, out.exclusions, out.seeds, out.variants)
     return {
         "source": config.source,
         "recipe": config.recipe,
         "ablation": config.ablation,
-        "fingerprint": digest_of({**made_from, "mlms": [_without(m, "weights") for m in mlms]}),
+        "fingerprint": digest_of({**made_from, "mlms": told_by}),
         **made_from,
         "packages": versions(*PACKAGES),
         "problems": {
@@ -408,15 +362,10 @@ def manifest_of(
         **({"asked": suggested["asked"]} if "asked" in suggested else {}),
         "funnel": funnel,
         provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
-        **({} if changes is None else {"changes": change_rows(changes)}),
+        **({} if changes is None else {"changes": list(of_changes.values())}),
         "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
         "variants": variants,
-        "files": digests(
-            {
-                path.name: path
-                for path in (out.replacements, out.exclusions, out.seeds, out.variants)
-            }
-        ),
+        "files": digests({path.name: path for path in files}),
     }
 
 
@@ -427,7 +376,7 @@ def explain(
 
     Args:
         declared: The class of the settings.
-        settings: Those in the manifest.
+        settings: The settings in the manifest.
         funnel: Column of the funnel → what it counts.
     """
     helps = {field.name: each.help for field, each in declared_settings(declared).items()}
@@ -435,19 +384,6 @@ def explain(
         "settings": {name: helps[name] for name in settings if name in helps},
         "funnel": dict(funnel),
     }
-
-
-def _without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {k: v for k, v in record.items() if k != key}
-
-
-def change_rows(changes: Mapping[tuple[str, str, str], int]) -> list[dict[str, Any]]:
-    """Return a record per kind and word class: how many were kept, and rejected for what."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for (what, word_class, fate), count in sorted(changes.items()):
-        row = rows.setdefault((what, word_class), {"what": what, "word_class": word_class, KEPT: 0})
-        row[fate] = count
-    return list(rows.values())
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SU
 from merge_dataset.files import read_record, read_row_groups
 from merge_dataset.provenance import parts_of
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES
-from merge_dataset.show import Shown, choose_problems, line_of
+from merge_dataset.show import choose_problems, line_of
 
 _EXAMPLES: Final = 3
 """Variants that a summary shows."""
@@ -38,14 +38,24 @@ def summarise(
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
     parts = [RunFolder(part) for part in parts_of(run, manifest)]
-    classes, fates = _seeds_and_variants(parts), problem_fates(folder, manifest)
+    fates = problem_fates(folder, manifest)
+    seeds: dict[str, set[str]] = {}
+    variants: Counter[str] = Counter()
+    names = ["seed_id", "word_class"]
+    for table in (table for part in parts for table in read_row_groups(part.variants, names)):
+        for word_class in table["word_class"].unique().to_pylist():
+            mine = table["seed_id"].filter(pc.equal(table["word_class"], word_class))
+            seeds.setdefault(word_class, set()).update(mine.unique().to_pylist())
+            variants[word_class] += len(mine)
+    classes = {
+        str(name): (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds
+    } | {"all": (len(set().union(*seeds.values())), variants.total())}
     examples = choose_problems(out, configs[:1], n=_EXAMPLES, variants=1)
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
         made = {key: manifest[key] for key in keys} | {"problem_fates": fates, "classes": classes}
         made |= {"examples": [row["variant_id"] for each in examples for row in each.variants]}
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
-    example = configs[min(1, len(configs) - 1)]
     lines = [
         source_line(manifest),
         "",
@@ -53,45 +63,53 @@ def summarise(
         *_change_lines(manifest.get("changes", ())),
         f"{'':<12}{'eligible seeds':>16}{'unique variants':>18}{'per seed':>10}",
         *(
-            f"{name:<12}{seeds:>16,}{variants:>18,}{variants / seeds:>10.1f}"
-            for name, (seeds, variants) in classes.items()
+            f"{name:<12}{n_seeds:>16,}{n_variants:>18,}{n_variants / n_seeds:>10.1f}"
+            for name, (n_seeds, n_variants) in classes.items()
         ),
         "",
         fates_line(fates, manifest),
         "",
         f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
-        *_lines_to_read(examples),
+        *(
+            f"  {row['original']} → {row['replacement']} ({each.label}): {line_of(row, each.texts)}"
+            for each in examples
+            for row in each.variants
+        ),
         "",
         f"Run folder:     {run}  (settings, suggestions, replacements, exclusions, manifest)",
         f"Dataset folder: {out}  (configurations {', '.join(configs)})",
         "",
+        *_loading_lines(out, configs[min(1, len(configs) - 1)], registered=registered),
     ]
-    return "\n".join([*lines, *(_registered_lines(example) if registered else _next(out, example))])
+    return "\n".join(lines)
 
 
-def _registered_lines(example: str) -> list[str]:
-    """Say how dataset and metric load, once their names are registered."""
-    return [
-        "Dataset and metric load in Python from any directory:",
-        "    from datasets import load_dataset",
-        f'    load_dataset("{DATASET_NAME}", "{example}")',
-        "    import evaluate",
-        '    evaluate.load("seed_variant_accuracy")',
-        "HF_HUB_OFFLINE=1 and HF_EVALUATE_OFFLINE=1 skip the look-up on the Hub.",
-    ]
+def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
+    """Say how a dataset is loaded and used next.
 
-
-def _next(out: Path, example: str) -> list[str]:
-    """Say what can be done with the dataset."""
-    folder = shlex.quote(str(out))
+    Args:
+        out: The dataset folder.
+        config: The configuration that examples load.
+        registered: Whether its bare name loads from anywhere.
+    """
+    if registered:
+        return [
+            "Dataset and metric load in Python from any directory:",
+            "    from datasets import load_dataset",
+            f'    load_dataset("{DATASET_NAME}", "{config}")',
+            "    import evaluate",
+            '    evaluate.load("seed_variant_accuracy")',
+            "HF_HUB_OFFLINE=1 and HF_EVALUATE_OFFLINE=1 skip the look-up on the Hub.",
+        ]
+    quoted = shlex.quote(str(out))
     return [
         "Next:",
-        f"    merge-nli predict --model MODEL --dataset {folder} --out model.parquet",
-        f"    merge-nli report model.parquet --dataset {folder} --out report.html",
-        f"In Python, in {out.resolve().parent}:",
+        f"    merge-nli predict --model MODEL --dataset {quoted} --out model.parquet",
+        f"    merge-nli report model.parquet --dataset {quoted} --out report.html",
+        f"In Python, in {out.absolute().parent}:",
         "    from datasets import load_dataset",
-        f'    load_dataset("{out.name}", "{example}")',
-        f"To load it from any directory: merge-nli register {folder}",
+        f'    load_dataset("{out.name}", "{config}")',
+        f"To load it from any directory: merge-nli register {quoted}",
     ]
 
 
@@ -140,14 +158,6 @@ def fates_line(fates: Mapping[str, int], manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _lines_to_read(problems: Sequence[Shown]) -> Iterator[str]:
-    """Yield a line for each variant: what was replaced, the label and the texts."""
-    for each in problems:
-        for row in each.variants:
-            texts = line_of(row, each.texts)
-            yield f"  {row['original']} → {row['replacement']} ({each.label}): {texts}"
-
-
 def source_line(manifest: Mapping[str, Any]) -> str:
     """Say where a run's problems are from, and how many rows were left out."""
     problems = manifest["problems"]
@@ -164,22 +174,44 @@ def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
 
     Shares are of all suggestions in the column.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     rows = list(rows)
-    table = Table(title="Funnel: what became of the suggestions", title_justify="left")
-    table.add_column("")
-    for row in rows:
-        table.add_column(f"{row['mlm']}\n{row['word_class']}", justify="right")
     reasons = [
         key for key in (*SUGGESTION_REASONS, *OCCASIONAL_REASONS) if any(key in row for row in rows)
     ]
+    lines = {}
     for key in ("suggestions", *reasons, KEPT, "replacements", NOT_IN_VOCABULARY):
-        counted = key in reasons or key == KEPT
-        cells = (_cell(row[key], row["suggestions"] if counted else None) for row in rows)
+        of_suggestions = key in reasons or key == KEPT
+        lines[key] = [
+            f"{row[key]:,} {row[key] / row['suggestions']:5.1%}"
+            if of_suggestions and row["suggestions"]
+            else f"{row[key]:,}"
+            for row in rows
+        ]
+    headings = [f"{row['mlm']}\n{row['word_class']}" for row in rows]
+    return funnel_text("suggestions", headings, lines, width=16)
+
+
+def funnel_text(
+    what: str, headings: Sequence[str], lines: Mapping[str, Sequence[str]], *, width: int
+) -> str:
+    """Lay a funnel out as text.
+
+    Args:
+        what: What is counted, for the title.
+        headings: Of the columns.
+        lines: Name of each line → its cells.
+        width: Characters of a column.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Funnel: what became of the {what}", title_justify="left")
+    table.add_column("")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for key, cells in lines.items():
         table.add_row(key.replace("_", " "), *cells)
-    console = Console(width=32 + 16 * len(rows), color_system=None)
+    console = Console(width=32 + width * len(headings), color_system=None)
     with console.capture() as captured:
         console.print(table)
     return captured.get()
@@ -199,24 +231,3 @@ def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {row['word_class']} {row['what']}: {', '.join(counts)}"
     if rows:
         yield ""
-
-
-def _seeds_and_variants(parts: Sequence[RunFolder]) -> dict[str, tuple[int, int]]:
-    """Return eligible seeds and unique variants by word class, and of all of them."""
-    seeds: dict[str, set[str]] = {}
-    variants: Counter[str] = Counter()
-    names = ["seed_id", "word_class"]
-    for table in (table for part in parts for table in read_row_groups(part.variants, names)):
-        for word_class in table["word_class"].unique().to_pylist():
-            mine = table["seed_id"].filter(pc.equal(table["word_class"], word_class))
-            seeds.setdefault(word_class, set()).update(mine.unique().to_pylist())
-            variants[word_class] += len(mine)
-    everything = (len(set().union(*seeds.values())), variants.total())
-    counts = {
-        str(name): (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds
-    }
-    return {**counts, "all": everything}
-
-
-def _cell(count: int, total: int | None) -> str:
-    return f"{count:,}" if not total else f"{count:,} {count / total:5.1%}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +26,7 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from merge_dataset.executors.plan import ExecutorError
 from merge_dataset.schema import DEMO_SOURCE
 
 log = logging.getLogger(__name__)
@@ -239,6 +238,7 @@ def build_command(
       merge-nli build --run runs/web --executor slurm --tasks 64 --workers 16
         --partition cpu --time 1:00:00
     """
+    from generation.phases.build import build_settings
     from generation.phases.slices import build
     from generation.run_folder import RunFolder
     from generation.suggestions.ask import mlm_names
@@ -249,7 +249,7 @@ def build_command(
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
     if not base.sliced.is_file():
         base.require_suggestions()
-    config = Config.read(base.config).overlaid(ablation, changed)
+    config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)
     distribution = distribution_of(executor, tasks, config.workers, resources)
@@ -341,7 +341,24 @@ def signals_command(
     into = f" --into {of}, with the settings it has" if of else ""
     if nonce:
         settings = {"label_order": label_order, **given}
-        _ask_with_nonce_words(run, nonce, of, into, output, distribution, settings)
+        from generation.model_signals.nonce_probe import write_nonce_answers
+
+        made = write_nonce_answers(run, nonce, of=of, distribution=distribution, **settings)
+        words, right, hang = (
+            sum(row[key] for row in made["words"]) for key in ("words", "seed_right", "hangs")
+        )
+        lines = [
+            f"{words:,} words of seeds; {made['model']['name']} gives the seed its label for "
+            f"{right:,} of them, and loses it with most of {made['nonce_words']} made-up words for "
+            f"{hang:,} of these{_share(hang, right)}:"
+        ]
+        for key in ("label", "word_class"):
+            for value in dict.fromkeys(row[key] for row in made["words"]):
+                mine = [row for row in made["words"] if row[key] == value]
+                hang, right = (sum(row[name] for row in mine) for name in ("hangs", "seed_right"))
+                lines.append(f"  {value}: {hang:,} of {right:,}{_share(hang, right)}")
+        following = f"Next: merge-nli build --run {run}{into} --label-flags"
+        write_result(output, made, *lines, following)
         return
     made = write_pll_changes(run, mlm, lm=lm, of=of, distribution=distribution, **given)
     write_result(
@@ -352,42 +369,6 @@ def signals_command(
         "within windows",
         f"Next: merge-nli build --run {run}{into}",
     )
-
-
-def _ask_with_nonce_words(
-    run: str,
-    model: str,
-    of: str | None,
-    into: str,
-    output: OutputFormat,
-    distribution: Distribution | None,
-    settings: dict[str, Any],
-) -> None:
-    """Ask a model about seeds with nonce words, and say which labels hang on words."""
-    from generation.model_signals.nonce_probe import write_nonce_answers
-
-    made = write_nonce_answers(run, model, of=of, distribution=distribution, **settings)
-    words, right, hang = (
-        sum(row[key] for row in made["words"]) for key in ("words", "seed_right", "hangs")
-    )
-    write_result(
-        output,
-        made,
-        f"{words:,} words of seeds; {made['model']['name']} gives the seed its label for "
-        f"{right:,} of them, and loses it with most of {made['nonce_words']} made-up words for "
-        f"{hang:,} of these{_share(hang, right)}:",
-        *(f"  {kind}: {part}" for kind, part in _by_label_and_class(made["words"])),
-        f"Next: merge-nli build --run {run}{into} --label-flags",
-    )
-
-
-def _by_label_and_class(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield each label and word class, and how many of its words the label hangs on."""
-    for key in ("label", "word_class"):
-        for value in dict.fromkeys(row[key] for row in rows):
-            mine = [row for row in rows if row[key] == value]
-            hang, right = (sum(row[name] for row in mine) for name in ("hangs", "seed_right"))
-            yield value, f"{hang:,} of {right:,}{_share(hang, right)}"
 
 
 def _share(part: int, whole: int) -> str:
@@ -461,8 +442,9 @@ def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) 
 def _require_target(out: Path, config: Config, overwrite: bool) -> None:
     """Check before the work that the dataset can be written."""
     from merge_dataset.export import require_target
+    from merge_dataset.provenance import DRAW
 
-    coming = {"source": config.source, "config": config.output_settings()}
+    coming = {"source": config.source, "config": config.output_settings(), "draw": DRAW}
     require_target(out, coming, config.run, overwrite=overwrite)
 
 

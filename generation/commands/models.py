@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from generation.config import RECIPES
+from generation.config import RECIPES, Config
 from merge_dataset.commands.command_line import (
     Format,
     in_options,
@@ -17,8 +18,8 @@ from merge_dataset.commands.command_line import (
 )
 
 if TYPE_CHECKING:
+    from merge_metric.models.inspection import Inspection
     from merge_metric.models.presets import Preset
-    from merge_metric.models.readiness import Look, Wanted
 
 
 @user_errors(extra="predict")
@@ -27,7 +28,9 @@ def models_command(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Folders, Hub ids, .gguf files.")
     ] = None,
-    preset: Annotated[str | None, option("A list of models to evaluate: paper.")] = None,
+    preset: Annotated[
+        str | None, option("A list of models to evaluate: paper, sensitivity or poster.")
+    ] = None,
     only: Annotated[
         str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
     ] = None,
@@ -62,8 +65,19 @@ def models_command(
     \b
       merge-nli models --recipe paper-v2 --device cpu --format json
     """
+    from generation.suggestions.ask import wanted_mlms
+    from merge_dataset.files import to_json
+    from merge_metric.models.inspection import find_head
     from merge_metric.models.label_order import check_order_asked
-    from merge_metric.models.readiness import describe_full_disk, look_at, this_machine, wanted_of
+    from merge_metric.models.pair_model import ModelRequest
+    from merge_metric.models.presets import read_presets
+    from merge_metric.models.readiness import (
+        describe_full_disk,
+        inspect_models,
+        model_of_preset,
+        record_of,
+        this_machine,
+    )
 
     if not (models or preset or recipe):
         raise ValueError("expected ids or folders of models, --preset or --recipe, got none")
@@ -71,54 +85,32 @@ def models_command(
         raise ValueError("--only: expected together with --preset, of whose models it names some")
     check_order_asked(label_order)
     machine = this_machine(device)
-    listed, left_out = _of_preset(preset, only, dtype, label_order) if preset else ([], [])
-    given: dict[str, Any] = {"label_order": label_order} | ({"dtype": dtype} if dtype else {})
-    wanted = [wanted_of(model, **given) for model in models or ()]
-    wanted += [*(_of_recipe(recipe, dtype) if recipe else ()), *listed]
-    looks = look_at(wanted, machine)
+    request = ModelRequest(model="", dtype=dtype, label_order=label_order)
+    names = [each.strip() for each in (only or "").split(",") if each.strip()]
+    listed = read_presets(preset, names) if preset else []
+    left_out = [each for each in listed if each.not_on_hub]
+    asked = [("", replace(request, model=each), find_head(each)) for each in models or ()]
+    if recipe:
+        config = Config.from_recipe(recipe)
+        asked += wanted_mlms(config.mlms, dtype=dtype or config.dtype)
+    asked += [model_of_preset(each, request) for each in listed if not each.not_on_hub]
+    looks = inspect_models(asked, machine)
     full_disk = describe_full_disk(looks, machine)
     if output == "json":
-        _as_json(looks, left_out, full_disk)
+        absent = [
+            {"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out
+        ]
+        facts = {"models": [record_of(look) for look in looks], "left_out": absent}
+        typer.echo(to_json(facts | {"problems": [full_disk] if full_disk else []}))
     else:
         _as_text(looks, left_out, full_disk)
     if full_disk or any(look.problems for look in looks):
         raise typer.Exit(1)
 
 
-def _of_recipe(recipe: str, dtype: str | None) -> list[Wanted]:
-    from generation.config import Config
-    from generation.suggestions.ask import wanted_mlms
-
-    config = Config.from_recipe(recipe)
-    return wanted_mlms(config.mlms, dtype=dtype or config.dtype)
-
-
-def _of_preset(
-    name: str, only: str | None, dtype: str | None, label_order: str | None
-) -> tuple[list[Wanted], list[Preset]]:
-    """Read a list: the models to look at, and those that are not on the Hub."""
-    from merge_metric.models.presets import read_presets
-    from merge_metric.models.readiness import wanted_of_preset
-
-    presets = read_presets(name, [each.strip() for each in (only or "").split(",") if each.strip()])
-    wanted = [
-        wanted_of_preset(preset, dtype=dtype, label_order=label_order)
-        for preset in presets
-        if not preset.not_on_hub
-    ]
-    return wanted, [preset for preset in presets if preset.not_on_hub]
-
-
-def _as_json(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) -> None:
-    from merge_dataset.files import to_json
-
-    absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
-    facts = {"models": [look.record for look in looks], "left_out": absent}
-    typer.echo(to_json(facts | {"problems": [full_disk] if full_disk else []}))
-
-
-def _as_text(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) -> None:
-    from merge_metric.models.readiness import bytes_to_download, size_in_words
+def _as_text(looks: Sequence[Inspection], left_out: Sequence[Preset], full_disk: str) -> None:
+    from merge_dataset.files import size_in_words
+    from merge_metric.models.readiness import bytes_to_download
     from merge_metric.tables.cells import Column
     from merge_metric.tables.table import Table
 
@@ -139,17 +131,19 @@ def _as_text(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) 
     typer.echo(table.to_text())
 
 
-def _row(look: Look) -> dict[str, Any]:
-    model, name, memory = look.wanted.model, look.wanted.short_name, look.memory_bytes
+def _row(look: Inspection) -> dict[str, Any]:
+    from merge_metric.models.readiness import kind_of, steps_of
+
+    model, name, memory = look.model, look.short_name, look.room
     return {
         "model": name or model,
         "id": model if name not in ("", model) else "",
-        "kind": look.kind,
-        "weights": look.found.format or None,
-        "tokenizer": look.found.tokenizer or None,
+        "kind": kind_of(look.head),
+        "weights": look.format or None,
+        "tokenizer": look.tokenizer or None,
         "labels": look.labels or None,
         "memory": f"{memory / 10**9:.1f} GB" if memory else None,
-        "loading": "; ".join(look.steps),
+        "loading": "; ".join(steps_of(look)),
         "wrong": in_options(
             "; ".join(problem.removeprefix(f"{model}: ") for problem in look.problems),
             {"label_order": "--label-order", "dtype": "--dtype"},

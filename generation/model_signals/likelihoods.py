@@ -1,5 +1,7 @@
 """Likelihoods of sentences: by a masked LM, or a causal one, and kept on disk.
 
+By a causal LM it is the sum over tokens of log P(token): each is predicted from all before it, so a
+sentence takes one forward pass, where a masked LM takes one per token. Of a masked LM:
 Kauf and Ivanova (2023, arXiv 2305.10588), PLL-word-l2r: a token is scored with itself and the
 later tokens of its word masked, so that a word's last pieces do not give away its first. The sum
 over all tokens, in nats, is the sentence's.
@@ -11,11 +13,12 @@ Each sentence is scored once per model revision. A store is a folder per model a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +28,8 @@ from generation.part_store import missing_parts, require_header, sound_parts, wr
 from generation.run_folder import slug
 from generation.suggestions.masked_lm import Input
 from merge_dataset.files import digest_of
+from merge_metric.models.checkpoints import load
+from merge_metric.models.inspection import CAUSAL_LM, inspect
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "PLL-word-l2r"
 CAUSAL_SCHEME: Final = "log-likelihood"
-"""Scheme of `causal_lm.py`."""
+"""Scheme of a causal LM."""
 
 PART_SIZE: Final = 512
 """Sentences in a part: a killed run loses at most as many."""
@@ -47,9 +52,17 @@ _WINDOWS_REMEMBERED: Final = 2**18
 """Scores of windows kept for the next texts, which are mostly the same with another word."""
 
 
+_ROWS: Final = {"cpu": 8}
+_ROWS_ACCELERATOR: Final = 64
+"""Rows of a causal LM's forward pass: always as many, as matrix kernels take other paths for fewer,
+with other rounding. Smaller batches are filled up with copies."""
+_MOST_TOKENS: Final = 1024
+"""Longest input of a causal LM without a limit; of one with a longer limit, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Likelihoods:
-    """Pseudo-log-likelihoods of n sentences."""
+    """Log-likelihoods of n sentences, or pseudo-log-likelihoods."""
 
     pll: NDArray[np.float64]
     """[n] In nats."""
@@ -92,11 +105,13 @@ def pseudo_log_likelihoods(
     )
     known: dict[bytes, float] = {}
     done = 0
-    for some in _held(tokens, _IDS_AT_ONCE):
+    while some := _taken(tokens, _IDS_AT_ONCE):
         rows = [order[number] for number, *_ in some]
         keys = [
-            _window_key(ids, position, token) if windowed[row] else b""
-            for row, (_, ids, position, token) in zip(rows, some, strict=True)
+            blake2b(np.array([at, token, *ids], np.int32).tobytes(), digest_size=16).digest()
+            if windowed[row]
+            else b""
+            for row, (_, ids, at, token) in zip(rows, some, strict=True)
         ]
         log_probs = np.array([known.get(key, np.nan) for key in keys])
         new = np.flatnonzero(np.isnan(log_probs)).tolist()
@@ -118,22 +133,16 @@ _MaskedToken = tuple[int, tuple[int, ...], int, int]
 """Place of a sentence, ids in which one of its tokens is masked, its position, the token."""
 
 
-def _held(tokens: Iterable[_MaskedToken], most: int) -> Iterator[list[_MaskedToken]]:
-    """Yield as many masked tokens at a time as have `most` ids."""
-    held: list[_MaskedToken] = []
+def _taken(tokens: Iterator[_MaskedToken], most: int) -> list[_MaskedToken]:
+    """Take as many masked tokens as have `most` ids; none at the end."""
+    taken: list[_MaskedToken] = []
     size = 0
     for each in tokens:
-        held.append(each)
+        taken.append(each)
         size += len(each[1])
         if size >= most:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
-
-
-def _window_key(ids: Sequence[int], position: int, token: int) -> bytes:
-    return blake2b(np.array([position, token, *ids], np.int32).tobytes(), digest_size=16).digest()
+            break
+    return taken
 
 
 def _masked(
@@ -160,8 +169,9 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
         sentence: A text.
         encoding: Its tokens, a `tokenizers.Encoding`.
     """
+    # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
     words = [
-        (number, _is_word(sentence[start:end]))
+        (number, (text := sentence[start:end].strip()).isalnum() or not text)
         for number, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True)
     ]
     ends = list(range(1, len(words) + 1))
@@ -171,37 +181,138 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
     return ends
 
 
-def _is_word(text: str) -> bool:
-    # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
-    return not text.strip() or text.strip().isalnum()
+class CausalLM:
+    """A causal language model that scores sentences."""
 
+    def __init__(self, model: Any, tokenizer: Any, *, name: str, revision: str) -> None:
+        """Wrap a live model; `load` is the usual way in.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The model and settings of a store; likelihoods of different identities never mix."""
+        Args:
+            model: Any `*ForCausalLM`, already on its device, in its dtype.
+            tokenizer: Its fast tokenizer.
+            name: Name in manifests.
+            revision: Identifies its weights and tokenizer.
 
-    name: str
-    revision: str
-    architecture: str
-    dtype: str
-    device: str
+        Raises:
+            ValueError: it has no token to begin a sentence with.
+        """
+        self.name, self.revision = name, revision
+        self.architecture = type(model).__name__
+        self.device = str(model.device.type)
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self._model, self._tokenizer = model.eval(), tokenizer
+        # Chat models begin a turn with their own token, and texts as they were trained before with
+        # `<|endoftext|>`, where they have it.
+        ends = tokenizer.bos_token_id, tokenizer.eos_token_id
+        starts = (tokenizer.get_vocab().get("<|endoftext|>"), *ends)
+        start = next((token for token in starts if token is not None), None)
+        if start is None:
+            raise ValueError(
+                f"{name}: expected a tokenizer with a token that begins or ends texts, found none; "
+                "name another model with --lm, or a masked LM with --mlm"
+            )
+        self._start = int(start)
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
 
-    @property
-    def folder(self) -> str:
-        """Name of the store's folder."""
-        described = {**asdict(self), "scheme": SCHEME, "layout": _LAYOUT}
-        return f"{slug(self.name)}-{digest_of(described)[:12]}"
+    @classmethod
+    def load(
+        cls, model: str | Path, *, name: str, device: str = "auto", dtype: str = "float32"
+    ) -> Self:
+        """Load a causal LM from a directory, from the Hub, or from a GGUF file.
+
+        Args:
+            model: Directory, Hub id with an optional `@revision`, or a .gguf file.
+            name: Name in manifests.
+            device: `auto` takes a GPU if there is one.
+            dtype: `float32` is the reference.
+
+        Raises:
+            ValueError: no such model, or no weights that are read.
+        """
+        loaded = load(inspect(model, CAUSAL_LM), device=device, dtype=dtype)
+        return cls(loaded.model, loaded.tokenizer, name=name, revision=loaded.revision)
+
+    def log_likelihoods(
+        self,
+        sentences: Sequence[str],
+        *,
+        on_progress: Callable[[int], object] = lambda sentences: None,
+    ) -> Likelihoods:
+        """Score sentences; a score does not depend on which others are scored with it.
+
+        A sentence of more tokens than the model takes is scored in windows that overlap by half:
+        each token is predicted from half a window before it at least.
+
+        Args:
+            sentences: In any order.
+            on_progress: Called with the number of sentences done, as they are done.
+        """
+        # As the tokens of "<s>" in a text are that text, not the start of another one.
+        encoded = self._tokenizer(
+            list(sentences), add_special_tokens=False, split_special_tokens=True
+        ).input_ids
+        total = np.zeros(len(sentences))
+        # Inputs that begin with the start token, and the first of their scores to count.
+        pieces: list[tuple[int, int, list[int], int]] = []
+        width = self.max_tokens - 1
+        for row, ids in enumerate(encoded):
+            start = done = 0
+            while done < len(ids):
+                window = [self._start, *ids[start : start + width]]
+                pieces.append((len(window), row, window, done - start))
+                done = start + width
+                start += width // 2
+        pieces.sort(key=lambda piece: piece[:2])
+        rows = _ROWS.get(self.device, _ROWS_ACCELERATOR)
+        for _, of_one_length in groupby(pieces, key=lambda piece: piece[0]):
+            of_length = list(of_one_length)
+            for start in range(0, len(of_length), rows):
+                batch = of_length[start : start + rows]
+                scores = self._run([ids for _, _, ids, _ in batch], rows)
+                for (_, row, _, first), own in zip(batch, scores, strict=True):
+                    total[row] += own[first:].sum()
+                on_progress(sum(first == 0 for *_, first in batch))
+        return Likelihoods(
+            total, np.array([len(ids) >= self.max_tokens for ids in encoded], np.bool_)
+        )
+
+    def _run(self, inputs: Sequence[Sequence[int]], rows: int) -> np.ndarray[Any, Any]:
+        """Return [n, tokens − 1] log P of all tokens but the first, in float64.
+
+        Args:
+            inputs: Of equal length.
+            rows: Of the forward pass.
+        """
+        import torch
+
+        padded = [*inputs, *[inputs[-1]] * (rows - len(inputs))]
+        ids = torch.tensor(padded, device=self._model.device)
+        if ids.shape[1] < 2:
+            return np.zeros((len(inputs), 0))
+        with torch.inference_mode():
+            logits = self._model(input_ids=ids, use_cache=False).logits[:, :-1].float()
+            chosen = logits.gather(2, ids[:, 1:, None])[..., 0]
+            log_probs = chosen - logits.logsumexp(2)
+        scores: np.ndarray[Any, Any] = log_probs[: len(inputs)].double().cpu().numpy()
+        return scores
 
 
 class LikelihoodStore:
     """One model's likelihoods."""
 
-    def __init__(self, root: Path, identity: Identity) -> None:
-        """Open the store of `identity` under `root`, and make it if it does not exist."""
-        self.path, self.identity = root / identity.folder, identity
-        require_header(
-            self.path, asdict(identity), contents="likelihoods", redo="merge-nli signals"
-        )
+    def __init__(self, root: Path, identity: Mapping[str, str]) -> None:
+        """Open a store, and make it if it does not exist.
+
+        Args:
+            root: The folder of all stores.
+            identity: The model and settings: `name`, `revision`, `architecture`, `dtype` and
+                `device`; likelihoods of different identities never mix.
+        """
+        described = {**identity, "scheme": SCHEME, "layout": _LAYOUT}
+        self.path = root / f"{slug(identity['name'])}-{digest_of(described)[:12]}"
+        self.identity = dict(identity)
+        require_header(self.path, self.identity, contents="likelihoods", redo="merge-nli signals")
         self._keys = np.empty(0, _KEY)
         self._known = Likelihoods(np.empty(0), np.empty(0, np.bool_))
         self._parts = [pq.read_table(path) for path in sound_parts(self.path / "parts")]
@@ -248,26 +359,19 @@ class LikelihoodStore:
 
     def _find(self, keys: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return [n] places among the known keys, and [n] whether each key is known."""
-        self._sort_in()
+        if self._parts:
+            found = [np.array(part["key"].to_pylist(), _KEY) for part in self._parts]
+            pll = np.concatenate([self._known.pll, *(p["pll"].to_numpy() for p in self._parts)])
+            windowed = [self._known.windowed, *(p["windowed"].to_numpy() for p in self._parts)]
+            self._keys, first = np.unique(np.concatenate([self._keys, *found]), return_index=True)
+            self._known = Likelihoods(pll[first], np.concatenate(windowed)[first])
+            self._parts = []
         wanted = np.array(keys, _KEY)
         rows = np.searchsorted(self._keys, wanted)
         if not len(self._keys):
             return rows, np.zeros(len(wanted), np.bool_)
         known: NDArray[np.bool_] = self._keys[np.minimum(rows, len(self._keys) - 1)] == wanted
         return rows, known
-
-    def _sort_in(self) -> None:
-        """Sort new parts into the known likelihoods, by key."""
-        if not self._parts:
-            return
-        keys = [np.array(part["key"].to_pylist(), _KEY) for part in self._parts]
-        pll = np.concatenate([self._known.pll, *(p["pll"].to_numpy() for p in self._parts)])
-        windowed = np.concatenate(
-            [self._known.windowed, *(p["windowed"].to_numpy() for p in self._parts)]
-        )
-        self._keys, rows = np.unique(np.concatenate([self._keys, *keys]), return_index=True)
-        self._known = Likelihoods(pll[rows], windowed[rows])
-        self._parts = []
 
 
 def _key(sentence: str) -> bytes:

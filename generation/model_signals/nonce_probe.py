@@ -4,19 +4,23 @@ A model is asked about each seed, and about the seed with a nonce word in place 
 has replacements. Where it gives the seed its gold label and loses it with most nonce words, the
 label may hang on the word, and so may fail with a replacement.
 
+Nonce words are made up, pronounceable, in the form that a Penn tag asks for, and unknown to
+wordfreq. Whoever answers a problem with one in place of a real word cannot lean on what the real
+one means (the wug of Berko 1958, "The Child's Learning of English Morphology", Word 14).
+
 Answers are kept in parts of `PART_SIZE` pairs, as the questions about a block of problems come, so
 that an interrupted run goes on, and tasks may share them.
 """
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,34 +28,58 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.model_signals.built import Built
-from generation.model_signals.nonce_words import in_form, nonce_stems
 from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import coarse_class
 from generation.problems.tagging import Tagger
 from generation.records import Seed, Sentence, SharedWord
 from generation.run_folder import slug
-from generation.signals.nonce_answers import NONCE_WORDS, SCHEMA, distinct_words, hangs
+from generation.signals.articles import fitting_article
+from generation.signals.label_flags import NONCE_SCHEMA, NONCE_WORDS, hangs
+from generation.signals.signal_columns import zipf_frequency
 from generation.variants.rows import substitute
 from generation.variants.words import match_case
 from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RowGroupWriter, atomic, digest_of
-from merge_dataset.schema import WORD_CLASSES, ProblemFormat
-from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
+from merge_dataset.schema import WORD_CLASSES
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import (
     ModelRequest,
     Pair,
-    PairModel,
     Share,
     require_probabilities,
 )
-from merge_metric.models.readiness import Wanted, look_at, machine_for, require_all
+from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 PART_SIZE: Final = 512
 """Pairs in a part: a killed run loses at most as many answers."""
+
+_ONSETS: Final = (
+    "b", "bl", "br", "d", "dr", "f", "fl", "g", "gl", "gr", "k", "kl", "kr", "l", "m", "n",
+    "p", "pl", "pr", "r", "s", "sk", "sm", "sn", "sp", "st", "t", "tr", "v", "w", "z",
+)  # fmt: skip
+_MIDDLES: Final = ("b", "d", "l", "m", "r", "v", "z", "rd", "lm")
+_ENDS: Final = ("nk", "rt", "lk", "mp", "rk", "lt", "sk", "sp", "lp", "ft", "rp")
+"""Endings are added to these as they are: no letter is doubled or dropped, "-s" needs no "e"."""
+
+_ENDING: Final = {
+    "NNS": "s",
+    "NNPS": "s",
+    "VBZ": "s",
+    "VBD": "ed",
+    "VBN": "ed",
+    "VBG": "ing",
+    "JJ": "y",
+    "JJR": "ier",
+    "JJS": "iest",
+    "RB": "ily",
+    "RBR": "ily",
+    "RBS": "ily",
+}
+"""Penn tag → ending of the form; others have the bare stem."""
 
 
 def write_nonce_answers(
@@ -87,9 +115,19 @@ def write_nonce_answers(
         config, build = built.config(), built.build
         _look_at_model(config, model, settings, distribution)
         if distribution is None:
-            answers = _Answers.of(_open(built, config, model, settings), built, config)
+            answers = _open(built, config, model, settings)
         else:
-            answers = _ask_in_tasks(built, config, model, settings, distribution)
+            plan = {"model": model, "settings": dict(settings)}
+            unit = f"{__name__}:ask_unit"
+            same = built.in_tasks(unit, build.tasks("nonce"), plan, distribution)
+
+            def refuse(pairs: Sequence[Pair]) -> Sequence[str]:
+                raise ValueError(
+                    f"{build.path}: expected answers to all pairs from the tasks, {len(pairs)} "
+                    "are missing; run the same command again"
+                )
+
+            answers = _Answers(same, _parts_folder(built, config, same), refuse)
         build.nonce_made.unlink(missing_ok=True)
         counts = _write(built, config, answers)
         shutil.rmtree(build.tasks("nonce"), ignore_errors=True)
@@ -104,16 +142,6 @@ def write_nonce_answers(
         return built.record(build.nonce_made, made, build.nonce)
 
 
-def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any]) -> PairModel:
-    """Load the model, or get ready to ask it."""
-    return open_model(
-        ModelRequest(model=model, **{"device": config.device, **settings}),
-        problem_format=config.problem_format,
-        sources=[config.source],
-        seeds=partial(_labelled_seeds, built, config.problem_format),
-    )
-
-
 def _look_at_model(
     config: Config, model: str, settings: Mapping[str, Any], distribution: Distribution | None
 ) -> None:
@@ -121,15 +149,9 @@ def _look_at_model(
     request = ModelRequest(model=model, **{"device": config.device, **settings})
     labels = config.problem_format.labels
     is_classifier = find_kind(request, can_be_told=False) == "classifier"
-    wanted = Wanted(
-        model=model,
-        head=CLASSIFIER if is_classifier else CAUSAL_LM,
-        dtype=request.dtype or ("float32" if is_classifier else "auto"),
-        label_order=request.label_order,
-        labels=labels,
-    )
+    head = CLASSIFIER if is_classifier else CAUSAL_LM
     machine = machine_for(distribution, request.device)
-    require_all(look_at([wanted], machine), machine)
+    require_all(inspect_models([("", request, head)], machine, labels), machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,31 +160,10 @@ class _Answers:
 
     model: dict[str, Any]
     """The model, as it describes itself."""
-    parts: Path
+    folder: Path
+    """Folder of the parts."""
     ask: Callable[[Sequence[Pair]], Sequence[str]]
-    """Gives the labels of pairs."""
-
-    @classmethod
-    def of(cls, model: PairModel, built: Built, config: Config) -> Self:
-        """Open the store of a live model, and make it if it is not there."""
-        labels = config.problem_format.labels
-        return cls.kept(model.describe(), built, config, lambda pairs: _ask(model, pairs, labels))
-
-    @classmethod
-    def kept(
-        cls,
-        model: dict[str, Any],
-        built: Built,
-        config: Config,
-        ask: Callable[[Sequence[Pair]], Sequence[str]],
-    ) -> Self:
-        """Open the store of a model that describes itself so."""
-        own = built.run.nonce_parts
-        root = Path(config.store) / own.name if config.store else own
-        identity = {**model, "labels": list(config.problem_format.labels)}
-        store = root / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
-        require_header(store, identity, contents="answers", redo="merge-nli signals --nonce")
-        return cls(model, store / "parts", ask)
+    """Function from pairs to their labels."""
 
     def part(self, pairs: Sequence[Pair]) -> dict[Pair, str]:
         """Return the labels of a part; a part that is missing or damaged is asked and written."""
@@ -170,8 +171,94 @@ class _Answers:
         def make() -> pa.Table:
             return pa.table({"label": pa.array(self.ask(pairs), pa.string())})
 
-        table = read_or_make(self.parts, digest_of(pairs)[:16], make)
+        table = read_or_make(self.folder, digest_of(pairs)[:16], make)
         return dict(zip(pairs, table["label"].to_pylist(), strict=True))
+
+
+def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any]) -> _Answers:
+    """Load the model, or get ready to ask it, and open the store of its answers."""
+    labels = config.problem_format.labels
+
+    def labelled_seeds() -> LabelledPairs:
+        """Return some problems and their gold labels, to find out what classes mean."""
+        seeds: list[Seed] = []
+        for number in built.blocks():
+            seeds += read_block(built.run.problems, number)
+            if len(seeds) >= ASKED_SEEDS:
+                break
+        seeds = seeds[:ASKED_SEEDS]
+        gold = np.array([labels.index(seed.label) for seed in seeds], np.int64)
+        return [_pair(seed.texts) for seed in seeds], gold
+
+    opened = open_model(
+        ModelRequest(model=model, **{"device": config.device, **settings}),
+        problem_format=config.problem_format,
+        sources=[config.source],
+        seeds=labelled_seeds,
+    )
+
+    def ask(pairs: Sequence[Pair]) -> list[str]:
+        """Return the most probable label of each pair."""
+        found = [""] * len(pairs)
+        for positions, probabilities in opened.probabilities(pairs):
+            require_probabilities([pairs[n] for n in positions], labels, probabilities)
+            for position, best in zip(positions, probabilities.argmax(axis=1), strict=True):
+                found[position] = labels[best]
+        return found
+
+    described = opened.describe()
+    return _Answers(described, _parts_folder(built, config, described), ask)
+
+
+def _parts_folder(built: Built, config: Config, model: Mapping[str, Any]) -> Path:
+    """Open the store of a model that describes itself so, and make it if it is not there."""
+    own = built.run.nonce_parts
+    root = Path(config.store) / own.name if config.store else own
+    identity = {**model, "labels": list(config.problem_format.labels)}
+    store = root / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
+    require_header(store, identity, contents="answers", redo="merge-nli signals --nonce")
+    return store / "parts"
+
+
+def in_form(stem: str, tag: str) -> str:
+    """Give a made-up stem the form that a Penn tag asks for.
+
+    >>> [in_form("blodask", tag) for tag in ("NN", "NNS", "VBD", "VBG", "JJ", "JJR")]
+    ['blodask', 'blodasks', 'blodasked', 'blodasking', 'blodasky', 'blodaskier']
+    """
+    return stem + _ENDING.get(tag, "")
+
+
+def nonce_stems(
+    word: str, tags: Collection[str], *, key: str, number: int, not_in: Collection[str] = ()
+) -> list[str]:
+    """Make stems to put in place of a word; the same for the same arguments.
+
+    They begin with a vowel's sound where the word does, so that "a" and "an" stay right. No form
+    of them has a frequency in wordfreq.
+
+    Args:
+        word: What they stand in for.
+        tags: Penn tags of its occurrences.
+        key: Of the random draw.
+        number: How many.
+        not_in: Words in lower case that no form may be.
+    """
+    rng = random.Random(f"{key}\n{word}")
+
+    def choose(parts: Sequence[str]) -> str:
+        return parts[int(rng.random() * len(parts))]
+
+    starts_with_vowel = fitting_article(word) == "an"
+    found: list[str] = []
+    while len(found) < number:
+        # Two syllables; "u" begins no word, as it may sound like "you".
+        start = choose("aeio") if starts_with_vowel else choose(_ONSETS) + choose("aeiou")
+        stem = start + choose(_MIDDLES) + choose("aeio") + choose(_ENDS)
+        forms = {stem, *(in_form(stem, tag) for tag in tags)}
+        if stem not in found and forms.isdisjoint(not_in) and not any(map(zipf_frequency, forms)):
+            found.append(stem)
+    return found
 
 
 def nonce_variants(
@@ -187,8 +274,16 @@ def nonce_variants(
     Returns:
         The stems, and for each the texts with it.
     """
-    places = [[sentence.tokens[n] for n in at] for sentence, at in _standing(word, sentences)]
+    places = [
+        [sentence.tokens[n] for n in at]
+        for sentence, at in zip(sentences, word.positions, strict=True)
+    ]
     own = [t.tag for of_text in places for t in of_text if coarse_class(t.tag) == word.word_class]
+
+    def form(tag: str) -> str:
+        # Where the tagger took "running" for a preposition, it is still the form of the others.
+        return tag if coarse_class(tag) in WORD_CLASSES or not own else own[0]
+
     stems = nonce_stems(
         word.word,
         {token.tag for of_text in places for token in of_text},
@@ -201,27 +296,13 @@ def nonce_variants(
             substitute(
                 sentence.text,
                 [token.span for token in of_text],
-                [match_case(in_form(stem, _form(token.tag, own)), token.text) for token in of_text],
+                [match_case(in_form(stem, form(token.tag)), token.text) for token in of_text],
             )[0]
             for sentence, of_text in zip(sentences, places, strict=True)
         )
         for stem in stems
     ]
     return stems, texts
-
-
-def _standing(
-    word: SharedWord, sentences: Sequence[Sentence]
-) -> Iterator[tuple[Sentence, tuple[int, ...]]]:
-    return zip(sentences, word.positions, strict=True)
-
-
-def _form(tag: str, own: Sequence[str]) -> str:
-    """Return the tag whose form a nonce word takes: its own, or the word's where it has no class.
-
-    Where the tagger took "running" for a preposition, it is still the form of the others.
-    """
-    return tag if coarse_class(tag) in WORD_CLASSES or not own else own[0]
 
 
 def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
@@ -236,7 +317,7 @@ def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, s
     with (
         tqdm(total=sum(sizes), desc=answers.model["name"], unit="problem") as bar,
         atomic(built.build.nonce) as path,
-        RowGroupWriter(path, SCHEMA) as writer,
+        RowGroupWriter(path, NONCE_SCHEMA) as writer,
     ):
         for number, size in enumerate(sizes):
             questions = _questions(built, config, tagger, number)
@@ -244,115 +325,54 @@ def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, s
             for place, pairs in enumerate(parts):
                 known |= answers.part(pairs)
                 bar.update((place + 1) * size // len(parts) - place * size // len(parts))
-            rows = [_row(question, known) for question in questions]
-            for row in rows:
-                of_word = counts.setdefault((row.pop("label"), row["word_class"]), Counter())
-                found = hangs(row["seed_right"], row["nonce_right"], len(row["stems"]))
-                of_word.update(words=1, seed_right=row["seed_right"], hangs=bool(found))
-            writer.write(pa.Table.from_pylist(rows, SCHEMA))
+            rows = []
+            for row, label, asked in questions:
+                own, *others = (known[pair] == label for pair in asked)
+                rows.append({**row, "seed_right": own, "nonce_right": sum(others)})
+                found = hangs(own, sum(others), len(others))
+                of_word = counts.setdefault((label, row["word_class"]), Counter())
+                of_word.update(words=1, seed_right=own, hangs=bool(found))
+            writer.write(pa.Table.from_pylist(rows, NONCE_SCHEMA))
             bar.update(0 if parts else size)
     return counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A word of a seed, and what the model is asked about it."""
-
-    seed: Seed
-    word_class: str
-    word: str
-    stems: list[str]
-    asked: list[Pair]
-    """The seed, and the seed with each of the stems."""
+_Question = tuple[dict[str, Any], str, list[Pair]]
+"""A word of a seed, as a row of `NONCE_SCHEMA` without answers; the label; and the pairs that
+the model is asked: the seed, and the seed with each of the stems."""
 
 
 def _questions(built: Built, config: Config, tagger: Tagger, block: int) -> list[_Question]:
     """List the questions about the words of a block that have replacements."""
     problems = built.problems(block, tagger, config)
     seeds = {seed.seed_id: seed for seed in problems.seeds}
-    replaced = built.replacements(problems, ["seed_id", "word_class", "word"])
+    names = ["seed_id", "word_class", "word"]
+    columns = (column.to_pylist() for column in built.replacements(problems, names).columns)
+    # Where more than the word changes, it stands first.
+    keys = dict.fromkeys(
+        (*of, words.partition(" ")[0]) for *of, words in zip(*columns, strict=True)
+    )
     found = []
-    for seed_id, word_class, word in distinct_words(replaced):
+    for seed_id, word_class, word in keys:
         seed = seeds[seed_id]
         (shared,) = (
             w for w in problems.words[seed_id] if (w.word, w.word_class) == (word, word_class)
         )
         stems, variants = nonce_variants(shared, problems.of(seed), seed_id)
-        asked = [_pair(texts) for texts in (seed.texts, *variants)]
-        found.append(_Question(seed, word_class, word, stems, asked))
+        row = {**dict(zip(names, (seed_id, word_class, word), strict=True)), "stems": stems}
+        found.append((row, seed.label, [_pair(texts) for texts in (seed.texts, *variants)]))
     return found
 
 
 def _parts(questions: Sequence[_Question]) -> list[list[Pair]]:
     """Cut the distinct pairs of a block into parts."""
-    pairs = list(dict.fromkeys(pair for question in questions for pair in question.asked))
+    pairs = list(dict.fromkeys(pair for *_, asked in questions for pair in asked))
     return [pairs[start : start + PART_SIZE] for start in range(0, len(pairs), PART_SIZE)]
-
-
-def _row(question: _Question, answers: Mapping[Pair, str]) -> dict[str, Any]:
-    """Return a row of `SCHEMA`, and the label."""
-    label = question.seed.label
-    own, *others = (answers[pair] == label for pair in question.asked)
-    return {
-        "seed_id": question.seed.seed_id,
-        "word_class": question.word_class,
-        "word": question.word,
-        "stems": question.stems,
-        "seed_right": own,
-        "nonce_right": sum(others),
-        "label": label,
-    }
 
 
 def _pair(texts: Sequence[str]) -> Pair:
     """Return a problem as models are asked: the first text, and the others."""
     return texts[0], " ".join(texts[1:])
-
-
-def _ask(model: PairModel, pairs: Sequence[Pair], labels: Sequence[str]) -> list[str]:
-    """Return the most probable label of each pair."""
-    found = [""] * len(pairs)
-    for positions, probabilities in model.probabilities(pairs):
-        require_probabilities([pairs[n] for n in positions], labels, probabilities)
-        for position, best in zip(positions, probabilities.argmax(axis=1), strict=True):
-            found[position] = labels[best]
-    return found
-
-
-def _labelled_seeds(built: Built, problem_format: ProblemFormat) -> LabelledPairs:
-    """Return some problems and their gold labels, to find out what a classifier's classes mean."""
-    seeds: list[Seed] = []
-    for number in built.blocks():
-        seeds += read_block(built.run.problems, number)
-        if len(seeds) >= ASKED_SEEDS:
-            break
-    seeds = seeds[:ASKED_SEEDS]
-    gold = np.array([problem_format.labels.index(seed.label) for seed in seeds], np.int64)
-    return [_pair(seed.texts) for seed in seeds], gold
-
-
-# --- In tasks ---
-
-
-def _ask_in_tasks(
-    built: Built,
-    config: Config,
-    model: str,
-    settings: Mapping[str, Any],
-    distribution: Distribution,
-) -> _Answers:
-    """Let tasks fill the store, and return it with a model that is not asked any more."""
-    plan = {"model": model, "settings": dict(settings)}
-    function = "generation.model_signals.nonce_probe:ask_unit"
-    same = built.in_tasks(function, built.build.tasks("nonce"), plan, distribution)
-
-    def refuse(pairs: Sequence[Pair]) -> Sequence[str]:
-        raise ValueError(
-            f"{built.build.path}: expected answers to all pairs from the tasks, {len(pairs)} are "
-            "missing; run the same command again"
-        )
-
-    return _Answers.kept(same, built, config, refuse)
 
 
 @says
@@ -371,7 +391,7 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     """
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     config = built.config()
-    answers = _Answers.of(_open(built, config, plan["model"], plan["settings"]), built, config)
+    answers = _open(built, config, plan["model"], plan["settings"])
     tagger, blocks = Tagger.load(config.tagger), built.blocks()
     for block in blocks:
         if share.looks_at(block, len(blocks)):

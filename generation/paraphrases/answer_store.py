@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, TextGenerator
+from generation.paraphrases.rounds import Candidate, ParaphraseRequest, TextGenerator
 from generation.part_store import part_paths, read_or_make
 from merge_dataset.files import digest_of, read_record, write_record
 from merge_dataset.schema import LABELS
@@ -194,26 +194,24 @@ def _batches(
     The longest come first: what does not fit into memory shows at once. The others come in
     random order, so that the speed seen so far is an honest estimate of the speed to come.
     """
-    table = read_or_make(folder, "batches", partial(_deal, generator, requests, batch_size))
+
+    def deal() -> pa.Table:
+        lengths = [generator().length(request.hypothesis) for request in requests]
+        order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
+        first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
+        random.Random(0).shuffle(others)
+        rows = [
+            {"batch": number, "request": request}
+            for number, batch in enumerate([first, *others])
+            for request in batch
+        ]
+        return pa.Table.from_pylist(rows, schema=_BATCHES)
+
+    table = read_or_make(folder, "batches", deal)
     batches: list[list[int]] = [[] for _ in table["batch"].unique()]
     for batch, request in zip(*(table[name].to_pylist() for name in _BATCHES.names), strict=True):
         batches[batch].append(request)
     return batches
-
-
-def _deal(
-    generator: Callable[[], TextGenerator], requests: Sequence[ParaphraseRequest], batch_size: int
-) -> pa.Table:
-    lengths = [generator().length(request.hypothesis) for request in requests]
-    order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
-    first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
-    random.Random(0).shuffle(others)
-    rows = [
-        {"batch": number, "request": request}
-        for number, batch in enumerate([first, *others])
-        for request in batch
-    ]
-    return pa.Table.from_pylist(rows, schema=_BATCHES)
 
 
 def _ask(
@@ -283,6 +281,11 @@ def ask_in_parts(
         what: What the progress bar says.
         share: Parts wanted, of which the answers are returned; by default all.
     """
+
+    def answer_table(some: Sequence[Pair], on_progress: Callable[[int], object]) -> pa.Table:
+        answers = ask(judge(), some, on_progress)
+        return pa.table({label: answers[:, i] for i, label in enumerate(LABELS)})
+
     mine = folder / digest_of([identity, PART, pairs])[:16]
     parts = []
     with tqdm(total=len(pairs), desc=what, unit="pair") as bar:
@@ -290,18 +293,10 @@ def ask_in_parts(
             if share is not None and number % share.count != share.index:
                 continue
             piece = pairs[start : start + PART]
-            make = partial(_answer_table, judge, piece, bar.update)
-            table = read_or_make(mine, f"{number:05}", make)
+            table = read_or_make(mine, f"{number:05}", partial(answer_table, piece, bar.update))
             bar.update(start + len(piece) - bar.n)
             parts.append(np.stack([table[label].to_numpy() for label in LABELS], axis=1))
     return np.concatenate(parts) if parts else np.empty((0, len(LABELS)))
-
-
-def _answer_table(
-    judge: Callable[[], PairModel], pairs: Sequence[Pair], on_progress: Callable[[int], object]
-) -> pa.Table:
-    answers = ask(judge(), pairs, on_progress)
-    return pa.table({label: answers[:, i] for i, label in enumerate(LABELS)})
 
 
 @dataclass(slots=True)

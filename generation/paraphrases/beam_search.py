@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from generation.paraphrases.rewriting import Decoding
+from generation.paraphrases.config import Decoding
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,7 +39,7 @@ class Following(NamedTuple):
     tokens: Ints
     """[rows, k] the most probable tokens that do not end a text, the best first."""
     log_probs: Floats
-    """[rows, k] theirs, in nats, at the temperature."""
+    """[rows, k] their log-probabilities in nats, at the temperature."""
     ends: Ints
     """[rows] the most probable token that ends the text."""
     end_log_probs: Floats
@@ -65,7 +65,7 @@ class Beam:
     """One output of the search."""
 
     tokens: tuple[int, ...]
-    """With the one that ends it, where it has ended."""
+    """Its tokens, with the one that ends it where it has ended."""
     finished: bool
     score: float
     """Log-probability per token, without penalties."""
@@ -92,19 +92,6 @@ class _Lanes(NamedTuple):
         return _Lanes._make(values[which] for values in self)
 
 
-def _first_lanes(requests: int, groups: int) -> _Lanes:
-    """Make a lane of every group of every request, with nothing but the prompt."""
-    of_lanes = np.tile(np.arange(requests), groups)
-    return _Lanes(
-        requests=of_lanes,
-        groups=np.repeat(np.arange(groups), requests),
-        rows=of_lanes[:, None],
-        tokens=np.empty((requests * groups, 1, 0), np.int64),
-        log_probs=np.zeros((requests * groups, 1)),
-        scores=np.zeros((requests * groups, 1)),
-    )
-
-
 def search(
     model: NextTokens, decoding: Decoding, earlier: Sequence[Sequence[Sequence[int]]]
 ) -> list[list[Beam]]:
@@ -121,14 +108,27 @@ def search(
         group's second best, and so on. Those that have ended come before those that have not.
     """
     found: list[list[list[Beam]]] = [[[] for _ in range(decoding.num_beam_groups)] for _ in earlier]
-    lanes = _first_lanes(len(earlier), decoding.num_beam_groups)
+    n_requests, n_groups, size = len(earlier), decoding.num_beam_groups, decoding.group_size
+    requests = np.tile(np.arange(n_requests), n_groups)
+    lanes = _Lanes(  # every group of every request, with nothing but the prompt
+        requests=requests,
+        groups=np.repeat(np.arange(n_groups), n_requests),
+        rows=requests[:, None],
+        tokens=np.empty((len(requests), 1, 0), np.int64),
+        log_probs=np.zeros((len(requests), 1)),
+        scores=np.zeros((len(requests), 1)),
+    )
     counts = np.zeros((len(earlier), model.vocabulary), np.int32)
     for step in range(decoding.max_new_tokens):
         taken = [[ids[step] for ids in texts if step < len(ids)] for texts in earlier]
         counts.fill(0)
         for request, tokens in enumerate(taken):
             np.add.at(counts[request], tokens, 1)
-        k = _n_candidates_needed(decoding, taken)
+        # As many as are sure to hold the best after penalties: what is neither penalised nor among
+        # them is beaten by as many as a group has beams.
+        k = size
+        if decoding.diversity_penalty:
+            k = decoding.num_beams + max((len(set(tokens)) for tokens in taken), default=0)
         if step == 0:
             following = model.start(k)
         else:
@@ -137,18 +137,16 @@ def search(
         lanes = _step(lanes, following, decoding, counts, found)
         if not lanes.requests.size:
             break
-    _fill_up(lanes, decoding.group_size, found)
+    # Beams cut at the last step take the places left.
+    per_token = lanes.log_probs / max(1, lanes.tokens.shape[-1])
+    for lane, (request, group) in enumerate(zip(lanes.requests, lanes.groups, strict=True)):
+        ended = sorted(found[request][group], key=lambda beam: -beam.score)
+        best = np.argsort(-per_token[lane], kind="stable")[: size - len(ended)]
+        found[request][group] = ended + [
+            Beam(tuple(lanes.tokens[lane, i].tolist()), False, float(per_token[lane, i]))
+            for i in best
+        ]
     return [[beam for rank in zip(*groups, strict=True) for beam in rank] for groups in found]
-
-
-def _n_candidates_needed(decoding: Decoding, taken: Sequence[Sequence[int]]) -> int:
-    """Count the most probable tokens that are sure to hold the best after penalties.
-
-    What is neither penalised nor among them is beaten by as many as a group has beams.
-    """
-    if not decoding.diversity_penalty:
-        return decoding.group_size
-    return decoding.num_beams + max((len(set(tokens)) for tokens in taken), default=0)
 
 
 def _step(
@@ -177,27 +175,21 @@ def _step(
             continue
         longer, ends = _step_of_group(mine, following, decoding, counts)
         for lane, beam in np.argwhere(ends):
-            found[mine.requests[lane]][group].append(_ended(mine, lane, beam, following))
-        longer = longer.take(
-            np.array([not _is_done(found[i][group], decoding.group_size) for i in mine.requests])
-        )
+            row = mine.rows[lane, beam]
+            tokens = (*mine.tokens[lane, beam].tolist(), int(following.ends[row]))
+            log_prob = mine.log_probs[lane, beam] + following.end_log_probs[row]
+            ended = Beam(tokens, finished=True, score=float(log_prob) / len(tokens))
+            found[mine.requests[lane]][group].append(ended)
+        is_done = []
+        for request in mine.requests:
+            beams = found[request][group]
+            beams.sort(key=lambda beam: -beam.score)
+            del beams[decoding.group_size :]
+            is_done.append(len(beams) == decoding.group_size)
+        longer = longer.take(~np.array(is_done))
         np.add.at(counts, (longer.requests[:, None], longer.tokens[..., -1]), 1)
         going_on.append(longer)
     return _Lanes._make(np.concatenate(values) for values in zip(*going_on, strict=True))
-
-
-def _is_done(ended: list[Beam], size: int) -> bool:
-    """Tell whether a group has all it needs, and take out what it has beyond that."""
-    ended.sort(key=lambda beam: -beam.score)
-    del ended[size:]
-    return len(ended) == size
-
-
-def _ended(lanes: _Lanes, lane: int, beam: int, following: Following) -> Beam:
-    row = lanes.rows[lane, beam]
-    tokens = (*lanes.tokens[lane, beam].tolist(), int(following.ends[row]))
-    log_prob = lanes.log_probs[lane, beam] + following.end_log_probs[row]
-    return Beam(tokens, finished=True, score=float(log_prob) / len(tokens))
 
 
 def _step_of_group(
@@ -232,32 +224,10 @@ def _step_of_group(
         log_probs=lanes.log_probs[lane, parents] + log_probs[lane, parents, child],
         scores=scores[lane, parents, child],
     )
-    return longer, _select_ends(of_ends[..., 0], worth, size)
-
-
-def _select_ends(end_worth: Floats, worth: Floats, size: int) -> NDArray[np.bool_]:
-    """Find the beams that end: those whose end is among the best of ends and children.
-
-    Args:
-        end_worth: [lanes, beams]
-        worth: [lanes, beams, children]
-        size: How many are the best.
-    """
-    n_lanes, n_beams = end_worth.shape
-    both = np.concatenate([end_worth, worth.reshape(n_lanes, -1)], axis=-1)
-    best = np.argsort(-both, axis=-1, kind="stable")[:, :size]
+    # Beams end whose end is among the best of ends and children.
+    n_beams = of_ends.shape[1]
+    both = np.concatenate([of_ends[..., 0], worth.reshape(len(lane), -1)], axis=-1)
     is_best = np.zeros(both.shape, np.bool_)
+    best = np.argsort(-both, axis=-1, kind="stable")[:, :size]
     np.put_along_axis(is_best, best, True, axis=-1)
-    return is_best[:, :n_beams]
-
-
-def _fill_up(lanes: _Lanes, size: int, found: list[list[list[Beam]]]) -> None:
-    """Put beams cut at the last step in the places left."""
-    per_token = lanes.log_probs / max(1, lanes.tokens.shape[-1])
-    for lane, (request, group) in enumerate(zip(lanes.requests, lanes.groups, strict=True)):
-        ended = sorted(found[request][group], key=lambda beam: -beam.score)
-        best = np.argsort(-per_token[lane], kind="stable")[: size - len(ended)]
-        found[request][group] = ended + [
-            Beam(tuple(lanes.tokens[lane, i].tolist()), False, float(per_token[lane, i]))
-            for i in best
-        ]
+    return longer, is_best[:, :n_beams]

@@ -1,4 +1,4 @@
-"""Settings of a run that paraphrases hypotheses."""
+"""Settings of a run that paraphrases hypotheses: the prompt, the search, and the run itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from generation.config import ProblemSettings, check_problem_settings
-from generation.paraphrases.rewriting import INSTRUCTION, Decoding, check_prompt
 from merge_dataset.schema import NLI
 from merge_dataset.settings import REQUIRED, Value, check_ranges, check_types, setting, setting_of
 from merge_metric.models.pair_model import MACHINE, ModelRequest
@@ -17,10 +16,91 @@ GENERATOR: Final = "google/flan-t5-xl"
 TEMPERATURES: Final = (0.3, 0.6)
 """Smallest and greatest temperature of Arakelyan et al. (2024), section 4.1."""
 
-_DECODING: Final = Decoding()
+INSTRUCTION: Final = (
+    "Rephrase the following sentence while preserving its original meaning: {hypothesis}"
+)
+"""The paper's prompt."""
+
 _FLOATS: Final = ("temperature_min", "temperature_max", "diversity_penalty", "sibling_penalty")
 _GENERATOR, _MODEL, _SEARCH = "Text generator", "NLI model M", "Search"
 """Headings of the help."""
+
+
+# --- The prompt and the search ---
+
+
+def fill_prompt(prompt: str, hypothesis: str) -> str:
+    """Put the hypothesis in its place in the prompt, whatever other braces either has.
+
+    >>> fill_prompt(INSTRUCTION, "A girl jumps.")
+    'Rephrase the following sentence while preserving its original meaning: A girl jumps.'
+    """
+    return prompt.replace("{hypothesis}", hypothesis)
+
+
+def check_prompt(prompt: str) -> str:
+    """Return the prompt, which must have a place for the hypothesis.
+
+    Raises:
+        ValueError: it has no place for the hypothesis.
+    """
+    if "{hypothesis}" not in prompt:
+        raise ValueError(
+            f"prompt: expected {{hypothesis}} where the sentence is to stand, got {prompt!r}"
+        )
+    return prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """Settings of the search for candidates: all that determine them but the temperature.
+
+    Beams are dealt to groups that keep out of each other's way (Vijayakumar et al., 2016,
+    arXiv:1610.02424), and within a group beams of one parent keep out of each other's way
+    (Li, Monroe and Jurafsky, 2016, arXiv:1611.08562).
+
+    Penalties are in nats of the scores they are taken from, which are log-probabilities at
+    the request's temperature. A temperature t stretches differences of log-probabilities by
+    1/t, so at 0.3–0.6 a penalty of 1 is what 0.3–0.6 is at temperature 1: within 0.2–0.8,
+    where Vijayakumar et al. found group beam search to work well.
+    """
+
+    num_beams: int = 20
+    """Candidates per request."""
+    num_beam_groups: int = 10
+    diversity_penalty: float = 1.0
+    """Per beam of an earlier group that goes on with the same token at the same step."""
+    sibling_penalty: float = 0.5
+    """Per better continuation of the same beam."""
+    max_new_tokens: int = 40
+
+    def __post_init__(self) -> None:
+        """Check every value; raises ValueError naming field and remedy."""
+        for name in ("num_beams", "num_beam_groups", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("diversity_penalty", "sibling_penalty"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(
+                    f"{name}: expected a number of nats from 0 on (0: no penalty), got "
+                    f"{getattr(self, name)}"
+                )
+        if self.num_beams % self.num_beam_groups:
+            raise ValueError(
+                f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "
+                f"so that groups are of one size, got {self.num_beams}"
+            )
+
+    @property
+    def group_size(self) -> int:
+        """Beams of a group."""
+        return self.num_beams // self.num_beam_groups
+
+
+_DECODING: Final = Decoding()
+
+
+# --- The run ---
 
 
 def _paraphrase_setting(default: Value, help: str, panel: str, **more: Any) -> Value:
@@ -138,7 +218,7 @@ class ParaphraseConfig(ProblemSettings):
 
     @property
     def decoding(self) -> Decoding:
-        """How the generator searches for candidates."""
+        """The generator's way to search for candidates."""
         return Decoding(
             num_beams=self.num_beams,
             num_beam_groups=self.num_beam_groups,

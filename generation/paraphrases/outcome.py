@@ -15,7 +15,7 @@ from generation.paraphrases.rounds import REASONS, Tried
 from generation.reasons import KEPT
 from generation.records import Exclusion, Seed
 from generation.run_folder import RunFolder, slug
-from generation.run_summary import source_line
+from generation.run_summary import funnel_text, source_line
 from generation.variants.rows import seed_rows
 from merge_dataset.files import read_json, to_json
 from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
@@ -140,22 +140,11 @@ def excluded(seed: Seed, reason: str, *, paraphrases: int | None = None) -> Excl
 
 def render_funnel(rows: Iterable[Mapping[str, int]]) -> str:
     """Render the funnel as text: rounds as columns, reasons and those kept as lines."""
-    from rich.console import Console
-    from rich.table import Table
-
     rows = list(rows)
-    table = Table(title="Funnel: what became of the candidates", title_justify="left")
-    table.add_column("")
-    for row in rows:
-        table.add_column(f"round {row['round']}", justify="right")
-    table.add_row("generated", *(f"{row['generated']:,}" for row in rows))
+    lines = {"generated": [f"{row['generated']:,}" for row in rows]}
     for key in (*REASONS, KEPT):
-        shares = (f"{row[key]:,} {row[key] / max(1, row['generated']):5.1%}" for row in rows)
-        table.add_row(key.replace("_", " "), *shares)
-    console = Console(width=32 + 18 * len(rows), color_system=None)
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get()
+        lines[key] = [f"{row[key]:,} {row[key] / max(1, row['generated']):5.1%}" for row in rows]
+    return funnel_text("candidates", [f"round {row['round']}" for row in rows], lines, width=18)
 
 
 def summarise(
@@ -178,13 +167,18 @@ def summarise(
     manifest = read_json(RunFolder(run).manifest)
     problems, seeds = manifest["problems"], manifest["eligible"][PARAPHRASE]
     predictions = f"predictions/{'_'.join(configs)}_{slug(manifest['nli_model']['name'])}.parquet"
-    following = _next(out, configs, model, predictions)
+    named = [word for name, value in model.items() if value for word in (f"--{name}", value)]
+    where = ["--dataset", str(out), *(word for name in configs for word in ("--config", name))]
+    following = [
+        shlex.join(["merge-nli", "predict", *named, *where, "--out", predictions]),
+        shlex.join(["merge-nli", "score", predictions, *where]),
+    ]
     if as_json:
         keys = ("source", "fingerprint", "generator", "nli_model", "problems", "hypotheses",
                 "funnel", "eligible", "variants")  # fmt: skip
         made = {key: manifest[key] for key in keys}
-        where = {"run": str(run), "out": str(out), "configs": configs, "next": following}
-        return to_json({**made, **where})
+        made |= {"run": str(run), "out": str(out), "configs": configs, "next": following}
+        return to_json(made)
     return "\n".join(
         [
             source_line(manifest),
@@ -203,17 +197,3 @@ def summarise(
             *(f"    {line}" for line in following),
         ]
     )
-
-
-def _next(
-    out: Path, configs: Sequence[str], model: Mapping[str, str | None], predictions: str
-) -> list[str]:
-    """Commands that measure the NLI model itself."""
-    named = [
-        word for name, value in model.items() if value for word in (f"--{name}", value)
-    ]  # fmt: skip
-    where = ["--dataset", str(out), *(word for name in configs for word in ("--config", name))]
-    return [
-        shlex.join(["merge-nli", "predict", *named, *where, "--out", predictions]),
-        shlex.join(["merge-nli", "score", predictions, *where]),
-    ]

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.paraphrases.answer_store import (
@@ -39,17 +40,23 @@ from generation.paraphrases.outcome import (
     sorted_paraphrases,
     variant_rows,
 )
-from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, TextGenerator
-from generation.paraphrases.rounds import FUNNEL_COLUMNS, REASONS, ParaphraseReason, run_rounds
-from generation.paraphrases.two_models import look_at_models, open_generator, open_judge
+from generation.paraphrases.rounds import (
+    FUNNEL_COLUMNS,
+    REASONS,
+    Candidate,
+    ParaphraseReason,
+    ParaphraseRequest,
+    TextGenerator,
+    run_rounds,
+)
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source
 from generation.reasons import KEPT
-from generation.records import Exclusion, Seed, exclusion_table
+from generation.records import exclusion_table
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.funnel import unlabelled
 from generation.variants.rows import seed_rows
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
@@ -57,6 +64,7 @@ from merge_dataset.files import (
     digest_of,
     digest_of_file,
     digests,
+    draw_rank,
     read_row_groups,
     read_table,
     write_record,
@@ -64,11 +72,13 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.provenance import EXPLAINED
-from merge_dataset.schema import PARAPHRASE, arrow_schema
-from merge_dataset.settings import parse_toml
-from merge_metric.models.label_order import SEEDS
+from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR, find_head
+from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.pair_model import Pair, PairModel, Share
+from merge_metric.models.opening import open_model
+from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
+from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 log = logging.getLogger(__name__)
 
@@ -114,34 +124,84 @@ def paraphrase(
         look_at_models(config, distribution)
     run = RunFolder(Path(config.run))
     with run.locked():
-        _require_ours(run)
+        run.require_kind(paraphrases=True)
         if not overwrite:
             run.require_same_build(config.output_settings())
         if distribution is None:
-            return _paraphrase(run, config, *_opening(config, generator, judge), [])
+            return _paraphrase(run, config, generator, judge, [])
         shares = [Share(index, distribution.tasks) for index in range(distribution.tasks)]
         dealt = [
-            partial(_deal, run.path, [f"{step} {share}" for share in shares], distribution)
+            partial(run_units, f"{__name__}:do_unit", run.path,
+                    [f"{step} {share}" for share in shares], distribution)
             for step in ("problems", "search")
-        ]
-        return _paraphrase(run, config, _refuse, lambda problems: _refuse(), dealt)
+        ]  # fmt: skip
+        return _paraphrase(run, config, _refuse, _refuse, dealt)
 
 
-def _opening(
-    config: ParaphraseConfig,
-    generator: Callable[[], TextGenerator] | None,
-    judge: Callable[[Path], PairModel] | None,
-) -> tuple[Callable[[], TextGenerator], Callable[[Path], PairModel]]:
-    """Put the models of the settings in place of those that are not given."""
-    return generator or partial(open_generator, config), judge or partial(open_judge, config)
+def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
+    """Look at both models of a new run, before it makes anything.
+
+    Args:
+        config: The settings.
+        distribution: Where tasks open them; by default they are opened here.
+
+    Raises:
+        ValueError: with all that is wrong with either.
+    """
+    if (Path(config.run) / "generator.json").is_file():
+        return  # a run that goes on opens a model only where it has to
+    generator = ModelRequest(
+        model=config.generator,
+        gguf_file=config.gguf_file,
+        dtype=None if config.dtype == "auto" else config.dtype,
+    )
+    judge = ModelRequest(
+        model=config.model, revision=config.model_revision, label_order=config.label_order
+    )
+    kinds = {"classifier": (CLASSIFIER,), "lm": (CAUSAL_LM,), None: (CLASSIFIER, CAUSAL_LM)}
+    head = find_head(judge.model, kinds[config.model_kind], judge.revision)
+    machine = machine_for(distribution, config.device)
+    asked = [("", generator, TEXT_GENERATOR), ("", judge, head)]
+    require_all(inspect_models(asked, machine), machine)
 
 
-def _deal(folder: Path, units: Sequence[str], distribution: Distribution) -> None:
-    """Have units done by tasks."""
-    run_units(f"{__name__}:do_unit", folder, units, distribution)
+def open_generator(config: ParaphraseConfig) -> TextGenerator:
+    """Load the text generator."""
+    from generation.paraphrases.text_generator import Generator
+
+    return Generator.load(
+        config.generator,
+        gguf_file=config.gguf_file,
+        device=config.device,
+        dtype=config.dtype,
+        decoding=config.decoding,
+        prompt=config.prompt,
+        batch_size=config.batch_size,
+    )
 
 
-def _refuse() -> NoReturn:
+def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
+    """Open the NLI model; gold labels of some problems may tell what its classes mean."""
+
+    def sample() -> tuple[list[Pair], NDArray[np.int64]]:
+        table = read_table(problems, ["seed_id", "premise", "hypothesis", "label"])
+        drawn = sorted(table["seed_id"].to_pylist(), key=partial(draw_rank, 0))[:ASKED_SEEDS]
+        table = table.filter(pc.is_in(table["seed_id"], value_set=pa.array(drawn, pa.string())))
+        gold = pc.index_in(table["label"], value_set=pa.array(LABELS)).to_numpy()
+        pairs = zip(table["premise"].to_pylist(), table["hypothesis"].to_pylist(), strict=True)
+        return list(pairs), gold.astype(np.int64)
+
+    request = ModelRequest(
+        model=config.model,
+        kind=config.model_kind,
+        revision=config.model_revision,
+        device=config.device,
+        label_order=config.label_order,
+    )
+    return open_model(request, sources=[config.source], seeds=sample)
+
+
+def _refuse(*_: object) -> NoReturn:
     raise ValueError(
         "expected all answers of the models from the tasks, some are missing; run the same command "
         "again"
@@ -166,9 +226,7 @@ def do_unit(
     """
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
-    config = ParaphraseConfig.read(run.config)
-    generator, judge = _opening(config, generator, judge)
-    work = _Work(run, config, _generator(run, config, generator), _judge(run, config, judge))
+    work = _Work.of(run, ParaphraseConfig.read(run.config), generator, judge)
     while True:
         try:
             if step == "problems":
@@ -183,16 +241,16 @@ def do_unit(
 def _paraphrase(
     run: RunFolder,
     config: ParaphraseConfig,
-    generator: Callable[[], TextGenerator],
-    judge: Callable[[Path], PairModel],
+    generator: Callable[[], TextGenerator] | None,
+    judge: Callable[[Path], PairModel] | None,
     dealt: Sequence[Callable[[], None]],
 ) -> RunFolder:
-    """Take all steps in a folder that is held.
+    """Read the problems, and take all steps in a folder that is held.
 
     Args:
         run: The folder.
         config: The settings.
-        generator: Opens what rewrites.
+        generator: As in `paraphrase`, like the next.
         judge: Opens the NLI model.
         dealt: Steps that tasks do first: what they ask is not asked here.
     """
@@ -204,64 +262,12 @@ def _paraphrase(
     log.info("%s: %d problems, %d without a label", problems.description, problems.count,
              len(problems.unlabelled))  # fmt: skip
     write_text(run.config, config.to_toml())
-    work = _Work(run, config, _generator(run, config, generator), _judge(run, config, judge))
+    work = _Work.of(run, config, generator, judge)
     while True:
         try:
-            return work.do(problems, iter(dealt))
+            return work.do(problems, dealt)
         except ModelChangedError:
             continue  # A model is opened once, so this happens twice at most.
-
-
-def _require_ours(run: RunFolder) -> None:
-    if not run.config.is_file():
-        return
-    settings = parse_toml(run.config.read_text(encoding="utf-8"), str(run.config))
-    if "generator" not in settings:
-        raise ValueError(
-            f"{run.path}: expected a run folder of paraphrases or none, got one of replacements; "
-            "name another with --run"
-        )
-
-
-def _generator(
-    run: RunFolder, config: ParaphraseConfig, generator: Callable[[], TextGenerator]
-) -> LazyModel[TextGenerator]:
-    names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
-    return LazyModel(
-        generator,
-        lambda model: {**model.describe(), "batch_size": model.batch_size},
-        asked={
-            **{name: getattr(config, name) for name in names},
-            "files": file_stamps(config.generator),
-        },
-        record=run.path / "generator.json",
-    )
-
-
-def _judge(
-    run: RunFolder, config: ParaphraseConfig, judge: Callable[[Path], PairModel]
-) -> LazyModel[PairModel]:
-    names = ("model", "model_kind", "model_revision", "label_order", "device")
-    return LazyModel(
-        lambda: judge(run.problems),
-        _described,
-        asked={
-            **{name: getattr(config, name) for name in names},
-            "files": file_stamps(config.model),
-            # An order of labels may have been found out from them.
-            "problems": digest_of_file(run.problems),
-        },
-        record=run.path / "nli_model.json",
-    )
-
-
-def _described(model: PairModel) -> dict[str, Any]:
-    """Describe the NLI model, and what the problems say of its classes if they had to."""
-    order = getattr(model, "label_order", None)
-    evidence = (
-        {"label_order_evidence": dict(order.evidence)} if order and order.source == SEEDS else {}
-    )
-    return model.describe() | evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,30 +277,74 @@ class _Answers:
     right: frozenset[str]
     """Ids of the problems it answers right."""
     hypotheses: list[str]
-    """Theirs, distinct and sorted."""
+    """Hypotheses of these problems, distinct and sorted."""
     known: dict[Pair, NDArray[np.float64]]
     """Probabilities of each distinct problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A run whose problems are read."""
+    """A run whose problems are read, and its models."""
 
     run: RunFolder
     config: ParaphraseConfig
     generator: LazyModel[TextGenerator]
     judge: LazyModel[PairModel]
 
-    def do(self, problems: Problems, dealt: Iterator[Callable[[], None]]) -> RunFolder:
+    @classmethod
+    def of(
+        cls,
+        run: RunFolder,
+        config: ParaphraseConfig,
+        generator: Callable[[], TextGenerator] | None,
+        judge: Callable[[Path], PairModel] | None,
+    ) -> Self:
+        """Get ready to open the models: those given, else those of the settings."""
+        open_it = judge or partial(open_judge, config)
+
+        def described(model: PairModel) -> dict[str, Any]:
+            # With what the problems say of its classes if they had to.
+            order = getattr(model, "label_order", None)
+            if not order or order.source != SEEDS:
+                return model.describe()
+            return model.describe() | {"label_order_evidence": dict(order.evidence)}
+
+        def asked(model: str, *names: str) -> dict[str, Any]:
+            return {**{n: getattr(config, n) for n in names}, "files": file_stamps(model)}
+
+        names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
+        of_judge = ("model", "model_kind", "model_revision", "label_order", "device")
+        # An order of labels may have been found out from the problems.
+        made_from = {"problems": digest_of_file(run.problems)}
+        return cls(
+            run,
+            config,
+            LazyModel(
+                generator or partial(open_generator, config),
+                lambda model: {**model.describe(), "batch_size": model.batch_size},
+                asked=asked(config.generator, *names),
+                record=run.path / "generator.json",
+            ),
+            LazyModel(
+                lambda: open_it(run.problems),
+                described,
+                asked=asked(config.model, *of_judge) | made_from,
+                record=run.path / "nli_model.json",
+            ),
+        )
+
+    def do(self, problems: Problems, dealt: Sequence[Callable[[], None]]) -> RunFolder:
         """Take all steps.
 
         Args:
             problems: From the source.
-            dealt: Has tasks ask about the problems, and search.
+            dealt: Has tasks ask about the problems, and search; by default this process does.
         """
-        next(dealt, _nothing)()
+        for ask in dealt[:1]:
+            ask()
         answers = self.answers()
-        next(dealt, _nothing)()
+        for search in dealt[1:]:
+            search()
         funnel = self.search(answers)
         eligible, variants = self._write_outcome(problems, answers.right)
         if not variants:
@@ -324,7 +374,7 @@ class _Work:
         ]
         answers = self._ask("problems", list(places))
         table = answer_table(seed_ids, answers[pair_of_problem])
-        write_table(_answers_path(self.run), table)
+        write_table(self.run.answers, table)
         right = [p == g for p, g in zip(table["prediction"].to_pylist(), gold, strict=True)]
         if not any(right):
             raise ValueError(
@@ -351,7 +401,7 @@ class _Work:
                 self._search_block(answers, block, counts)
             return []
         with (
-            atomic(_paraphrases_path(self.run)) as temporary,
+            atomic(self.run.paraphrases) as temporary,
             RowGroupWriter(temporary, PARAPHRASES) as writer,
         ):
             for block in range(len(starts)):
@@ -377,7 +427,7 @@ class _Work:
             hypotheses,
             self.config,
             rewrite=partial(self._rewrite, where, counts),
-            judge=partial(_verdicts_of, verdicts, where),
+            judge=lambda number, pairs: verdicts.of(f"{where} {number}", pairs),
         )
         tables = []
         for number, tried in enumerate(rounds, start=1):
@@ -423,7 +473,7 @@ class _Work:
 
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
         """Write seeds, variants and exclusions; count the first two."""
-        run, kept = self.run, kept_texts(read_row_groups(_paraphrases_path(self.run)))
+        run, kept = self.run, kept_texts(read_row_groups(self.run.paraphrases))
         excluded_rows = [exclusion_table(unlabelled(problems.unlabelled, self.config.source))]
         with (
             atomic(run.seeds) as seeds_file,
@@ -437,7 +487,14 @@ class _Work:
                 texts = {seed.hypothesis: kept[seed.hypothesis].to_pylist() for seed in mine}
                 seeds.write(seed_rows(mine))
                 variants.write(variant_rows(mine, texts))
-                excluded_rows.append(exclusion_table(_excluded(block, right, kept)))
+                without = [
+                    excluded(seed, ParaphraseReason.NO_PARAPHRASE, paraphrases=0)
+                    if seed.seed_id in right
+                    else excluded(seed, ParaphraseReason.ANSWERED_WRONG)
+                    for seed in block
+                    if seed.seed_id not in right or seed.hypothesis not in kept
+                ]
+                excluded_rows.append(exclusion_table(without))
         rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()
         write_table(run.exclusions, rows)
         return seeds.rows, variants.rows
@@ -457,8 +514,8 @@ class _Work:
             "generator": self.generator.description,
             "nli_model": self.judge.description,
         }
-        files = (run.exclusions, run.seeds, run.variants, _answers_path(run),
-                 _paraphrases_path(run))  # fmt: skip
+        files = (run.exclusions, run.seeds, run.variants, run.answers,
+                 run.paraphrases)  # fmt: skip
         return {
             "kind": "paraphrases",
             "source": config.source,
@@ -475,34 +532,3 @@ class _Work:
             **made,
             "files": digests({path.name: path for path in files}),
         }
-
-
-def _answers_path(run: RunFolder) -> Path:
-    """Name the file of the NLI model's answers to the problems."""
-    return run.path / "answers.parquet"
-
-
-def _paraphrases_path(run: RunFolder) -> Path:
-    """Name the file of all candidates and their reasons."""
-    return run.path / "paraphrases.parquet"
-
-
-def _nothing() -> None:
-    pass
-
-
-def _verdicts_of(
-    verdicts: Verdicts, where: str, number: int, pairs: list[Pair]
-) -> NDArray[np.float64]:
-    return verdicts.of(f"{where} {number}", pairs)
-
-
-def _excluded(
-    seeds: Iterable[Seed], right: frozenset[str], kept: Mapping[str, object]
-) -> Iterator[Exclusion]:
-    """Yield the labelled problems without a variant."""
-    for seed in seeds:
-        if seed.seed_id not in right:
-            yield excluded(seed, ParaphraseReason.ANSWERED_WRONG)
-        elif seed.hypothesis not in kept:
-            yield excluded(seed, ParaphraseReason.NO_PARAPHRASE, paraphrases=0)

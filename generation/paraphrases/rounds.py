@@ -1,4 +1,4 @@
-"""Rounds of rewriting: requests, and the fate of each candidate.
+"""Rounds of rewriting: requests, the paraphrase in an answer, and the fate of each candidate.
 
 Nothing here knows where candidates and answers come from, or where they are kept.
 """
@@ -10,23 +10,24 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, clean
 from generation.reasons import KEPT, RejectionReason, funnel_columns
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair
 
 _RUN: Final = 4
 """Words of the instruction in a row that are its echo."""
+_MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
+"""Opening and closing quotation marks."""
 
 
 class ParaphraseReason(RejectionReason):
-    """Why candidates are dropped and problems yield no paraphrases: the first that holds."""
+    """Reasons to drop candidates, and of problems to yield no paraphrases: the first that holds."""
 
     ANSWERED_WRONG = "answered_wrong", "problems", "the NLI model answers the problem wrong"
     NO_PARAPHRASE = "no_paraphrase", "problems", "no candidate of the hypothesis is kept"
@@ -58,7 +59,7 @@ class ParaphraseReason(RejectionReason):
 
 
 REASONS: Final = ParaphraseReason.of_steps("screening", "entailment", "selection")
-"""Why a candidate is dropped."""
+"""Reasons to drop a candidate."""
 
 FUNNEL_COLUMNS: Final = funnel_columns(
     REASONS,
@@ -67,15 +68,66 @@ FUNNEL_COLUMNS: Final = funnel_columns(
 """Column of a funnel of candidates → what it counts."""
 
 
+@dataclass(frozen=True, slots=True)
+class ParaphraseRequest:
+    """A hypothesis to be paraphrased."""
+
+    hypothesis: str
+    temperature: float
+    """Divisor of the logits; above 0."""
+    earlier: tuple[str, ...] = ()
+    """Candidates of earlier rounds as they came (`Candidate.text`): they count as groups
+    before the first."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a temperature that is not above 0."""
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature: expected a number above 0, got {self.temperature}")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One output for a request."""
+
+    text: str
+    """Decoded text without special tokens; `clean` finds the paraphrase in it."""
+    finished: bool
+    """False where the most new tokens were reached before an end."""
+    score: float
+    """Log-probability at the request's temperature, without penalties, in nats per token."""
+
+
+class TextGenerator(Protocol):
+    """A model that rewrites hypotheses."""
+
+    @property
+    def batch_size(self) -> int:
+        """Number of requests that suit its device at a time."""
+
+    def describe(self) -> dict[str, Any]:
+        """Describe what tells it from others; JSON-able, `name` and `revision` at least."""
+
+    def length(self, hypothesis: str) -> int:
+        """Count the tokens of a hypothesis' prompt: similar lengths suit a batch."""
+
+    def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
+        """Find the candidates for each request of one batch.
+
+        The best of each group first, group by group, then each group's second best, and so
+        on. The same batch gives the same candidates; a request gives the same in other
+        batches but for rounding.
+        """
+
+
 @dataclass(slots=True)
 class Tried:
     """A candidate with its fate."""
 
     hypothesis: str
     round: int
-    """From 1."""
+    """Number of the round, from 1."""
     rank: int
-    """Its place among the candidates of that round."""
+    """Place among the candidates of that round."""
     text: str
     raw_text: str
     """Text as it came, before `clean`."""
@@ -86,7 +138,7 @@ class Tried:
     entailed: float | None = None
     """The probability of entailment by the hypothesis, where the NLI model was asked."""
     entailing: float | None = None
-    """That of the hypothesis by this."""
+    """The probability that the candidate entails the hypothesis, likewise."""
 
 
 @dataclass(slots=True)
@@ -98,6 +150,50 @@ class _History:
     kept: int = 0
 
 
+def clean(text: str, hypothesis: str) -> str:
+    r"""Find the paraphrase in a generator's answer; "" if there is none.
+
+    The first line that says something: a first line that ends in a colon announces the
+    answer. Quotation marks around the whole are left out. What the hypothesis has itself,
+    a colon at the end or quotation marks, stays.
+
+    >>> clean('Here is another way to say it:\n\n"A girl leaps."\nOr not.', "A girl jumps.")
+    'A girl leaps.'
+    >>> clean('"So," she said.', "She said so.")
+    '"So," she said.'
+    """
+    hypothesis = hypothesis.strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].endswith(":") and not hypothesis.endswith(":"):
+        lines = lines[1:]
+    line = lines[0] if lines else ""
+    while _quoted(line) and not _quoted(hypothesis):
+        line = line[1:-1].strip()
+    return line
+
+
+def _quoted(line: str) -> bool:
+    """Tell whether one pair of quotation marks encloses the whole, and no more than that.
+
+    >>> [_quoted(line) for line in ('"A girl."', '"A" and "B"', "'A girl doesn't.'", '"')]
+    [True, False, True, False]
+    """
+    inner = line[1:-1]
+    return any(
+        len(line) > 1
+        and line[0] == opening
+        and line[-1] == closing
+        and not any(_is_mark(inner, i) for i, c in enumerate(inner) if c in {opening, closing})
+        for opening, closing in _MARKS
+    )
+
+
+def _is_mark(text: str, position: int) -> bool:
+    """Tell whether a character is a quotation mark there, not an apostrophe between letters."""
+    around = text[max(0, position - 1) : position + 2]
+    return not (len(around) == 3 and around[0].isalpha() and around[2].isalpha())
+
+
 def normalise(text: str) -> str:
     """Reduce a text to what tells duplicates: no case, punctuation, or width of spaces.
 
@@ -105,13 +201,9 @@ def normalise(text: str) -> str:
     ('a girl smiling jumps', '')
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join("".join(map(_spaced, folded)).split())
-
-
-@cache
-def _spaced(character: str) -> str:
-    """A space in place of punctuation, separators and control characters."""
-    return " " if unicodedata.category(character)[0] in "PZC" else character
+    # A space in place of punctuation, separators and control characters.
+    spaced = (" " if unicodedata.category(c)[0] in "PZC" else c for c in folded)
+    return " ".join("".join(spaced).split())
 
 
 def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> float:

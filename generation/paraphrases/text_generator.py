@@ -8,8 +8,7 @@ or a text's encoding, are copied to the rows that go on from it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -18,16 +17,10 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.beam_search import Following, Ints, search
-from generation.paraphrases.rewriting import (
-    INSTRUCTION,
-    Candidate,
-    Decoding,
-    ParaphraseRequest,
-    check_prompt,
-    fill_prompt,
-)
+from generation.paraphrases.config import INSTRUCTION, Decoding, check_prompt, fill_prompt
+from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import describe_loaded, load
-from merge_metric.models.heads import TEXT_GENERATOR
+from merge_metric.models.inspection import TEXT_GENERATOR
 from merge_metric.models.inspection import inspect as inspect_model
 
 _ROWS: Final = {"cpu": 160}
@@ -87,15 +80,44 @@ class Generator:
         self._prompt = check_prompt(prompt)
         self._encodes = bool(model.config.is_encoder_decoder)
         self._chat = bool(getattr(tokenizer, "chat_template", None))
-        self._eos = _eos(model, tokenizer)
-        ends, never = self._ends_and_never()
+        declared = getattr(model.generation_config, "eos_token_id", None)
+        ids = declared if isinstance(declared, list) else [declared]
+        self._eos = {i for i in (*ids, tokenizer.eos_token_id) if i is not None}
+        # Special tokens are no text. A causal model that comes to one has said what it had to say:
+        # chat models have one for the end of a turn, whatever they call it. A decoder's are there
+        # for other tasks (T5's `<extra_id_0>`), and only its own end is one. Nor are numbers text
+        # that the tokenizer does not know: vocabularies are filled up to round ones.
+        vocabulary = range(model.config.get_text_config().vocab_size)
+        added = tokenizer.added_tokens_decoder.items()
+        special = {i for i, token in added if token.special} & set(vocabulary)
+        ends = self._eos & set(vocabulary)
+        if not self._encodes:
+            ends |= special
+            if not self._chat:
+                known = vocabulary[: len(tokenizer)]
+                texts = tokenizer.batch_decode([[i] for i in known])
+                ends |= {i for i, text in zip(known, texts, strict=True) if "\n" in text}
+        never = ends | special | set(vocabulary[len(tokenizer) :])
         if not ends:
             raise ValueError(
                 f"{name}: expected a tokenizer or generation_config.json with an end-of-text "
                 f"token, found none: set eos_token_id there"
             )
-        start = _decoder_start(model, name) if self._encodes else ()
-        self._special = SpecialTokens(start, tuple(sorted(ends)), tuple(sorted(never)))
+        start: tuple[int, ...] = ()
+        if self._encodes:  # begins with a token, and with another that some force after it
+            configs = (model.generation_config, model.config)
+            first, forced = (
+                next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
+                for key in ("decoder_start_token_id", "forced_bos_token_id")
+            )
+            if first is None:
+                raise ValueError(
+                    f"{name}: expected a decoder_start_token_id in config.json or "
+                    f"generation_config.json, found none: set it there"
+                )
+            start = (first,) if forced is None else (first, forced)
+        self._start = start
+        self._ends, self._never = tuple(sorted(ends)), tuple(sorted(never))
         rows = _ROWS.get(model.device.type, _ROWS_ACCELERATOR)
         self.batch_size = batch_size or max(1, rows // decoding.num_beams)
 
@@ -171,113 +193,69 @@ class Generator:
             return []
         prompts = self._encode([request.hypothesis for request in requests])
         temperatures = [request.temperature for request in requests]
-        earlier = [self._answers(request.earlier) for request in requests]
-        with torch.inference_mode():
-            stepper = Stepper(self._model, prompts, temperatures, self._special)
-            found = search(stepper, self._decoding, earlier)
-        return [
-            [
-                Candidate(text, beam.finished, beam.score)
-                for text, beam in zip(self._texts(b.tokens for b in beams), beams, strict=True)
-            ]
-            for beams in found
+        # The tokens that earlier texts may have been generated as.
+        earlier = [
+            self._ids(request.earlier, special=False) if request.earlier else []
+            for request in requests
         ]
+        with torch.inference_mode():
+            stepper = Stepper(self._model, prompts, temperatures, start=self._start,
+                              ends=self._ends, never=self._never)  # fmt: skip
+            found = search(stepper, self._decoding, earlier)
+        candidates = []
+        for beams in found:
+            texts = self._tokenizer.batch_decode(
+                [[token for token in beam.tokens if token not in self._eos] for beam in beams],
+                skip_special_tokens=True,
+                clean_up_tokenization_spaces=False,
+            )
+            both = zip(texts, beams, strict=True)
+            candidates.append([Candidate(text, beam.finished, beam.score) for text, beam in both])
+        return candidates
 
     def _encode(self, hypotheses: Sequence[str]) -> list[list[int]]:
         texts = [fill_prompt(self._prompt, hypothesis) for hypothesis in hypotheses]
-        if self._chat:
-            texts = self._turns(texts)
+        if self._chat:  # each text is a user's turn, up to where the answer begins
+            template = self._tokenizer.get_chat_template()
+            texts = self._tokenizer.apply_chat_template(
+                [[{"role": "user", "content": text}] for text in texts],
+                chat_template=_DATE + template if "strftime_now" in template else template,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,  # what templates do not know they ignore
+            )
         elif not self._encodes:
             texts = [text + "\n" for text in texts]
         prompts = self._ids(texts, special=not self._chat)
         if not self._encodes and not self._chat:
-            prompts = [_without_end(ids, self._eos) for ids in prompts]
+            # Without the end that some tokenizers give every text; nothing would follow it.
+            for ids in prompts:
+                while len(ids) > 1 and ids[-1] in self._eos:
+                    ids.pop()
+        config = self._model.config.get_text_config()
+        most = getattr(config, "max_position_embeddings", None) or float("inf")
         for ids, hypothesis in zip(prompts, hypotheses, strict=True):
-            self._check_length(len(ids), hypothesis)
+            needed = len(ids) if self._encodes else len(ids) + self._decoding.max_new_tokens
+            if needed > most:
+                raise ValueError(
+                    f"{self.name}: expected prompts that fit the model's {most} tokens with the "
+                    f"answer, got {needed} for the hypothesis {hypothesis[:80]!r}: leave it out, "
+                    f"or take a generator with a longer context"
+                )
         return prompts
-
-    def _turns(self, texts: Sequence[str]) -> list[str]:
-        """Make each text a user's turn in the chat template, up to where the answer begins."""
-        template = self._tokenizer.get_chat_template()
-        rendered: list[str] = self._tokenizer.apply_chat_template(
-            [[{"role": "user", "content": text}] for text in texts],
-            chat_template=_DATE + template if "strftime_now" in template else template,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,  # what templates do not know they ignore
-        )
-        return rendered
 
     def _ids(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
         encoded = self._tokenizer(
             list(texts),
             add_special_tokens=special,
             return_attention_mask=False,
-            verbose=False,  # no warning of long texts; `_check_length` sees to that
+            verbose=False,  # no warning of long texts, as `_encode` checks their length
         )
         rows: list[list[int]] = encoded["input_ids"]
         return rows
 
-    def _check_length(self, tokens: int, hypothesis: str) -> None:
-        config = self._model.config.get_text_config()
-        most = getattr(config, "max_position_embeddings", None) or float("inf")
-        needed = tokens if self._encodes else tokens + self._decoding.max_new_tokens
-        if needed > most:
-            raise ValueError(
-                f"{self.name}: expected prompts that fit the model's {most} tokens with the "
-                f"answer, got {needed} for the hypothesis {hypothesis[:80]!r}: leave it out, or "
-                f"take a generator with a longer context"
-            )
-
-    def _answers(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens that texts may have been generated as."""
-        return self._ids(texts, special=False) if texts else []
-
-    def _texts(self, rows: Iterable[Sequence[int]]) -> list[str]:
-        texts: list[str] = self._tokenizer.batch_decode(
-            [[token for token in tokens if token not in self._eos] for tokens in rows],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
-        return texts
-
-    def _ends_and_never(self) -> tuple[set[int], set[int]]:
-        """Find the tokens that end an answer, and those that are never part of one.
-
-        Special tokens are no text. A causal model that comes to one has said what it had to
-        say: chat models have one for the end of a turn, whatever they call it. A decoder's
-        are there for other tasks (T5's `<extra_id_0>`), and only its own end is one. Nor are
-        numbers text that the tokenizer does not know: vocabularies are filled up to round ones.
-        """
-        vocabulary = range(self._model.config.get_text_config().vocab_size)
-        added = self._tokenizer.added_tokens_decoder.items()
-        special = {i for i, token in added if token.special} & set(vocabulary)
-        ends = self._eos & set(vocabulary)
-        if not self._encodes:
-            ends |= special
-            if not self._chat:
-                ends |= self._line_ends(vocabulary)
-        return ends, ends | special | set(vocabulary[len(self._tokenizer) :])
-
-    def _line_ends(self, vocabulary: range) -> set[int]:
-        known = vocabulary[: len(self._tokenizer)]
-        texts = self._tokenizer.batch_decode([[i] for i in known])
-        return {i for i, text in zip(known, texts, strict=True) if "\n" in text}
-
 
 # --- A batch in the middle of the search ---
-
-
-@dataclass(frozen=True, slots=True)
-class SpecialTokens:
-    """The token ids that are not text."""
-
-    start: tuple[int, ...]
-    """First tokens of a decoder; empty where the prompt itself is read on."""
-    ends: tuple[int, ...]
-    """Tokens that end a text, at least one."""
-    never: tuple[int, ...]
-    """Tokens that are not chosen, the ends among them."""
 
 
 class Stepper:
@@ -288,7 +266,10 @@ class Stepper:
         model: Any,
         prompts: Sequence[Sequence[int]],
         temperatures: Sequence[float],
-        special: SpecialTokens,
+        *,
+        start: Sequence[int],
+        ends: Sequence[int],
+        never: Sequence[int],
     ) -> None:
         """Pad the prompts: on the left what is read on, on the right what is encoded.
 
@@ -296,15 +277,17 @@ class Stepper:
             model: An encoder-decoder or causal model of transformers with a cache.
             prompts: Token ids of each request.
             temperatures: What each request's logits are divided by.
-            special: What ends a text, and so on.
+            start: First tokens of a decoder; none where the prompt itself is read on.
+            ends: Tokens that end a text, at least one.
+            never: Tokens that are not chosen, as they are no text, `ends` among them.
         """
-        self._model, self._special = model, special
+        self._model, self._start = model, start
         self._encodes: bool = model.config.is_encoder_decoder
         self._parameters = inspect.signature(model.forward).parameters
         left = not self._encodes
         self._ids = self._tensor(_padded(prompts, left=left))
         self._mask = self._tensor(_padded([[1] * len(ids) for ids in prompts], left=left))
-        self._ends, self._never = self._tensor(special.ends), self._tensor(special.never)
+        self._ends, self._never = self._tensor(ends), self._tensor(never)
         self._temperatures = self._tensor(temperatures)[:, None]
         self._requests: Ints = np.arange(len(prompts))
         """The request of each row."""
@@ -322,7 +305,7 @@ class Stepper:
             return self._read(self._ids, k)
         encoder = self._model.get_encoder()
         self._encoded = encoder(input_ids=self._ids, attention_mask=self._mask).last_hidden_state
-        return self._read(self._tensor([self._special.start] * len(self._ids)), k)
+        return self._read(self._tensor([self._start] * len(self._ids)), k)
 
     def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
         """Go on with some rows; see `NextTokens`."""
@@ -361,9 +344,7 @@ class Stepper:
                 arguments["logits_to_keep"] = 1
         output = self._model(**arguments)
         self._cache = output.past_key_values
-        return self._following(output.logits[:, -1], k)
-
-    def _following(self, logits: torch.Tensor, k: int) -> Following:
+        logits = output.logits[:, -1]
         precise = torch.promote_types(logits.dtype, torch.float32)
         scaled = logits.to(precise) / self._temperatures[self._tensor(self._requests)].to(precise)
         normaliser = scaled.logsumexp(-1, keepdim=True)
@@ -382,35 +363,6 @@ class Stepper:
 
 
 # --- Tokens ---
-
-
-def _eos(model: Any, tokenizer: Any) -> set[int]:
-    declared = getattr(model.generation_config, "eos_token_id", None)
-    ids = declared if isinstance(declared, list) else [declared]
-    return {i for i in (*ids, tokenizer.eos_token_id) if i is not None}
-
-
-def _decoder_start(model: Any, name: str) -> tuple[int, ...]:
-    """Find the tokens a decoder begins with, the one that some force after the first too."""
-    configs = (model.generation_config, model.config)
-    start, forced = (
-        next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
-        for key in ("decoder_start_token_id", "forced_bos_token_id")
-    )
-    if start is None:
-        raise ValueError(
-            f"{name}: expected a decoder_start_token_id in config.json or "
-            f"generation_config.json, found none: set it there"
-        )
-    return (start,) if forced is None else (start, forced)
-
-
-def _without_end(ids: list[int], ends: set[int]) -> list[int]:
-    """Drop the end that some tokenizers give every text; nothing would follow it."""
-    end = len(ids)
-    while end > 1 and ids[end - 1] in ends:
-        end -= 1
-    return ids[:end]
 
 
 def _padded(rows: Sequence[Sequence[int]], *, left: bool) -> list[list[int]]:

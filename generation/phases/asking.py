@@ -1,4 +1,10 @@
-"""Ask the masked LMs what can matter: one text of each word first, then the others."""
+"""Questions to the masked LMs: about one text of each word first, then about what can still matter.
+
+A replacement has to be in the sets of all texts (eq. 1), so the set of one text bounds their
+intersection from above. The masked LMs are asked about a word in one text first: in the one whose
+sentence is short, or shared by many problems. Where these sets, with the filters that need only
+that text, add up to fewer words than `min_replacements`, the other texts are not asked about.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +13,52 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from generation.config import Config
-from generation.problems.on_disk import block_sizes
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.shared_words import tag_problems
+from generation.problems.substitutions import Substitutions
+from generation.problems.tagging import Tagger
+from generation.ragged import split
+from generation.reasons import NO_REASON
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import ask, stores_asked, units_of
-from generation.suggestions.asked import Asked
-from generation.suggestions.questions import Questions
+from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
 from generation.variants.candidates import Candidates
-from generation.variants.reach import Reach, can_ask_less, decisive_settings, wider_settings
-from merge_dataset.executors.calls import call_tasks, plan_of, says
-from merge_dataset.executors.dispatch import run_units
+from generation.variants.funnel import Funnel
+from generation.variants.set_algebra import Occurrences, over_mlms
+from generation.variants.validation import judge_in_context, validated_by
+from generation.variants.words import Lexicon
+from merge_dataset.executors.blocks import map_blocks
+from merge_dataset.executors.calls import call_tasks, plan_of, run_units, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import partial_path
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
+
+DECISIVE: Final = (
+    "min_replacements", "min_replacements_scope", "word_classes", "probability_filter",
+    "class_filter", "tag_match", "combine", "words_at_once",
+)  # fmt: skip
+"""Settings of a build on which it depends which answers can matter."""
+_SCOPES: Final = ("problem", "class", "word")
+"""Scopes: a seed that is eligible by one is also eligible by those before it."""
 
 
 def ask_what_matters(
     run: RunFolder,
     config: Config,
     asked: Asked,
-    ask_now: Callable[[], None],
     distribution: Distribution | None,
 ) -> None:
     """Ask about one text of each word first, then about the others where that can still matter.
@@ -47,11 +69,21 @@ def ask_what_matters(
         run: The run.
         config: Its settings.
         asked: Which questions are to be asked, so far all.
-        ask_now: Asks them.
-        distribution: Where tasks choose; by default `config.workers` processes do here.
+        distribution: Where tasks choose and ask; by default `config.workers` processes choose
+            here, and this one asks.
     """
+
+    def ask_now() -> None:
+        if distribution is None:
+            for unit in units_of(config, asked.questions, tasks=1):
+                ask(run.path, unit)
+        else:
+            units = units_of(config, asked.questions, tasks=distribution.tasks)
+            run_units("generation.suggestions.ask:ask", run.path, units, distribution)
+
     run.asked.unlink(missing_ok=True)
-    if can_ask_less(config):
+    # Only then is one text's set a bound on the number of replacements.
+    if not config.ask_all and config.combine == "intersection" and config.words_at_once == 1:
         first = _wanted(run, Reach(run.problems, asked, {}, config), distribution)
         asked.write(first)
         log.info("%d of %d questions first: one text of each word", len(asked), len(first))
@@ -65,26 +97,27 @@ def ask_what_matters(
     ask_now()
 
 
-# --- Choosing in tasks ---
-
-
 def _wanted(run: RunFolder, reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_]:
-    """Return [questions] those to be asked, as `Reach.wanted` does."""
+    """Return [questions] those that are to be asked: in one text, or then in the others."""
+    blocks = range(len(block_sizes(run.problems)))
+    wanted = np.zeros(len(reach.asked.questions), np.bool_)
     if distribution is None:
-        return reach.wanted()
+        for rows in map_blocks(blocks, reach.open, workers=reach.config.workers):
+            wanted[rows] = True
+        return wanted
     folder = run.tasks("asking")
-    candidates = [str(each.folder.absolute()) for each in reach.candidates.values()]
     plan = {
         "run": str(run.path.absolute()),
         "config": reach.config.to_toml(),
         "questions": reach.asked.questions.made_from,
-        "candidates": candidates,
+        "candidates": [str(each.folder.absolute()) for each in reach.candidates.values()],
     }
-    units = [str(block) for block in range(len(block_sizes(run.problems)))]
-    choose = "generation.phases.asking:choose_unit"
-    rows = call_tasks(choose, folder, units, distribution.without_gpus(), plan).all()
+    units = [str(block) for block in blocks]
+    choose = f"{__name__}:choose_unit"
+    for chosen in call_tasks(choose, folder, units, distribution.without_gpus(), plan).all():
+        wanted[np.asarray(chosen, np.int64)] = True
     shutil.rmtree(folder)
-    return reach.mask(rows)
+    return wanted
 
 
 @says
@@ -116,22 +149,153 @@ def _reach(plan: str) -> Reach:
     return Reach(run.problems, asked, candidates, config)
 
 
-# --- Asking ---
+# --- Choosing ---
 
 
-def ask_all(
-    run: RunFolder,
-    config: Config,
-    questions: Questions,
-    distribution: Distribution | None,
-) -> None:
-    """Let every masked LM answer the questions to be asked, here or dealt to tasks."""
-    if distribution is None:
-        for unit in units_of(config, questions, tasks=1):
-            ask(run.path, unit)
-        return
-    units = units_of(config, questions, tasks=distribution.tasks)
-    run_units("generation.suggestions.ask:ask", run.path, units, distribution)
+@dataclass(frozen=True)
+class Reach:
+    """Everything needed to choose questions, block by block. Can be sent to other processes."""
+
+    problems: Path
+    asked: Asked
+    candidates: Mapping[str, Candidates]
+    """Candidates by masked LM, at what was asked; none before anything was."""
+    config: Config
+
+    def open(self) -> Callable[[int], NDArray[np.int64]]:
+        """Return the function that works on blocks; each process has its own tagger."""
+        return self.rows
+
+    def rows(self, block: int) -> NDArray[np.int64]:
+        """Return [n] rows of the questions wanted about the problems of a block."""
+        config = self.config
+        problems = tag_problems(
+            read_block(self.problems, block), self._tagger, config.word_classes, config.sharing
+        )
+        texts = len(config.problem_format.fields)
+        words = Occurrences.of(problems, self._lexicon, masking=config.masking, texts=texts)
+        rows = self.asked.questions.rows(words.queries)
+        if not self.candidates:
+            return rows[first_sides(words, rows)[words.side]]
+        return rows[self._within_reach(words)[words.sides.word[words.side]]]
+
+    def _within_reach(self, words: Occurrences) -> NDArray[np.bool_]:
+        """Return [words] whether the class of each can still get enough replacements."""
+        config = self.config
+        survivors = {mlm: each.take(words.queries) for mlm, each in self.candidates.items()}
+        known = words.known(next(iter(survivors.values())).asked)
+        suggested = over_mlms(
+            [
+                validated_by(mlm, each, known, words, self._lexicon, Funnel())
+                for mlm, each in survivors.items()
+            ]
+        )
+        units = words.units(config.min_replacements_scope)
+        keys = suggested.keys
+        alive = _enough(keys, words, known, units, config.min_replacements)
+        if config.class_filter:
+            # Tagging is dear, so only where it can make the difference: first of so many on each
+            # side as mostly are enough, then of the rest where they were not.
+            keys = keys[alive[words.sides.word[split(keys)[0]]]]
+            side, _ = split(keys)
+            rank = np.arange(len(side)) - np.searchsorted(side, side)
+            keeps = np.zeros(len(keys), np.bool_)
+            alive = np.zeros(len(alive), np.bool_)
+            for some in (rank < 2 * config.min_replacements, rank >= 2 * config.min_replacements):
+                asked = np.flatnonzero(some & ~alive[words.sides.word[side]])
+                on_side, word = split(keys[asked])
+                form = self._lexicon.form(words.casing[words.sides.word[on_side]], word)
+                put = Substitutions(words.places, self._lexicon.forms, on_side, form)
+                reasons, _ = judge_in_context(put, self._tagger, tag_match=config.tag_match)
+                keeps[asked] = reasons == NO_REASON
+                alive = _enough(keys[keeps], words, known, units, config.min_replacements)
+        # Ablations keep seeds and classes, with all of their words.
+        classes = words.units("class")
+        return np.isin(classes, classes[alive])
+
+    @cached_property
+    def _tagger(self) -> Tagger:
+        return Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
+
+
+def first_sides(words: Occurrences, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Choose for each word the text to ask about first: the one with the least to read.
+
+    What several problems ask costs each of them its share.
+
+    Args:
+        words: Those of a block of problems.
+        rows: [occurrences] The row of each one's question.
+
+    Returns:
+        [sides] Whether each is its word's first.
+    """
+    _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
+    lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
+    cost = np.bincount(words.side, lengths / shared_by[question], minlength=len(words.places))
+    order = np.lexsort((words.sides.text, cost, words.sides.word))
+    first = np.zeros(len(words.places), np.bool_)
+    first[order[np.diff(words.sides.word[order], prepend=-1) != 0]] = True
+    return first
+
+
+def _enough(
+    keys: NDArray[np.int64],
+    words: Occurrences,
+    known: NDArray[np.bool_],
+    units: NDArray[np.int64],
+    minimum: int,
+) -> NDArray[np.bool_]:
+    """Return [words] whether the words counted together can have `minimum` replacements.
+
+    Args:
+        keys: [n] (side, word): members of the sets of the sides that are known.
+        words: The shared words.
+        known: [sides] Whether all was asked about a side.
+        units: [words] As `Occurrences.units` has them.
+        minimum: Replacements needed.
+    """
+    sizes = np.bincount(split(keys)[0], minlength=len(words.places))
+    bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)
+    np.minimum.at(bounds, words.sides.word[known], sizes[known])
+    totals = np.bincount(units, bounds)
+    enough: NDArray[np.bool_] = totals[units] >= minimum
+    return enough
+
+
+# --- Settings on which it depends what can matter ---
+
+
+def decisive_settings(config: Config) -> dict[str, Any]:
+    """Return the settings by which it was chosen what to ask."""
+    values = {name: asdict(config)[name] for name in DECISIVE}
+    return values | {"word_classes": list(config.word_classes)}
+
+
+def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
+    """Name the settings of a build with which answers can matter that were not asked for.
+
+    Args:
+        config: The build's.
+        asked_for: `decisive_settings` of those that questions were chosen by.
+    """
+    wanted = decisive_settings(config)
+    fits = {
+        "min_replacements": wanted["min_replacements"] >= asked_for["min_replacements"],
+        "min_replacements_scope": _SCOPES.index(wanted["min_replacements_scope"])
+        >= _SCOPES.index(asked_for["min_replacements_scope"]),
+        "word_classes": set(wanted["word_classes"]) <= set(asked_for["word_classes"]),
+        "probability_filter": wanted["probability_filter"] or not asked_for["probability_filter"],
+        "class_filter": wanted["class_filter"] or not asked_for["class_filter"],
+        "tag_match": wanted["tag_match"] in (asked_for["tag_match"], "fine"),
+        "combine": wanted["combine"] == asked_for["combine"],
+        "words_at_once": wanted["words_at_once"] == asked_for["words_at_once"],
+    }
+    return [name for name in DECISIVE if not fits[name]]
 
 
 def asked_record(asked: Asked, config: Config) -> dict[str, Any]:
@@ -149,18 +313,18 @@ def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> No
     asked_for = suggested["asked"]["for"]
     if wider := wider_settings(config, asked_for):
         got = decisive_settings(config)
+
+        def plain(value: Any) -> str:
+            return ", ".join(value) if isinstance(value, list) else str(value).lower()
+
         left_out = suggested["questions"] - suggested["asked"]["questions"]
         raise ValueError(
             f"{run}: the masked LMs were not asked {left_out:,} of "
             f"{suggested['questions']:,} questions, which could not matter with "
-            f"{', '.join(f'{name} = {_plain(asked_for[name])}' for name in wider)}; expected no "
-            f"wider settings, got {', '.join(f'{name} = {_plain(got[name])}' for name in wider)}; "
+            f"{', '.join(f'{name} = {plain(asked_for[name])}' for name in wider)}; expected no "
+            f"wider settings, got {', '.join(f'{name} = {plain(got[name])}' for name in wider)}; "
             "run the command that made this run again with --ask-all, which asks only them"
         )
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value).lower()
 
 
 @contextmanager

@@ -12,13 +12,13 @@ import json
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from generation.config import Config, ProblemSettings
-from generation.phases.build import build_run
+from generation.phases.build import build_run, build_settings
 from generation.phases.suggest import named_mlms, suggest_run
 from generation.problems.on_disk import divided, sorting
 from generation.problems.sources import (
@@ -43,6 +43,9 @@ from merge_dataset.files import (
 )
 
 log = logging.getLogger(__name__)
+
+_Slice = tuple[RunFolder, Problems]
+"""A run folder, and its problems, which are there already."""
 
 _KEYS: Final = ("mlm", "word_class", "what")
 """Keys of rows of counts that say what is counted."""
@@ -97,7 +100,12 @@ def suggest(
     run = RunFolder(Path(config.run))
     options: dict[str, Any] = {"distribution": distribution, "overwrite": overwrite}
     if config.slice_problems is None:
-        _require_no_slices(run)
+        if run.sliced.is_file():
+            size = read_record(run.sliced)["size"]
+            raise FileExistsError(
+                f"{run.path}: expected a run without slices, got one with slices of {size:,} "
+                f"problems; add --slice-problems {size}, or name another run folder with --run"
+            )
         return suggest_run(config, **options)
     require_labels(config)
     require_source(config)
@@ -105,15 +113,20 @@ def suggest(
         slices = _dealt(run, config, overwrite=overwrite)
 
         def ask(part: _Slice) -> None:
-            suggest_run(part.config(config), problems=part.problems, **options)
+            # Settings of the whole, with the whole's masked LMs and store.
+            whole = config.with_absolute_paths()
+            mine = replace(whole, run=str(part[0].path), slice_problems=None)
+            suggest_run(mine, problems=part[1], **options)
+
+        def files(folder: RunFolder) -> list[Path]:
+            return [folder.problems, folder.suggested]
 
         made_from = {**config.output_settings(), "mlms": config.mlms, "store": config.store,
                      "device": config.device, "dtype": config.dtype, "tagger": config.tagger,
                      "ask_all": config.ask_all}  # fmt: skip
-        done = _Done.of(run, "suggest", made_from, again=overwrite)
-        _each(slices, ask, done, lambda part: [part.run.problems, part.run.suggested])
-        require_same_mlms(run, [read_record(part.run.suggested) for part in slices])
-        done.forget()
+        done = _do_each(run, "suggest", slices, ask, files, made_from, again=overwrite)
+        require_same_mlms(run, [read_record(folder.suggested) for folder, _ in slices])
+        done.unlink(missing_ok=True)
     return run
 
 
@@ -144,93 +157,96 @@ def build(
     if not base.sliced.is_file():
         return build_run(run, **options)
     out = base.named(name)
+    config = build_settings(base, ablation, settings)
     with out.locked():
         slices = _read(base)
         out.manifest.unlink(missing_ok=True)
 
         def one(part: _Slice) -> None:
-            build_run(part.run.path, may_be_empty=True, **options)
+            build_run(part[0].path, may_be_empty=True, **options)
 
-        def files(part: _Slice) -> list[Path]:
-            each = (part.run, part.run.named(name))
-            signals = (path for run in each for path in (run.signals_made, run.nonce_made))
-            return [part.run.suggested, *signals, *(run.manifest for run in each)]
+        def files(folder: RunFolder) -> list[Path]:
+            runs = (folder, folder.named(name))
+            signals = (path for run in runs for path in (run.signals_made, run.nonce_made))
+            return [folder.suggested, *signals, *(run.manifest for run in runs)]
 
-        config = Config.read(base.config).overlaid(ablation, settings)
-        done = _Done.of(
-            out, "build", config.output_settings() | {"tagger": config.tagger}, again=overwrite
-        )
-        _each(slices, one, done, files)
-        parts = [part.run.named(name) for part in slices]
+        made_from = config.output_settings() | {"tagger": config.tagger}
+        done = _do_each(out, "build", slices, one, files, made_from, again=overwrite)
+        parts = [folder.named(name) for folder, _ in slices]
         manifest = _summed(out, parts, read_record(base.sliced))
         if not manifest["variants"]:
             raise ValueError(
-                f"{base.path}: no seed of any slice has enough replacements; add masked LMs or "
-                "problems, or lower `min_replacements`"
+                f"{base.path}: no seed of any slice has enough replacements; add masked LMs "
+                "or problems, or lower `min_replacements`"
             )
         write_record(out.manifest, manifest)
-        done.forget()
+        done.unlink(missing_ok=True)
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """Slices that an interrupted command has done, so that the same command leaves them."""
+def _do_each(
+    run: RunFolder,
+    command: str,
+    slices: Sequence[_Slice],
+    work: Callable[[_Slice], object],
+    files: Callable[[RunFolder], list[Path]],
+    made_from: Mapping[str, Any],
+    *,
+    again: bool,
+) -> Path:
+    """Do the work of all slices; where some fail, the others go on.
 
-    path: Path
-    command: str
-    made_from: str
-    """Digest of the settings, and of the versions of what does the work."""
-    slices: dict[str, str]
-    """Name → digest of what it was made from and came to."""
+    The same command leaves the slices that it did before it was interrupted, as long as their
+    files are what they were then.
 
-    @classmethod
-    def of(cls, run: RunFolder, command: str, made_from: Mapping[str, Any], *, again: bool) -> Self:
-        """Read what such a command left; nothing if `again`, or if it was another one."""
-        packages = versions("merge-nli", *PACKAGES)
-        made = digest_of([made_from, packages])
-        path = run.slices_done(command)
-        there = read_record(path) if path.is_file() and not again else {}
-        slices = there["slices"] if there.get("made_from") == made else {}
-        return cls(path, command, made, slices)
+    Args:
+        run: Where it is kept what is done.
+        command: `suggest` or `build`.
+        slices: All slices.
+        work: Does what is to be done of one.
+        files: Lists what a slice's work depends on and makes.
+        made_from: The settings; with others, or other packages, nothing is done.
+        again: Whether to do all slices again.
 
-    def has(self, name: str, files: Iterable[Path]) -> bool:
-        """Return whether a slice was done, and its files are what they were then."""
-        return self.slices.get(name) == _digest(files)
+    Returns:
+        The file that says what is done; without it, the command looks at everything again.
 
-    def add(self, name: str, files: Iterable[Path]) -> None:
-        """Keep that a slice is done."""
-        self.slices[name] = _digest(files)
-        write_record(self.path, {"made_from": self.made_from, "slices": self.slices})
+    Raises:
+        ExecutorError: some failed; the message says which and why.
+    """
+    path = run.slices_done(command)
+    made = digest_of([made_from, versions("merge-nli", *PACKAGES)])
+    there = read_record(path) if path.is_file() and not again else {}
+    done: dict[str, str] = there["slices"] if there.get("made_from") == made else {}
 
-    def forget(self) -> None:
-        """Forget it all, once all are done: given again, the command looks at everything."""
-        self.path.unlink(missing_ok=True)
+    def digest(folder: RunFolder) -> str:
+        return digest_of([digest_of_file(f) if f.is_file() else None for f in files(folder)])
 
-
-def _digest(files: Iterable[Path]) -> str:
-    return digest_of([digest_of_file(file) if file.is_file() else None for file in files])
-
-
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """A slice: a run folder whose problems are there already."""
-
-    run: RunFolder
-    problems: Problems
-
-    def config(self, config: Config) -> Config:
-        """Settings of its run: those of the whole, with the whole's masked LMs and store."""
-        return replace(config.with_absolute_paths(), run=str(self.run.path), slice_problems=None)
-
-
-def _require_no_slices(run: RunFolder) -> None:
-    if run.sliced.is_file():
-        size = read_record(run.sliced)["size"]
-        raise FileExistsError(
-            f"{run.path}: expected a run without slices, got one with slices of {size:,} problems; "
-            f"add --slice-problems {size}, or name another run folder with --run"
+    failed: dict[str, str] = {}
+    for number, (folder, problems) in enumerate(slices, start=1):
+        name = folder.path.name
+        if done.get(name) == digest(folder):
+            log.info("slice %s is done already", name)
+            continue
+        log.info("slice %s", name)
+        try:
+            work((folder, problems))
+            done[name] = digest(folder)
+            write_record(path, {"made_from": made, "slices": done})
+        except Exception as error:  # whatever it is, the other slices do not depend on it
+            said = describe_os_error(error) if isinstance(error, OSError) else str(error)
+            reason = " ".join(said.split()).removesuffix(".") or type(error).__name__
+            log.error("slice %s failed: %s", name, reason)
+            failed[name] = reason
+            if number == len(failed) >= _ALIKE:
+                reason = f"the first {_ALIKE} of {len(slices)} slices failed, the others were left"
+                raise ExecutorError(f"{reason}: {_told(failed)}") from error
+    if failed:
+        raise ExecutorError(
+            f"{len(failed)} of {len(slices)} slices failed: {_told(failed)}. What the others did "
+            f"is kept; give the same {command} again, and it does what is missing"
         )
+    return path
 
 
 def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
@@ -248,8 +264,19 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
             f"{run.path}: expected slices or an empty folder, got a run without slices; name "
             "another run folder with --run, or leave out --slice-problems"
         )
-    made_from = _made_from(config)
-    if not overwrite and _is_dealt(run, made_from):
+    made_from = None
+    if files := source_files(config):  # all that slices depend on
+        settings = {field.name: getattr(config, field.name) for field in fields(ProblemSettings)}
+        contents = [[str(file), digest_of_file(file)] for file in files]
+        packages = versions("merge-nli", "pyarrow")
+        made_from = digest_of([settings, size, contents, packages])
+    there = read_record(run.sliced) if run.sliced.is_file() and not overwrite else None
+    if (
+        there
+        and made_from
+        and there.get("made_from") == made_from
+        and not changed_files(run.path, there["files"])
+    ):
         log.info("the problems are dealt to slices already")
         write_text(run.config, config.to_toml())
         return _read(run)
@@ -260,8 +287,13 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
             "source_data": problems.source_data,
             "problems": {**problems.counts, "unlabelled": sorted(problems.unlabelled)},
         }
-        if not overwrite:
-            _require_same_slices(run, record)
+        if there and any(there[key] != record[key] for key in ("size", "source_data")):
+            raise FileExistsError(
+                f"{run.path}: expected no slices or the same ones, found slices of "
+                f"{there['size']:,} out of {there['problems']['kept']:,} problems, where there "
+                f"are {problems.count:,} now, {size:,} in a slice. Name another "
+                "run folder with --run, or replace them with --overwrite"
+            )
         problems.list_skipped(run.skipped_rows)
         count = -(-problems.count // size)
         names = [f"slices/{number:05}-of-{count:05}" for number in range(count)]
@@ -269,43 +301,11 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
         lasts = divided(sorter.seeds(), parts, size, config.problem_format)
     write_text(run.config, config.to_toml())
     listed = [*parts, *([run.skipped_rows] if problems.skipped else [])]
-    files = digests({path.relative_to(run.path).as_posix(): path for path in listed})
-    made = {"made_from": made_from, "files": files}
+    digests_of_files = digests({path.relative_to(run.path).as_posix(): path for path in listed})
+    made = {"made_from": made_from, "files": digests_of_files}
     write_record(run.sliced, {**record, "slices": names, "last": lasts, **made})
     log.info("%s: %d problems in %d slices", problems.description, problems.count, count)
     return _read(run)
-
-
-def _made_from(config: Config) -> str | None:
-    """Digest all that slices depend on; None where the problems are not in files."""
-    files = source_files(config)
-    if not files:
-        return None
-    settings = {field.name: getattr(config, field.name) for field in fields(ProblemSettings)}
-    contents = [[str(file), digest_of_file(file)] for file in files]
-    return digest_of([settings, config.slice_problems, contents, versions("merge-nli", "pyarrow")])
-
-
-def _is_dealt(run: RunFolder, made_from: str | None) -> bool:
-    """Tell whether slices of this are there, as they were written."""
-    if made_from is None or not run.sliced.is_file():
-        return False
-    there = read_record(run.sliced)
-    return there.get("made_from") == made_from and not changed_files(run.path, there["files"])
-
-
-def _require_same_slices(run: RunFolder, record: Mapping[str, Any]) -> None:
-    """Raise FileExistsError where there are slices of other problems or sizes."""
-    if not run.sliced.is_file():
-        return
-    there = read_record(run.sliced)
-    if any(there[key] != record[key] for key in ("size", "source_data")):
-        raise FileExistsError(
-            f"{run.path}: expected no slices or the same ones, found slices of "
-            f"{there['size']:,} out of {there['problems']['kept']:,} problems, where there "
-            f"are {record['problems']['kept']:,} now, {record['size']:,} in a slice. Name another "
-            "run folder with --run, or replace them with --overwrite"
-        )
 
 
 def _read(run: RunFolder) -> list[_Slice]:
@@ -326,51 +326,9 @@ def _read(run: RunFolder) -> list[_Slice]:
             commit=record["source_data"].get("commit"),
             sha256=digest_of_file(folder.problems),
         )
-        found.append(_Slice(folder, problems))
+        found.append((folder, problems))
         done, start = done + count, stop
     return found
-
-
-def _each(
-    slices: Sequence[_Slice],
-    work: Callable[[_Slice], object],
-    done: _Done,
-    files: Callable[[_Slice], list[Path]],
-) -> None:
-    """Do the work of all slices; where some fail, the others go on.
-
-    Args:
-        slices: All slices.
-        work: Does what is to be done of one.
-        done: Slices that are left as they are; takes those that are done now.
-        files: Lists what a slice's work depends on and makes.
-
-    Raises:
-        ExecutorError: some failed; the message says which and why.
-    """
-    failed: dict[str, str] = {}
-    for number, part in enumerate(slices, start=1):
-        name = part.run.path.name
-        if done.has(name, files(part)):
-            log.info("slice %s is done already", name)
-            continue
-        log.info("slice %s", name)
-        try:
-            work(part)
-            done.add(name, files(part))
-        except Exception as error:  # whatever it is, the other slices do not depend on it
-            said = describe_os_error(error) if isinstance(error, OSError) else str(error)
-            reason = " ".join(said.split()).removesuffix(".") or type(error).__name__
-            log.error("slice %s failed: %s", name, reason)
-            failed[name] = reason
-            if number == len(failed) >= _ALIKE:
-                reason = f"the first {_ALIKE} of {len(slices)} slices failed, the others were left"
-                raise ExecutorError(f"{reason}: {_told(failed)}") from error
-    if failed:
-        raise ExecutorError(
-            f"{len(failed)} of {len(slices)} slices failed: {_told(failed)}. What the others did "
-            f"is kept; give the same {done.command} again, and it does what is missing"
-        )
 
 
 def require_same_mlms(run: RunFolder, made: Sequence[Mapping[str, Any]]) -> None:
@@ -408,8 +366,14 @@ def _summed(
     }
     whole |= {"mlms": _summed_mlms(made), **_asked(made)}
     for key in ("funnel", "changes"):
-        if key in whole:
-            whole[key] = _added(row for each in made for row in each[key])
+        if key not in whole:
+            continue
+        added: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in (row for each in made for row in each[key]):
+            there = added.setdefault(tuple(row.get(name) for name in _KEYS), {})
+            for name, value in row.items():
+                there[name] = there.get(name, 0) + value if isinstance(value, int) else value
+        whole[key] = list(added.values())
     for key in ("questions", "variants"):
         whole[key] = sum(each[key] for each in made)
     whole["eligible"] = {
@@ -426,22 +390,11 @@ def _summed(
     return {**whole, provenance.SLICES: names}
 
 
-def _added(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Add rows of counts that are about the same."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        key = tuple(row.get(name) for name in _KEYS)
-        there = found.setdefault(key, {})
-        for name, value in row.items():
-            there[name] = there.get(name, 0) + value if isinstance(value, int) else value
-    return list(found.values())
-
-
 def suggestions_of(run: RunFolder) -> dict[str, Any]:
     """Read what `suggest` left: questions and masked LMs, summed over slices if there are some."""
     if not run.sliced.is_file():
         return read_record(run.suggested)
-    made = [read_record(part.run.suggested) for part in _read(run)]
+    made = [read_record(folder.suggested) for folder, _ in _read(run)]
     return {
         **read_record(run.sliced),
         "questions": sum(each["questions"] for each in made),

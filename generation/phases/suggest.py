@@ -1,35 +1,50 @@
-"""Phase 1, `suggest`: ask the masked LMs and fill the suggestion store; slow, wants a GPU."""
+"""Phase 1, `suggest`: ask the masked LMs and fill the suggestion store; slow, wants a GPU.
+
+First the problems are tagged block by block, here or in tasks, for the questions about them. Tasks
+write a part for each block, and the command joins the parts. It depends on the problems alone what
+is in a question's shard, so the files are the same.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final
+
+import pyarrow as pa
+from tqdm import tqdm
 
 from generation.config import Config
-from generation.phases.asking import ask_all, ask_what_matters, asked_record
-from generation.phases.tagging_tasks import find_questions
-from generation.problems.on_disk import sorted_problems
+from generation.part_store import read_unit_parts, write_unit_part
+from generation.phases.asking import ask_what_matters, asked_record
+from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.problems.shared_words import tag_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
-from generation.run_folder import RunFolder
+from generation.problems.tagging import Tagger
+from generation.run_folder import RunFolder, require_versions, versions
 from generation.suggestions.ask import collect, mlm_names, wanted_mlms
-from generation.suggestions.asked import Asked
+from generation.suggestions.questions import Asked, Questions, question_table, questions_about
+from merge_dataset.executors.calls import call_tasks, plan_of, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
+    digest_of,
+    digest_of_file,
     digests,
     read_record,
     write_record,
     write_text,
 )
 from merge_dataset.provenance import differences
-from merge_dataset.settings import parse_toml
-from merge_metric.models.readiness import look_at, machine_for, require_all
+from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 log = logging.getLogger(__name__)
+
+_PACKAGES: Final = ("merge-nli", "numpy", "spacy")
+"""Packages on which it depends what is asked about a block."""
 
 
 def suggest_run(
@@ -63,94 +78,80 @@ def suggest_run(
         require_labels(config)
         require_source(config)
     with run.locked():
-        _require_ours(run)
-        earlier = None if overwrite else _Earlier.of(run)
-        if earlier:
-            earlier.require_same(run, config, named_mlms(config))
-        _look_at_models(config, distribution)
+        run.require_kind(paraphrases=False)
+        there: dict[str, Any] | None = None
+        made_by = (run.manifest, run.suggested, run.config)
+        if not overwrite and all(path.is_file() for path in made_by):
+            # Record and settings of a build's `suggest`, which is not replaced unasked.
+            made = Config.read(run.config).output_settings()
+            there = {**read_record(run.suggested), "config": made}
+        _require_same(run, there, config, named_mlms(config))
+        # All that is wrong with any masked LM is told before the long work.
+        wanted = wanted_mlms(config.mlms, dtype=config.dtype)
+        machine = machine_for(distribution, config.device)
+        require_all(
+            inspect_models(wanted, machine), machine, "`merge-nli models` shows what is there"
+        )
         if problems is None:
-            problems = _read_problems(run, config, earlier)
+            with sorted_problems(run.problems, config.problem_format) as add:
+                problems = load_problems(config, add, scratch=run.sorting)
+                _settle_problems(run, config, there, problems)
+                problems.list_skipped(run.skipped_rows)
+            log.info("%s: %d problems, %d without a label", problems.description, problems.count,
+                     len(problems.unlabelled))  # fmt: skip
         else:
-            _settle_problems(run, config, earlier, problems)
-        _suggest(run, config, problems, earlier, distribution)
+            _settle_problems(run, config, there, problems)
+        write_text(run.config, config.to_toml())
+        questions = find_questions(run, config, distribution)
+        if not len(questions):
+            raise ValueError(
+                f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
+                f"{' and '.join(config.shared_fields or config.fields)}, found none in "
+                f"{problems.count} problems"
+            )
+        asked = Asked(questions, run.asked)
+        ask_what_matters(run, config, asked, distribution)
+        mlms = collect(run, config)
+        _require_same(run, there, config, {"mlms": mlms})
+        paths = (run.config, run.problems, questions.header, run.asked)
+        record = {
+            "source": config.source,
+            "source_data": problems.source_data,
+            "problems": {**problems.counts, "unlabelled": problems.unlabelled},
+            "questions": len(questions),
+            **asked_record(asked, config),
+            "mlms": mlms,
+            "files": digests(
+                {path.relative_to(run.path).as_posix(): path for path in paths if path.is_file()}
+            ),
+        }
+        write_record(run.suggested, record)
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """Settings and record of an earlier `suggest`, whose build is not replaced without a word."""
-
-    record: Mapping[str, Any]
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, run: RunFolder) -> Self | None:
-        """Read it; None where nothing would be replaced."""
-        if not (run.manifest.is_file() and run.suggested.is_file() and run.config.is_file()):
-            return None
-        return cls(read_record(run.suggested), Config.read(run.config).output_settings())
-
-    def require_same(self, run: RunFolder, config: Config, made_from: Mapping[str, Any]) -> None:
-        """Raise FileExistsError where something else would come of these settings."""
-        there = {**self.record, "config": self.settings}
-        coming = {"config": config.output_settings(), **made_from}
-        if differing := differences(there, coming):
-            problems = self.record["problems"]["kept"]
-            raise FileExistsError(
-                f"{run.path}: expected no build or one of the same problems and models, found one "
-                f"of {problems:,} problems: {'; '.join(differing)}. Name another run folder "
-                "with --run, or replace it with --overwrite; the masked LMs' answers stay"
-            )
-
-
-def _suggest(
-    run: RunFolder,
-    config: Config,
-    problems: Problems,
-    earlier: _Earlier | None,
-    distribution: Distribution | None,
+def _require_same(
+    run: RunFolder, there: Mapping[str, Any] | None, config: Config, made_from: Mapping[str, Any]
 ) -> None:
-    """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
-    write_text(run.config, config.to_toml())
-    questions = find_questions(run, config, distribution)
-    if not len(questions):
-        raise ValueError(
-            f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
-            f"{' and '.join(config.shared_fields or config.fields)}, found none in "
-            f"{problems.count} problems"
+    """Raise FileExistsError where a build is there and something else would come of these."""
+    coming = {"config": config.output_settings(), **made_from}
+    if there and (differing := differences(there, coming)):
+        raise FileExistsError(
+            f"{run.path}: expected no build or one of the same problems and models, found one "
+            f"of {there['problems']['kept']:,} problems: {'; '.join(differing)}. Name another run "
+            "folder with --run, or replace it with --overwrite; the masked LMs' answers stay"
         )
-    asked = Asked(questions, run.asked)
-    ask_now = partial(ask_all, run, config, questions, distribution)
-    ask_what_matters(run, config, asked, ask_now, distribution)
-    mlms = collect(run, config)
-    if earlier:
-        earlier.require_same(run, config, {"mlms": mlms})
-    record = {
-        "source": config.source,
-        "source_data": problems.source_data,
-        "problems": {
-            **problems.counts,
-            "unlabelled": problems.unlabelled,
-        },
-        "questions": len(questions),
-        **asked_record(asked, config),
-        "mlms": mlms,
-        "files": digests(
-            {
-                path.relative_to(run.path).as_posix(): path
-                for path in (run.config, run.problems, questions.header, run.asked)
-                if path.is_file()
-            }
-        ),
-    }
-    write_record(run.suggested, record)
 
 
-def _look_at_models(config: Config, distribution: Distribution | None) -> None:
-    """Raise ValueError with all that is wrong with any masked LM, before the long work."""
-    wanted = wanted_mlms(config.mlms, dtype=config.dtype)
-    machine = machine_for(distribution, config.device)
-    require_all(look_at(wanted, machine), machine, "`merge-nli models` shows what is there")
+def _settle_problems(
+    run: RunFolder, config: Config, there: Mapping[str, Any] | None, problems: Problems
+) -> None:
+    """Require the problems of the build that has to stay, or drop what fits no longer."""
+    _require_same(run, there, config, {"source_data": problems.source_data})
+    if not there:
+        # What an earlier run left no longer fits these settings until both phases are done.
+        run.manifest.unlink(missing_ok=True)
+        run.suggested.unlink(missing_ok=True)
+    shutil.rmtree(run.stores, ignore_errors=True)
 
 
 def named_mlms(config: Config) -> dict[str, Any]:
@@ -158,36 +159,107 @@ def named_mlms(config: Config) -> dict[str, Any]:
     return {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
 
 
-def _read_problems(run: RunFolder, config: Config, earlier: _Earlier | None) -> Problems:
-    """Read the source into the run folder, and drop what belongs to other settings."""
-    with sorted_problems(run.problems, config.problem_format) as add:
-        problems = load_problems(config, add, scratch=run.sorting)
-        _settle_problems(run, config, earlier, problems)
-        problems.list_skipped(run.skipped_rows)
-    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-             len(problems.unlabelled))  # fmt: skip
-    return problems
+# --- Questions ---
 
 
-def _settle_problems(
-    run: RunFolder, config: Config, earlier: _Earlier | None, problems: Problems
-) -> None:
-    """Require the problems of the build that has to stay, or drop what fits no longer."""
-    if earlier:
-        earlier.require_same(run, config, {"source_data": problems.source_data})
-    else:
-        # What an earlier run left no longer fits these settings until both phases are done.
-        run.manifest.unlink(missing_ok=True)
-        run.suggested.unlink(missing_ok=True)
-    shutil.rmtree(run.stores, ignore_errors=True)
+def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
+    """Write the questions about the run's problems; those of an earlier run stay where they fit.
+
+    Args:
+        run: The run, whose settings are written down.
+        config: Its settings.
+        distribution: Where tasks tag the problems; by default this process does.
+
+    Raises:
+        ExecutorError: tasks failed; what the others did is kept.
+        ValueError: the tagger is not installed, or what a task wrote is damaged.
+    """
+    tagger = Tagger.load(config.tagger)
+    made_from = digest_of(
+        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
+         *(config.sharing or ())]
+    )  # fmt: skip
+    questions = Questions(run.questions) if run.questions.is_dir() else None
+    if questions is None or questions.made_from != made_from or questions.changed():
+        tables = _tables(run, config, tagger, made_from, distribution)
+        count = sum(block_sizes(run.problems))
+        questions = Questions.write(run.questions, tables, problems=count, made_from=made_from)
+    shutil.rmtree(run.tasks("tagging"), ignore_errors=True)
+    return questions
 
 
-def _require_ours(run: RunFolder) -> None:
-    """Raise ValueError where the folder holds a run of paraphrases."""
-    if run.config.is_file() and "generator" in parse_toml(
-        run.config.read_text(encoding="utf-8"), str(run.config)
-    ):
+def _tables(
+    run: RunFolder,
+    config: Config,
+    tagger: Tagger,
+    made_from: str,
+    distribution: Distribution | None,
+) -> Iterator[pa.Table]:
+    """Yield the questions about the problems of all blocks, tagged here or by tasks.
+
+    Raises:
+        ExecutorError: tasks failed.
+        ValueError: what a task wrote is damaged.
+    """
+    sizes = block_sizes(run.problems)
+    if distribution is None:
+        with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
+            for number, size in enumerate(sizes):
+                yield _table(run, number, config, tagger)
+                bar.update(size)
+        return
+    folder = run.tasks("tagging")
+    plan = {
+        "run": str(run.path.absolute()),
+        "questions": made_from,
+        "tagger": tagger.name,
+        "packages": versions(*_PACKAGES),
+    }
+    units = [f"block {number}" for number in range(len(sizes))]
+    tag = f"{__name__}:tag_unit"
+    said = call_tasks(tag, folder, units, distribution.without_gpus(), plan).all()
+    for unit, part in zip(units, said, strict=True):
+        yield from read_unit_parts(folder, unit, [part])
+
+
+def _table(run: RunFolder, block: int, config: Config, tagger: Tagger) -> pa.Table:
+    """Return the questions about the problems of a block."""
+    seeds = read_block(run.problems, block)
+    problems = tag_problems(seeds, tagger, config.word_classes, config.sharing)
+    return question_table(questions_about(problems, masking=config.masking))
+
+
+@says
+def tag_unit(folder: Path, unit: str) -> str:
+    """Do a unit of work: write the questions about the problems of a block.
+
+    Args:
+        folder: That of the call.
+        unit: "block", and its number.
+
+    Returns:
+        Name of the part.
+    """
+    number = int(unit.split()[1])
+    run, config, tagger = _opened(json.dumps(plan_of(folder)))
+    return write_unit_part(folder, f"{number:06}", _table(run, number, config, tagger))
+
+
+@lru_cache(maxsize=1)
+def _opened(plan: str) -> tuple[RunFolder, Config, Tagger]:
+    """Open the run; a task does so once.
+
+    Raises:
+        ValueError: this machine has another tagger, or other versions, than the command's.
+    """
+    values: dict[str, Any] = json.loads(plan)
+    require_versions(values["packages"])
+    run = RunFolder(Path(values["run"]))
+    config = Config.read(run.config)
+    tagger = Tagger.load(config.tagger, spare_torch=True)
+    if tagger.name != values["tagger"]:
         raise ValueError(
-            f"{run.path}: expected a run folder of replacements or none, got one of paraphrases; "
-            "name another with --run"
+            f"tagger: expected {values['tagger']}, which the command has, got {tagger.name}; "
+            "install the same versions on all machines"
         )
+    return run, config, tagger

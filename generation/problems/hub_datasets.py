@@ -5,6 +5,7 @@ A data set that is a script is refused, never run.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.data_files import Row, table_rows
-from merge_dataset.hub_refusals import refusal
+from merge_dataset.hub.errors import refusal
 
 if TYPE_CHECKING:
     import datasets
+
+log = logging.getLogger(__name__)
 
 CONVERTED: Final = "refs/convert/parquet"
 """The branch of a repository where the Hub keeps its copy in Parquet, with a folder for each
@@ -73,7 +76,10 @@ def open_dataset(
         )
     except Exception as error:
         raise ValueError(_explain(error, name, split, folder.get("data_dir"))) from error
-    cached = commit or (None if streaming else _commit_of(table))
+    cached = commit
+    if commit is None and not streaming:  # the commit that a table in the cache was made from
+        folders = (Path(file["filename"]).parent.name for file in table.cache_files)
+        cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
     if commit is None and revision is not None and cached is not None and revision != cached:
         raise ValueError(
             f"`revision`: {revision!r} of {name} cannot be looked up without a connection, and "
@@ -145,25 +151,10 @@ def _resolve(name: str, revision: str | None) -> str | None:
         return None
 
 
-def _converted_configs(name: str) -> list[str]:
-    """List the configurations of the Hub's copy in Parquet; none where it cannot be asked."""
-    from huggingface_hub import HfApi
-
-    try:
-        files = HfApi().list_repo_files(name, repo_type="dataset", revision=CONVERTED)
-    except Exception:  # it is only for a message
-        return []
-    return sorted({folder for folder, slash, _ in (f.partition("/") for f in files) if slash})
-
-
-def _commit_of(table: datasets.Dataset) -> str | None:
-    """Find the commit that a table in the cache was made from."""
-    parts = (Path(file["filename"]).parent.name for file in table.cache_files)
-    return next((part for part in parts if _COMMIT.fullmatch(part)), None)
-
-
 def _explain(error: Exception, name: str, split: str, converted: str | None) -> str:
     """Say what is wrong with a data set, and what to do, in the words of our settings."""
+    from huggingface_hub import HfApi
+
     reason = " ".join(str(error).split())
     is_local = Path(name).is_dir()
     if "scripts are no longer supported" in reason:
@@ -181,7 +172,14 @@ def _explain(error: Exception, name: str, split: str, converted: str | None) -> 
     if found := re.search(r"BuilderConfig (.*?) not found\. Available: (\[.*?\])", reason):
         names = found.group(2).strip("[]")
         return f"`dataset_config`: expected one of {names} of {name}, got {found.group(1)}"
-    configs = _converted_configs(name) if converted else []
+    configs: list[str] = []
+    if converted:
+        try:
+            files = HfApi().list_repo_files(name, repo_type="dataset", revision=CONVERTED)
+            folders = (folder for folder, slash, _ in (f.partition("/") for f in files) if slash)
+            configs = sorted(set(folders))
+        except Exception as failed:  # it is only for a message
+            log.debug("%s: no list of configurations (%s)", name, failed)
     if configs and converted not in configs:
         return (
             f"`dataset_config`: expected one of {', '.join(configs)} of {name} at {CONVERTED}, got "

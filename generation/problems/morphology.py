@@ -57,7 +57,7 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
     Args:
         word: In lower case.
         tag: The Penn tag that it has where it stands.
-        wanted: That of the form wanted.
+        wanted: The Penn tag of the form wanted.
 
     Returns:
         None where there is no such form, or the tags are of different classes.

@@ -46,7 +46,7 @@ class Sorter:
         self._letters += sum(map(len, seed.texts))
         if len(self._held) == SORTED_AT_A_TIME or self._letters > _LETTERS_SORTED:
             self._runs.append(self._spill / f"{len(self._runs)}.parquet")
-            self._write(self._runs[-1], sorted(self._held, key=_BY_ID))
+            _write(self._format, self._runs[-1], sorted(self._held, key=_BY_ID))
             self._held.clear()
             self._letters = 0
 
@@ -55,16 +55,12 @@ class Sorter:
         while len(self._runs) > MERGED_AT_A_TIME:
             some, self._runs = self._runs[:MERGED_AT_A_TIME], self._runs[MERGED_AT_A_TIME:]
             merged = some[0].with_stem(f"{some[0].stem}-")
-            self._write(merged, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
+            _write(self._format, merged, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
             for each in some:
                 each.unlink()
             self._runs.append(merged)
         every = [sorted(self._held, key=_BY_ID), *map(_seeds_of, self._runs)]
         return heapq.merge(*every, key=_BY_ID)
-
-    def _write(self, path: Path, seeds: Iterable[Seed]) -> None:
-        with atomic(path) as file:
-            _write(self._format, file, seeds)
 
 
 @contextmanager
@@ -87,8 +83,7 @@ def sorted_problems(
     """
     with sorting(path.with_name("sorting"), problem_format) as sorter:
         yield sorter.add
-        with atomic(path) as file:
-            _write(problem_format, file, sorter.seeds())
+        _write(problem_format, path, sorter.seeds())
 
 
 def divided(
@@ -109,8 +104,7 @@ def divided(
                 last = seed.seed_id
                 yield seed
 
-        with atomic(part) as file:
-            _write(problem_format, file, some())
+        _write(problem_format, part, some())
         lasts.append(last)
     return lasts
 
@@ -141,25 +135,20 @@ _BY_ID = attrgetter("seed_id")
 
 
 def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
-    schema = problem_schema(problem_format)
-    with pq.ParquetWriter(path, schema, **PARQUET_OPTIONS) as writer:
-        for block in _blocks(seeds):
-            writer.write_table(problem_table(block, problem_format))
-
-
-def _blocks(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
-    """Yield as many problems at a time as a block has."""
+    """Write a file of problems, whole or not at all, as many at a time as a block has."""
     block: list[Seed] = []
     letters = 0
-    for seed in seeds:
-        size = sum(map(len, seed.texts))
-        if len(block) == BLOCK or (block and letters + size > _LETTERS):
-            yield block
-            block, letters = [], 0
-        block.append(seed)
-        letters += size
-    if block:
-        yield block
+    schema = problem_schema(problem_format)
+    with atomic(path) as file, pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer:
+        for seed in seeds:
+            size = sum(map(len, seed.texts))
+            if len(block) == BLOCK or (block and letters + size > _LETTERS):
+                writer.write_table(problem_table(block, problem_format))
+                block, letters = [], 0
+            block.append(seed)
+            letters += size
+        if block:
+            writer.write_table(problem_table(block, problem_format))
 
 
 def _seeds_of(path: Path) -> Iterator[Seed]:

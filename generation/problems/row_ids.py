@@ -24,8 +24,6 @@ from merge_dataset.schema import VARIANT_CLASSES
 PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
 _VARIANT_ID: Final = re.compile(r"(?P<seed>.+)/(?:" + "|".join(VARIANT_CLASSES) + r")/.+")
 """Ids that `merge_dataset.schema.variant_id` may give."""
-IDS_IN_MEMORY: Final = 1_000_000
-"""How many ids are kept there, about 100 bytes each; with more, all lie in a file."""
 _SETTINGS: Final = (
     "PRAGMA journal_mode = OFF",
     "PRAGMA synchronous = OFF",
@@ -33,8 +31,6 @@ _SETTINGS: Final = (
     "CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID",
     "BEGIN",
 )
-_TAKE: Final = "INSERT OR IGNORE INTO ids VALUES (?)"
-_FIND: Final = "SELECT 1 FROM ids WHERE id = ?"
 _DIGITS = 12
 """Hexadecimal digits of a digest: two of 20,000 problems share one by a chance in a million."""
 
@@ -43,19 +39,22 @@ class UniqueIds:
     """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`.
 
     An id that a variant of another problem could have is found by `of_variant`. A context manager,
-    as many ids lie in a file, which goes with it.
+    as ids may lie in a file, which goes with it.
     """
 
     def __init__(self, scratch: Path | None = None) -> None:
-        """No id is taken.
+        """Start without ids.
 
         Args:
-            scratch: A temporary file like it has the ids, where they are too many for memory.
+            scratch: A temporary file like it has the ids, beyond what is cached; by default
+                memory has them.
         """
-        self._taken: set[str] = set()
-        self._scratch = scratch
-        self._file: Path | None = None
-        self._on_disk: sqlite3.Connection | None = None
+        self._file = None if scratch is None else partial_path(scratch.absolute())
+        # Without a lock, which some file systems of clusters lack.
+        place = "file::memory:" if self._file is None else f"{self._file.as_uri()}?nolock=1"
+        self._taken = sqlite3.connect(place, uri=True, isolation_level=None)
+        for line in _SETTINGS:
+            self._taken.execute(line)
         self._last: dict[str, int] = {}
         """Repeated id → the last number given to it."""
         self._like_variants: dict[str, tuple[str, str]] = {}
@@ -69,7 +68,7 @@ class UniqueIds:
             where: Place of the row, for messages.
         """
         unique, number = row_id, self._last.get(row_id, 1)
-        while not self._take(unique):
+        while not self._taken.execute("INSERT OR IGNORE INTO ids VALUES (?)", (unique,)).rowcount:
             number += 1
             unique = f"{row_id}~{number}"
             self._last[row_id] = number
@@ -86,46 +85,20 @@ class UniqueIds:
         if self._like_variants:
             without = set(dropped)
             for own, (seed, where) in self._like_variants.items():
-                if self._is_taken(seed) and not without & {own, seed}:
+                found = self._taken.execute("SELECT 1 FROM ids WHERE id = ?", (seed,)).fetchone()
+                if found and not without & {own, seed}:
                     return own, seed, where
         return None
 
-    def _take(self, row_id: str) -> bool:
-        """Take an id; return whether it was free."""
-        if self._on_disk is not None:
-            return self._on_disk.execute(_TAKE, (row_id,)).rowcount == 1
-        if row_id in self._taken:
-            return False
-        self._taken.add(row_id)
-        if self._scratch is not None and len(self._taken) == IDS_IN_MEMORY:
-            self._move(self._scratch)
-        return True
-
-    def _is_taken(self, row_id: str) -> bool:
-        if self._on_disk is not None:
-            return self._on_disk.execute(_FIND, (row_id,)).fetchone() is not None
-        return row_id in self._taken
-
-    def _move(self, scratch: Path) -> None:
-        """Move all ids to a file, which nobody reads but this object, and only as long as it is."""
-        self._file = partial_path(scratch.absolute())
-        # Without a lock, which some file systems of clusters lack.
-        place = f"{self._file.as_uri()}?nolock=1"
-        self._on_disk = sqlite3.connect(place, uri=True, isolation_level=None)
-        for line in _SETTINGS:
-            self._on_disk.execute(line)
-        self._on_disk.executemany(_TAKE, ((row_id,) for row_id in sorted(self._taken)))
-        self._taken = set()
-
     def __enter__(self) -> Self:
-        """Nothing is opened before it is needed."""
+        """Take ids from now on."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the file, if there is one."""
-        if self._on_disk is not None and self._file is not None:
-            self._on_disk.close()
-            self._file.unlink()
+        self._taken.close()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
 
 
 class PairIds:
@@ -143,7 +116,7 @@ class PairIds:
                 pair_id, digest = line.split()
                 self._ids[digest].append(pair_id)
         self.found = 0
-        """How many were asked for and known."""
+        """Number of problems that were asked for and known."""
 
     def __call__(self, texts: Sequence[str], label: str) -> str | None:
         """Return the pairID of a problem, or None if it is none of SNLI's."""

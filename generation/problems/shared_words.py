@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from generation.problems.substitutions import Place
 from generation.problems.tagging import Tagger
@@ -41,67 +40,46 @@ def coarse_class(tag: str) -> str:
     return _CLASS_OF_TAG.get(tag, tag)
 
 
+WordForms = tuple[set[tuple[str, str]], dict[str, tuple[int, ...]]]
+"""(form, class) of a text's alphabetic tokens; form → the places of its tokens."""
+
+
+def word_forms(sentence: Sentence) -> WordForms:
+    """Find the word forms of a text, once for all problems that it stands in."""
+    classed = {
+        (token.text, coarse_class(token.tag)) for token in sentence.tokens if token.text.isalpha()
+    }
+    places: dict[str, list[int]] = {}
+    for i, token in enumerate(sentence.tokens):
+        places.setdefault(token.text, []).append(i)
+    return classed, {text: tuple(found) for text, found in places.items()}
+
+
 def shared_words(
-    sentences: Sequence[Sentence],
-    *,
+    texts: Sequence[WordForms],
     word_classes: Collection[str],
     sharing: Sequence[int] | None = None,
 ) -> list[SharedWord]:
-    """List the words that stand in all sentences in the same form with the same class (D1).
+    """List the words that stand in all texts in the same form with the same class (D1).
 
     Args:
-        sentences: The tagged texts of a problem.
+        texts: Those of a problem.
         word_classes: The wanted classes, from `WORD_CLASSES`.
-        sharing: Numbers of the sentences in which a word has to stand; by default all.
+        sharing: Numbers of the texts in which a word has to stand; by default all.
 
     Returns:
         One record per (form, class), sorted by class in the order of `WORD_CLASSES`,
-        then by form. Each lists *every* token with that form in any of the sentences,
+        then by form. Each lists *every* token with that form in any of the texts,
         whatever its class there (D2).
     """
-    return _shared([_Forms.of(each) for each in sentences], word_classes, sharing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Forms:
-    """Word forms of a text, found once for all problems that it stands in."""
-
-    classed: set[tuple[str, str]]
-    """(form, class) of its alphabetic tokens."""
-    positions: dict[str, tuple[int, ...]]
-    """Form → the places of its tokens."""
-
-    @classmethod
-    def of(cls, sentence: Sentence) -> Self:
-        return cls(_classed_forms(sentence), _positions(sentence))
-
-
-def _shared(
-    texts: Sequence[_Forms], word_classes: Collection[str], sharing: Sequence[int] | None
-) -> list[SharedWord]:
     among = [texts[i] for i in sharing] if sharing else texts
-    shared = set.intersection(*(text.classed for text in among))
+    shared = set.intersection(*(classed for classed, _ in among))
     return [
-        SharedWord(word, word_class, tuple(text.positions.get(word, ()) for text in texts))
+        SharedWord(word, word_class, tuple(places.get(word, ()) for _, places in texts))
         for word_class in WORD_CLASSES
         if word_class in word_classes
         for word in sorted(word for word, c in shared if c == word_class)
     ]
-
-
-def _classed_forms(sentence: Sentence) -> set[tuple[str, str]]:
-    """Collect (form, class) of a sentence's alphabetic tokens."""
-    return {
-        (token.text, coarse_class(token.tag)) for token in sentence.tokens if token.text.isalpha()
-    }
-
-
-def _positions(sentence: Sentence) -> dict[str, tuple[int, ...]]:
-    """Map each token's text to its places."""
-    found: dict[str, list[int]] = {}
-    for i, token in enumerate(sentence.tokens):
-        found.setdefault(token.text, []).append(i)
-    return {text: tuple(places) for text, places in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +123,9 @@ def tag_problems(
     """
     texts = sorted({text for seed in seeds for text in seed.texts})
     sentences = {sentence.text: sentence for sentence in tagger.tag(texts)}
-    forms = {text: _Forms.of(sentence) for text, sentence in sentences.items()}
+    forms = {text: word_forms(sentence) for text, sentence in sentences.items()}
     words = {
-        seed.seed_id: _shared([forms[text] for text in seed.texts], word_classes, sharing)
+        seed.seed_id: shared_words([forms[text] for text in seed.texts], word_classes, sharing)
         for seed in seeds
     }
     return TaggedProblems(list(seeds), sentences, words)

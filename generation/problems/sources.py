@@ -1,7 +1,7 @@
 """Sources of problems: files, data sets and the bundled demo, read as Seeds (D15).
 
 Names of columns and spellings of labels are in `merge_dataset.known_sources`. Its neighbour
-`data_files` and `hub_datasets` read rows, `row_ids` has the ids of rows.
+`data_files` and `hub_datasets` read rows, `row_ids` gives them ids.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ _OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
+# --- Problems ---
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A row that cannot be used and was left out."""
 
     seed_id: str
     row: str
-    """Its place."""
+    """Place of the row in its file."""
     problem: str
 
 
@@ -124,44 +127,43 @@ def load_problems(
             file, line and reason).
         FileNotFoundError: the file of `data` does not exist.
     """
-    with UniqueIds(scratch) as unique:
-        return _load(config, _open(config, streaming=streaming), add, unique)
-
-
-def _load(
-    config: ProblemSettings, opened: Opened, add: Callable[[Seed], object], unique: UniqueIds
-) -> Problems:
+    opened = _open(config, streaming=streaming)
     first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
     columns = _find_columns(config, first, opened.description)
-    reader = _Reader(config, columns, ids=_pair_ids(config, columns), unique=unique)
+    snli = SOURCES["snli"].hub
+    is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
+    without_ids = is_snli and columns["id"] is None and config.fields == NLI.fields
+    ids = PairIds() if without_ids else None
     count, digest = 0, hashlib.sha256()
     unlabelled: list[str] = []
     bad: list[Skipped] = []
     remedies: dict[str, None] = {}
-    for number, row in enumerate(rows):
-        if count == config.limit:
-            break
-        try:
-            seed_id, seed = reader.read(row, number)
-        except _BadRow as error:
-            bad.append(Skipped(error.seed_id, row.where, str(error)))
-            remedies[row.remedy or (_OTHER_LABELS if error.label else _SKIPPING)] = None
-            continue
-        if seed is None:
-            unlabelled.append(seed_id)
-        else:
-            count += 1
-            digest.update(json.dumps((seed_id, *seed.texts, seed.label)).encode())
-            add(seed)
-    if bad and not config.skip_bad_rows:
-        raise ValueError(_report(bad, remedies))
-    dropped = chain(unlabelled, (each.seed_id for each in bad))
-    if found := reader.unique.of_variant(name.partition(":")[2] for name in dropped):
-        own, other, where = found
-        raise ValueError(
-            f"{where}: expected an id that no variant of another problem can have, got {own!r} "
-            f"beside {other!r}; name problems otherwise, or by another column: `id_column`"
-        )
+    with UniqueIds(scratch) as unique:
+        reader = _Reader(config, columns, ids=ids, unique=unique)
+        for number, row in enumerate(rows):
+            if count == config.limit:
+                break
+            try:
+                seed_id, seed = reader.read(row, number)
+            except _BadRow as error:
+                bad.append(Skipped(error.seed_id, row.where, str(error)))
+                remedies[row.remedy or (_OTHER_LABELS if error.label else _SKIPPING)] = None
+                continue
+            if seed is None:
+                unlabelled.append(seed_id)
+            else:
+                count += 1
+                digest.update(json.dumps((seed_id, *seed.texts, seed.label)).encode())
+                add(seed)
+        if bad and not config.skip_bad_rows:
+            raise ValueError(_report(bad, remedies))
+        dropped = chain(unlabelled, (each.seed_id for each in bad))
+        if found := unique.of_variant(name.partition(":")[2] for name in dropped):
+            own, other, where = found
+            raise ValueError(
+                f"{where}: expected an id that no variant of another problem can have, got {own!r} "
+                f"beside {other!r}; name problems otherwise, or by another column: `id_column`"
+            )
     if not count:
         skipped = f" and {len(bad):,} rows that cannot be used" if bad else ""
         raise ValueError(
@@ -220,7 +222,10 @@ def require_source(config: ProblemSettings) -> None:
 def source_files(config: ProblemSettings) -> list[Path]:
     """List the files that hold the problems; none where the library `datasets` reads them."""
     path = Path(config.data or config.dataset or "")
-    return [path] if path.is_file() else _matching(path)
+    if path.is_file():
+        return [path]
+    is_pattern = any(mark in path.name for mark in "*?[")  # such as web-*.jsonl
+    return sorted(p for p in path.parent.glob(path.name) if p.is_file()) if is_pattern else []
 
 
 def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
@@ -248,13 +253,6 @@ def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
         name = "data" if config.data is not None else "dataset"
         raise FileNotFoundError(f"`{name}`: expected a file, found none at {path}")
     return _open_hub(config, HubSplit(place, None, "test"), streaming=streaming)
-
-
-def _matching(path: Path) -> list[Path]:
-    """List the files that a pattern such as `web-*.jsonl` stands for, sorted by name."""
-    if not any(mark in path.name for mark in "*?["):
-        return []
-    return sorted(each for each in path.parent.glob(path.name) if each.is_file())
 
 
 def _open_known(config: ProblemSettings, *, streaming: bool = False) -> Opened:
@@ -348,8 +346,15 @@ class _Reader:
     spellings: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find out how labels may be spelt."""
-        self.spellings = _spellings(self.config)
+        """Find out how labels may be spelt, besides what `label_map` says; "" means unlabelled.
+
+        NLI labels may have the spellings of the usual data sets. Other labels must appear by name:
+        the meaning of a number is not guessed.
+        """
+        labels = self.config.problem_format.labels
+        usual = LABEL_SPELLINGS if labels == LABELS else {}
+        named = {label.lower(): label for label in labels} | {label: label for label in labels}
+        self.spellings = {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
     def read(self, row: Row, number: int) -> tuple[str, Seed | None]:
         """Convert a row to its id and a seed, or None if it has no gold label.
@@ -365,8 +370,15 @@ class _Reader:
         row_id = values.get(self.columns["id"] or "")
         has_id = row_id not in (None, "")
         problem, unknown = row.problem, False
+        label, texts = "", tuple[str, ...]()
         try:
-            label, texts = ("", ()) if problem else self._content(values)
+            if not problem:
+                label_column = self.columns["label"] or ""
+                if label_column not in values:
+                    raise ValueError(f"expected a column {label_column!r}, found {_listed(values)}")
+                if label := self._label(values[label_column]):
+                    columns = [self.columns[name] for name in self.config.fields]
+                    texts = tuple(_require_text(c, values.get(c or "")) for c in columns)
         except ValueError as error:
             label, texts, problem = "", (), str(error)
             unknown = isinstance(error, _UnknownLabelError)
@@ -380,9 +392,23 @@ class _Reader:
         if not label:
             return seed_id, None
         try:
-            votes = tuple(filter(None, map(self._label, _votes(values))))
+            # A list in .jsonl releases, label1 … label5 in .txt ones.
+            given = values.get("annotator_labels") or [values.get(f"label{n}") for n in range(1, 6)]
+            given = given.split() if isinstance(given, str) else given
+            if not isinstance(given, list):
+                raise ValueError(
+                    f"expected a list in column 'annotator_labels', got {_shown(given)}"
+                )
+            named = (self._label(vote) for vote in given if vote not in (None, ""))
+            votes = tuple(filter(None, named))
             if has_id:
-                _require_id(self.columns["id"], row_id)
+                # What programs show of lists names nothing.
+                if isinstance(row_id, list | dict | bool | bytes):
+                    id_column = self.columns["id"]
+                    raise ValueError(
+                        f"expected an id in column {id_column!r}, got {_shown(row_id)}"
+                    )
+                _require_text(self.columns["id"], str(row_id))
         except ValueError as error:
             unknown = isinstance(error, _UnknownLabelError)
             raise _BadRow(seed_id, str(error), label=unknown) from None
@@ -395,19 +421,20 @@ class _Reader:
         )
         return seed_id, seed
 
-    def _content(self, values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return label and texts; no texts where there is no label."""
-        label_column = self.columns["label"] or ""
-        if label_column not in values:
-            raise ValueError(f"expected a column {label_column!r}, found {_listed(values)}")
-        label = self._label(values[label_column])
-        if not label:
-            return "", ()
-        columns = [self.columns[name] for name in self.config.fields]
-        return label, tuple(_require_text(name, values.get(name or "")) for name in columns)
-
     def _label(self, value: Any) -> str:
-        return _label(value, self.config.label_map, self.spellings)
+        """Return the label that a value stands for, or "" if it is unlabelled.
+
+        Raises:
+            _UnknownLabelError: neither the settings nor the usual spellings know the value.
+        """
+        text = "" if value is None else str(value).strip()
+        if text in self.config.label_map:
+            return self.config.label_map[text]
+        for spelling in (text, text.lower()):
+            if spelling in self.spellings:
+                return self.spellings[spelling]
+        known = [label for label in dict.fromkeys(self.spellings.values()) if label]
+        raise _UnknownLabelError(f"expected a label out of {', '.join(known)}, got {_shown(text)}")
 
 
 def _require_text(column: str | None, text: Any) -> str:
@@ -431,13 +458,6 @@ def _require_text(column: str | None, text: Any) -> str:
     return text
 
 
-def _require_id(column: str | None, value: Any) -> None:
-    """Raise ValueError where a value is no id: what programs show of lists names nothing."""
-    if isinstance(value, list | dict | bool | bytes):
-        raise ValueError(f"expected an id in column {column!r}, got {_shown(value)}")
-    _require_text(column, str(value))
-
-
 def _shown(value: Any) -> str:
     """Show a value, or its beginning."""
     if value is None:
@@ -448,50 +468,6 @@ def _shown(value: Any) -> str:
 
 def _listed(names: Iterable[Any]) -> str:
     return ", ".join(sorted(map(str, names))) or "none"
-
-
-def _votes(row: Mapping[str, Any]) -> list[Any]:
-    """Return the annotators' labels: a list in .jsonl releases, label1 … label5 in .txt ones."""
-    votes = row.get("annotator_labels") or [row.get(f"label{n}") for n in range(1, 6)]
-    votes = votes.split() if isinstance(votes, str) else votes
-    if not isinstance(votes, list):
-        raise ValueError(f"expected a list in column 'annotator_labels', got {_shown(votes)}")
-    return [vote for vote in votes if vote not in (None, "")]
-
-
-def _spellings(config: ProblemSettings) -> dict[str, str]:
-    """Map spellings of labels, besides those of `label_map`, to labels; "" means unlabelled.
-
-    For NLI these are the spellings of the usual data sets. Other labels must appear by name: the
-    meaning of a number is not guessed.
-    """
-    labels = config.problem_format.labels
-    usual = LABEL_SPELLINGS if labels == LABELS else {}
-    named = {label.lower(): label for label in labels} | {label: label for label in labels}
-    return {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
-
-
-def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str]) -> str:
-    """Return the label that a value stands for, or "" if it is unlabelled.
-
-    Raises:
-        ValueError: neither the map nor the usual spellings know the value.
-    """
-    text = "" if value is None else str(value).strip()
-    if text in label_map:
-        return label_map[text]
-    for spelling in (text, text.lower()):
-        if spelling in spellings:
-            return spellings[spelling]
-    known = [label for label in dict.fromkeys(spellings.values()) if label]
-    raise _UnknownLabelError(f"expected a label out of {', '.join(known)}, got {_shown(text)}")
-
-
-def _pair_ids(config: ProblemSettings, columns: Mapping[str, str | None]) -> PairIds | None:
-    """Return SNLI's ids where the problems are said to be SNLI's and have none."""
-    snli = SOURCES["snli"].hub
-    is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
-    return PairIds() if is_snli and columns["id"] is None and config.fields == NLI.fields else None
 
 
 def _say(

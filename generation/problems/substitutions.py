@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from generation.ragged import pairs, ranges, split, starts_of
-from generation.records import Sentence, Span, Token
+from generation.records import Sentence, Span
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class Place:
 
     sentence: Sentence
     positions: tuple[int, ...]
-    """In order."""
+    """Indices of its tokens, in order."""
     several: bool = False
     """Whether each position gets a word of its own, and not all the same."""
 
@@ -85,35 +85,11 @@ class Substitutions:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
-    """Chunks of some places."""
+class Filled:
+    """Chunks around the positions of substitutions, with words in them, tokenised."""
 
     bounds: list[list[tuple[int, int]]]
-    """[places] Half-open ranges of tokens, in order."""
-    starts: NDArray[np.int64]
-    """[places + 1] Where each place's chunks begin among all."""
-    pattern: NDArray[np.int64]
-    """[chunks] Number of its pattern."""
-    patterns: list[Pattern]
-
-    @classmethod
-    def of(cls, places: Sequence[Place]) -> Chunks:
-        """Find the chunks around the positions of places."""
-        bounds = [_bounds(place) for place in places]
-        numbers: dict[Pattern, int] = {}
-        pattern = [
-            numbers.setdefault(_pattern(place, first, last), len(numbers))
-            for place, chunks in zip(places, bounds, strict=True)
-            for first, last in chunks
-        ]
-        sizes = np.array([len(chunks) for chunks in bounds], np.int64)
-        return cls(bounds, starts_of(sizes), np.array(pattern, np.int64), list(numbers))
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """Chunks with words in them, tokenised."""
-
+    """[places] Half-open ranges of the tokens of each chunk, in order."""
     starts: NDArray[np.int64]
     """[n + 1] Where each substitution's chunks begin in `outcome`."""
     outcome: NDArray[np.int64]
@@ -125,28 +101,38 @@ class Filled:
 
     @classmethod
     def of(
-        cls,
-        substitutions: Substitutions,
-        chunks: Chunks,
-        retokenise: Callable[[str], tuple[Word, ...]],
+        cls, substitutions: Substitutions, retokenise: Callable[[str], tuple[Word, ...]]
     ) -> Filled:
         """Tokenise each distinct chunk with each distinct word in it."""
-        sizes = np.diff(chunks.starts)[substitutions.place]
-        pattern = chunks.pattern[ranges(chunks.starts[substitutions.place], sizes)]
+        bounds = [_bounds(place) for place in substitutions.places]
+        numbers: dict[Pattern, int] = {}
+        pattern_of = []
+        for place, chunks in zip(substitutions.places, bounds, strict=True):
+            tokens, put = place.sentence.tokens, place.put
+            for first, last in chunks:
+                texts = tuple(put.get(i, tokens[i].text) for i in range(first, last))
+                space = last < len(tokens) or tokens[-1].span[1] < len(place.sentence.text)
+                pattern_of.append(numbers.setdefault((texts, space), len(numbers)))
+        starts = starts_of(np.array([len(chunks) for chunks in bounds], np.int64))
+        sizes = np.diff(starts)[substitutions.place]
+        pattern = np.array(pattern_of, np.int64)[ranges(starts[substitutions.place], sizes)]
         keys = pairs(pattern, np.repeat(substitutions.form, sizes))
         distinct, outcome = np.unique(keys, return_inverse=True)
-        filled = [
-            (chunks.patterns[number], substitutions.forms[form])
-            for number, form in zip(*(column.tolist() for column in split(distinct)), strict=True)
-        ]
-        words = [_fill(texts, form, retokenise) for (texts, _), form in filled]
-        return cls(starts_of(sizes), outcome, words, [space for (_, space), _ in filled])
+        patterns, words, space_after = list(numbers), [], []
+        for number, form in zip(*(column.tolist() for column in split(distinct)), strict=True):
+            (parts, space), words_put = patterns[number], substitutions.forms[form]
+            several = (words_put,) if isinstance(words_put, str) else words_put
+            wanted = [several[part] if isinstance(part, int) else part for part in parts]
+            found = retokenise("".join(wanted))
+            words.append(found if [text for text, _ in found] == wanted else None)
+            space_after.append(space)
+        return cls(bounds, starts_of(sizes), outcome, words, space_after)
 
     def take(self, which: NDArray[np.bool_]) -> Filled:
         """Select the chunks of some of the substitutions."""
         sizes = np.diff(self.starts)[which]
         outcome = self.outcome[ranges(self.starts[:-1][which], sizes)]
-        return Filled(starts_of(sizes), outcome, self.words, self.space_after)
+        return Filled(self.bounds, starts_of(sizes), outcome, self.words, self.space_after)
 
     @property
     def sound(self) -> NDArray[np.bool_]:
@@ -164,17 +150,6 @@ def spaces_after(sentence: Sentence) -> tuple[bool, ...]:
     return tuple(t.span[1] < start for t, start in zip(sentence.tokens, starts, strict=True))
 
 
-def _fill(
-    texts: Sequence[str | int],
-    form: str | tuple[str, ...],
-    retokenise: Callable[[str], tuple[Word, ...]],
-) -> tuple[Word, ...] | None:
-    put = (form,) if isinstance(form, str) else form
-    words = [put[text] if isinstance(text, int) else text for text in texts]
-    found = retokenise("".join(words))
-    return found if [text for text, _ in found] == words else None
-
-
 def _bounds(place: Place) -> list[tuple[int, int]]:
     """Return ranges of tokens around the positions with no white space between them."""
     tokens = place.sentence.tokens
@@ -183,115 +158,63 @@ def _bounds(place: Place) -> list[tuple[int, int]]:
         if bounds and position < bounds[-1][1]:
             continue
         first, last = position, position + 1
-        while first > 0 and _touch(tokens[first - 1], tokens[first]):
+        while first > 0 and tokens[first - 1].span[1] == tokens[first].start:
             first -= 1
-        while last < len(tokens) and _touch(tokens[last - 1], tokens[last]):
+        while last < len(tokens) and tokens[last - 1].span[1] == tokens[last].start:
             last += 1
         bounds.append((first, last))
     return bounds
 
 
-def _touch(token: Token, following: Token) -> bool:
-    return token.start + len(token.text) == following.start
-
-
-def _pattern(place: Place, first: int, last: int) -> Pattern:
-    tokens, put = place.sentence.tokens, place.put
-    texts = tuple(put.get(i, tokens[i].text) for i in range(first, last))
-    return texts, last < len(tokens) or tokens[-1].span[1] < len(place.sentence.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The surroundings of every position of some places, before anything is put there.
+def windows_after(
+    substitutions: Substitutions,
+    filled: Filled,
+    *,
+    sentence_ids: Callable[[Place], NDArray[np.int32]],
+    token_id: Callable[[TokenKey], int],
+    half_width: int,
+) -> NDArray[np.int32]:
+    """Return [Σ positions, width] the ids of the tokens around each position, with words put in.
 
     A *cell* is a token of a chunk within a window: what is put in the chunk changes it.
+
+    Args:
+        substitutions: What is put where; all of them sound.
+        filled: Their chunks.
+        sentence_ids: The ids of a place's sentence, with `half_width` ids around it.
+        token_id: The id of a token.
+        half_width: Tokens to each side.
     """
-
-    ids: NDArray[np.int32]
-    """[positions, width] Token ids; positions lie place by place."""
-    starts: NDArray[np.int64]
-    """[places + 1] Where each place's positions begin."""
-    cell_starts: NDArray[np.int64]
-    """[positions + 1] Where each window's cells begin."""
-    cells: NDArray[np.int64]
-    """[cells, 3] Column of the window, number of the chunk in the place, token in the chunk."""
-
-    @classmethod
-    def around(
-        cls,
-        places: Sequence[Place],
-        chunks: Chunks,
-        sentence_ids: Callable[[Place], NDArray[np.int32]],
-        half_width: int,
-    ) -> Windows:
-        """Cut the windows out.
-
-        Args:
-            places: Where words are put.
-            chunks: Theirs.
-            sentence_ids: The ids of a place's sentence, with `half_width` ids around it.
-            half_width: Tokens to each side.
-        """
-        width = 2 * half_width + 1
-        ids, sizes, cells = [], [], []
-        for place, bounds in zip(places, chunks.bounds, strict=True):
-            sentence = sentence_ids(place)
-            for position in place.positions:
-                ids.append(sentence[position : position + width])
-                mine = _cells(position - half_width, width, bounds)
-                sizes.append(len(mine))
-                cells += mine
-        positions = np.array([len(place.positions) for place in places], np.int64)
-        return cls(
-            np.array(ids, np.int32).reshape(-1, width),
-            starts_of(positions),
-            starts_of(np.array(sizes, np.int64)),
-            np.array(cells, np.int64).reshape(-1, 3),
-        )
-
-    def after(
-        self,
-        substitutions: Substitutions,
-        filled: Filled,
-        token_id: Callable[[TokenKey], int],
-    ) -> NDArray[np.int32]:
-        """Return the [Σ positions, width] windows with words put in.
-
-        Args:
-            substitutions: What is put where; all of them sound.
-            filled: Their chunks.
-            token_id: The id of a token.
-        """
-        first_id, ids = _ids_of(filled, token_id)
-        sizes = np.diff(self.starts)[substitutions.place]
-        position = ranges(self.starts[substitutions.place], sizes)
-        windows = self.ids[position]
-        cells = np.diff(self.cell_starts)[position]
-        column, chunk, token = self.cells[ranges(self.cell_starts[position], cells)].T
-        outcome = filled.outcome[np.repeat(np.repeat(filled.starts[:-1], sizes), cells) + chunk]
-        windows[np.repeat(np.arange(len(windows)), cells), column] = ids[first_id[outcome] + token]
-        return windows
-
-
-def _cells(start: int, width: int, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return the cells of the window of tokens that begins at `start`."""
-    return [
-        (i - start, chunk, i - first)
-        for chunk, (first, last) in enumerate(bounds)
-        for i in range(max(first, start), min(last, start + width))
-    ]
-
-
-def _ids_of(
-    filled: Filled, token_id: Callable[[TokenKey], int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return ids of the tokens of all outcomes, laid end to end, and where each begins."""
-    ids: list[int] = []
-    sizes: list[int] = []
+    width = 2 * half_width + 1
+    ids_before, n_cells, cells = [], [], []
+    for place, bounds in zip(substitutions.places, filled.bounds, strict=True):
+        sentence = sentence_ids(place)
+        for position in place.positions:
+            ids_before.append(sentence[position : position + width])
+            first_token = position - half_width
+            # Column of the window, number of the chunk in the place, token in the chunk.
+            mine = [
+                (i - first_token, chunk, i - first)
+                for chunk, (first, last) in enumerate(bounds)
+                for i in range(max(first, first_token), min(last, first_token + width))
+            ]
+            n_cells.append(len(mine))
+            cells += mine
+    new_ids: list[int] = []
+    first_id: list[int] = []
     for words, space in zip(filled.words, filled.space_after, strict=True):
+        first_id.append(len(new_ids))
         last = len(words or ()) - 1
-        new = [token_id((*word, space and i == last)) for i, word in enumerate(words or ())]
-        ids += new
-        sizes.append(len(new))
-    return starts_of(np.array(sizes, np.int64)), np.array(ids, np.int32)
+        new_ids += [token_id((*word, space and i == last)) for i, word in enumerate(words or ())]
+    sizes = substitutions.sizes
+    starts = starts_of(np.array([len(place.positions) for place in substitutions.places], np.int64))
+    position_of = ranges(starts[substitutions.place], sizes)
+    windows = np.array(ids_before, np.int32).reshape(-1, width)[position_of]
+    cell_starts = starts_of(np.array(n_cells, np.int64))
+    counts = np.diff(cell_starts)[position_of]
+    cell_of = ranges(cell_starts[position_of], counts)
+    column, chunk, token = np.array(cells, np.int64).reshape(-1, 3)[cell_of].T
+    outcome = filled.outcome[np.repeat(np.repeat(filled.starts[:-1], sizes), counts) + chunk]
+    new = np.array(new_ids, np.int32)[np.array(first_id, np.int64)[outcome] + token]
+    windows[np.repeat(np.arange(len(windows)), counts), column] = new
+    return windows

@@ -15,12 +15,11 @@ import numpy as np
 
 from generation.problems.sparse_tagger import OUTSIDE, Cone, TokenKey
 from generation.problems.substitutions import (
-    Chunks,
     Filled,
     Substitutions,
-    Windows,
     Word,
     spaces_after,
+    windows_after,
 )
 from generation.records import Sentence, Token
 
@@ -60,7 +59,13 @@ class Tagger:
         self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
         self._encoded: dict[str, NDArray[np.int32]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
-        self._retokenise = _retokeniser(nlp)
+
+        @lru_cache(maxsize=200_000)
+        def retokenise(chunk: str) -> tuple[Word, ...]:
+            return tuple((token.text, _special_norm(token)) for token in nlp.tokenizer(chunk))
+
+        self._retokenise = retokenise
+        """Function from a chunk to its tokens; most chunks are one frequent word."""
         _use_numpy_matmul(self._pipes)
 
     @classmethod
@@ -76,8 +81,12 @@ class Tagger:
         Raises:
             ValueError: the model is not installed.
         """
-        if spare_torch and model in (None, *MODELS):
-            _import_spacy_without_torch()
+        if spare_torch and model in (None, *MODELS) and "torch" not in sys.modules:
+            sys.modules["torch"] = None  # type: ignore[assignment]
+            try:
+                import spacy
+            finally:
+                del sys.modules["torch"]
         import spacy
 
         wanted = (model,) if model else MODELS
@@ -92,26 +101,23 @@ class Tagger:
     def tag(self, texts: Iterable[str]) -> Iterator[Sentence]:
         """Tag whole sentences, in order."""
         docs = (self._nlp.make_doc(text) for text in texts)
-        for batch in _batched(docs, _DOCS_PER_BATCH):
-            tags = self._tags_of(batch)
+        while batch := list(islice(docs, _DOCS_PER_BATCH)):
+            if self._cone is None:
+                tags = (token.tag_ for doc in self._run_pipes(batch) for token in doc)
+            else:
+                ids = [
+                    [
+                        self._cone.token_id((t.text, _special_norm(t), bool(t.whitespace_)))
+                        for t in doc
+                    ]
+                    for doc in batch
+                ]
+                tags = (self.labels[number] for number in self._cone.tags_of_texts(ids).tolist())
             for doc in batch:
                 tokens = tuple(
                     Token(token.text, token.idx, next(tags), _special_norm(token)) for token in doc
                 )
                 yield Sentence(doc.text, tokens)
-
-    def _tags_of(self, docs: Sequence[Doc]) -> Iterator[str]:
-        """Yield the tags of all tokens, text after text."""
-        if self._cone is None:
-            return (token.tag_ for doc in self._run_pipes(docs) for token in doc)
-        ids = [
-            [
-                self._cone.token_id((token.text, _special_norm(token), bool(token.whitespace_)))
-                for token in doc
-            ]
-            for doc in docs
-        ]
-        return (self.labels[number] for number in self._cone.tags_of_texts(ids).tolist())
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
         """Tag replacements in context (D8).
@@ -125,14 +131,22 @@ class Tagger:
             all positions if it changes the tokenisation.
         """
         substitutions = substitutions.compact()
-        chunks = Chunks.of(substitutions.places)
-        filled = Filled.of(substitutions, chunks, self._retokenise)
+        filled = Filled.of(substitutions, self._retokenise)
         sound = filled.sound
         tags = np.full(int(substitutions.sizes.sum()), -1)
-        tag = self._tag_windows if self._cone else self._tag_sentences
-        tags[np.repeat(sound, substitutions.sizes)] = tag(
-            substitutions.take(sound), chunks, filled.take(sound)
-        )
+        is_tagged = np.repeat(sound, substitutions.sizes)
+        substitutions, filled = substitutions.take(sound), filled.take(sound)
+        if self._cone is None:
+            tags[is_tagged] = self._tag_sentences(substitutions, filled)
+        else:
+            windows = windows_after(
+                substitutions,
+                filled,
+                sentence_ids=lambda place: self._sentence_ids(place.sentence),
+                token_id=self._cone.token_id,
+                half_width=self._cone.half_width,
+            )
+            tags[is_tagged] = self._cone.tags(windows)
         return tags
 
     def lemmas(self, word: str, tag: str) -> frozenset[str]:
@@ -156,26 +170,29 @@ class Tagger:
 
     @cached_property
     def _lemmatise(self) -> Callable[[str, str], frozenset[str]] | None:
-        return _lemmatiser(self._nlp)
+        """Cached function from a word and its part of speech to lemmas; None without rules."""
+        import spacy
+        from spacy.tokens import Doc
+
+        path = self._nlp.path
+        components = spacy.util.load_meta(path / "meta.json")["components"] if path else []
+        if "lemmatizer" not in components:
+            return None
+        others = [name for name in components if name != "lemmatizer"]
+        lemmatizer: Any = spacy.load(path, exclude=others).get_pipe("lemmatizer")
+        if lemmatizer.mode != "rule":
+            return None
+
+        @lru_cache(maxsize=200_000)
+        def lemmatise(word: str, upos: str) -> frozenset[str]:
+            doc = Doc(self._nlp.vocab, words=[word], pos=[upos])
+            return frozenset(lemmatizer.rule_lemmatize(doc[0]))
+
+        return lemmatise
 
     def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
         """Return [n] whether the tokenisation stays the same, so that there are tags (D8)."""
-        substitutions = substitutions.compact()
-        chunks = Chunks.of(substitutions.places)
-        return Filled.of(substitutions, chunks, self._retokenise).sound
-
-    def _tag_windows(
-        self, substitutions: Substitutions, chunks: Chunks, filled: Filled
-    ) -> NDArray[np.int64]:
-        """Tag each position of each substitution from the tokens that can influence it."""
-        assert self._cone is not None
-        windows = Windows.around(
-            substitutions.places,
-            chunks,
-            lambda place: self._sentence_ids(place.sentence),
-            self._cone.half_width,
-        )
-        return self._cone.tags(windows.after(substitutions, filled, self._cone.token_id))
+        return Filled.of(substitutions.compact(), self._retokenise).sound
 
     def _sentence_ids(self, sentence: Sentence) -> NDArray[np.int32]:
         """Return the ids of a sentence's tokens, with `OUTSIDE` ids around them."""
@@ -193,9 +210,7 @@ class Tagger:
             self._encoded[sentence.text] = known
         return known
 
-    def _tag_sentences(
-        self, substitutions: Substitutions, chunks: Chunks, filled: Filled
-    ) -> NDArray[np.int64]:
+    def _tag_sentences(self, substitutions: Substitutions, filled: Filled) -> NDArray[np.int64]:
         """Tag each position of each substitution from its whole sentence."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         docs, positions = [], []
@@ -203,7 +218,7 @@ class Tagger:
             place = substitutions.places[number]
             words = [(token.text, token.norm) for token in place.sentence.tokens]
             outcomes = filled.outcome[filled.starts[n] : filled.starts[n + 1]].tolist()
-            for (first, last), outcome in zip(chunks.bounds[number], outcomes, strict=True):
+            for (first, last), outcome in zip(filled.bounds[number], outcomes, strict=True):
                 words[first:last] = filled.words[outcome] or ()
             docs.append(_make_doc(self._nlp, words, spaces_after(place.sentence)))
             positions.append(place.positions)
@@ -214,50 +229,6 @@ class Tagger:
         for pipe in self._pipes:
             docs = pipe.pipe(docs, batch_size=_DOCS_PER_BATCH)
         return iter(docs)
-
-
-def _import_spacy_without_torch() -> None:
-    if "torch" not in sys.modules:
-        sys.modules["torch"] = None  # type: ignore[assignment]
-        try:
-            import spacy  # noqa: F401
-        finally:
-            del sys.modules["torch"]
-
-
-def _batched(docs: Iterator[Doc], size: int) -> Iterator[list[Doc]]:
-    while batch := list(islice(docs, size)):
-        yield batch
-
-
-def _retokeniser(nlp: Language) -> Callable[[str], tuple[Word, ...]]:
-    """Make a cached function from a chunk to its tokens: most chunks are one frequent word."""
-
-    @lru_cache(maxsize=200_000)
-    def retokenise(chunk: str) -> tuple[Word, ...]:
-        return tuple((token.text, _special_norm(token)) for token in nlp.tokenizer(chunk))
-
-    return retokenise
-
-
-def _lemmatiser(nlp: Language) -> Callable[[str, str], frozenset[str]] | None:
-    """Make a cached function from a word and its part of speech to lemmas; None without rules."""
-    import spacy
-    from spacy.tokens import Doc
-
-    components = spacy.util.load_meta(nlp.path / "meta.json")["components"] if nlp.path else []
-    if "lemmatizer" not in components:
-        return None
-    others = [name for name in components if name != "lemmatizer"]
-    lemmatizer: Any = spacy.load(nlp.path, exclude=others).get_pipe("lemmatizer")
-    if lemmatizer.mode != "rule":
-        return None
-
-    @lru_cache(maxsize=200_000)
-    def lemmatise(word: str, upos: str) -> frozenset[str]:
-        return frozenset(lemmatizer.rule_lemmatize(Doc(nlp.vocab, words=[word], pos=[upos])[0]))
-
-    return lemmatise
 
 
 def _special_norm(token: SpacyToken) -> str | None:

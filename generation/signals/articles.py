@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from inflect import engine
 
 _AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
-"""Not the A of "O'a", "e.a", "R&A" or "type-A"."""
+"""The article at the end of a text: not the A of "O'a", "e.a", "R&A" or "type-A"."""
 
 _VOWELS: Final = frozenset("aeiouy")
 
 _LETTERS_SPELLED: Final = 3
-"""At most so many letters, all capitals, are taken for an abbreviation ("FBI", not "SKY")."""
+"""Most letters of a word in capitals that is taken for an abbreviation ("FBI", not "SKY")."""
 
 _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
 """Words that the rule gets wrong: abbreviations that read as a word, a word cut short."""

@@ -3,14 +3,21 @@
 A tagger reads a word by its context, so that it takes "would comes" for an infinitive; what the
 context asks for shows in the tag of the word that stood there. No parser is used: the tags that
 there are already were measured to say as much (signals.md).
+
+For `valency` each verb is counted by what follows it: an object, a preposition, nothing.
+`verb_patterns.toml` has the counts, which `python -m helpers.count_verbs`, in `tests/`, makes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from math import log
 from typing import Final
 
-from generation.problems.morphology import has_form
-from generation.records import Sentence, Token
+from generation.config import bundled_toml
+from generation.problems.morphology import has_form, lemmas
+from generation.records import Sentence
 
 _NOUNS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 _BETWEEN: Final = frozenset({"JJ", "JJR", "JJS", "VBN", "VBG", "NN", "CC", ","})
@@ -38,6 +45,31 @@ _FITTING_PAIRS: Final = frozenset({("a", "few"), ("such", "a"), ("every", "two")
                                    ("every", "few"), ("another", "two"), ("another", "few"),
                                    ("no", "more"), ("no", "less"), ("no", "fewer"),
                                    ("no", "such"), ("a", "half"), ("another", "half")})  # fmt: skip
+
+PATTERNS: Final = (
+    "passive",
+    "object",
+    "preposition",
+    "particle",
+    "infinitive",
+    "ing",
+    "clause",
+    "nothing",
+)
+"""Patterns of what follows a verb; a passive lacks its object."""
+
+PRIOR_WEIGHT: Final = 5.0
+"""Occurrences with the patterns of verbs in general that each verb is given beside its own."""
+
+_NOUN_PHRASE: Final = frozenset({"DT", "PDT", "PRP$", "PRP", "EX", "CD", "$", "JJ", "JJR", "JJS",
+                                 "NN", "NNS", "NNP", "NNPS", "WDT", "WP"})  # fmt: skip
+"""Tags that a noun phrase may begin with."""
+_ADVERBS: Final = frozenset({"RB", "RBR", "RBS"})
+_CONJUNCTIONS: Final = frozenset({"that", "if", "whether", "because", "while", "as", "although",
+                                  "since"})  # fmt: skip
+_BE: Final = frozenset({"is", "are", "was", "were", "be", "been", "being", "am", "'s", "'re",
+                        "get", "gets", "got", "getting"})  # fmt: skip
+_HAVE: Final = frozenset({"has", "have", "had", "having", "'ve"})
 
 
 def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
@@ -72,34 +104,25 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
     """
     if sentence.tokens[position].tag not in ("NN", "NNS"):
         return None
-    asked = {_number_before(sentence, position), _number_after(sentence, position)} - {None}
-    answers = [has_form(word.lower(), tag) for tag in sorted(tag for tag in asked if tag)]
+    asked = set[str]()
+    for token in reversed(sentence.tokens[:position]):
+        before = token.text.lower()
+        if before in _SINGULAR:
+            asked.add("NN")
+        elif before in _PLURAL or token.tag == "CD":
+            asked.add("NNS")
+        elif token.tag in _BETWEEN:
+            continue
+        break
+    for token in sentence.tokens[position + 1 : position + 2]:
+        after = token.text.lower()
+        if token.tag == "VBZ" or after in _SINGULAR_VERBS:
+            asked.add("NN")
+        elif token.tag == "VBP" or after in _PLURAL_VERBS:
+            asked.add("NNS")
+    answers = [has_form(word.lower(), tag) for tag in sorted(asked)]
     known = [answer for answer in answers if answer is not None]
     return all(known) if known else None
-
-
-def _number_before(sentence: Sentence, position: int) -> str | None:
-    """Return the tag of the noun that a determiner or numeral asks for."""
-    for token in reversed(sentence.tokens[:position]):
-        word = token.text.lower()
-        if word in _SINGULAR:
-            return "NN"
-        if word in _PLURAL or token.tag == "CD":
-            return "NNS"
-        if token.tag not in _BETWEEN:
-            return None
-    return None
-
-
-def _number_after(sentence: Sentence, position: int) -> str | None:
-    """Return the tag of the noun that a verb right after it asks for."""
-    for token in sentence.tokens[position + 1 : position + 2]:
-        word = token.text.lower()
-        if token.tag == "VBZ" or word in _SINGULAR_VERBS:
-            return "NN"
-        if token.tag == "VBP" or word in _PLURAL_VERBS:
-            return "NNS"
-    return None
 
 
 def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None:
@@ -121,12 +144,7 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
     before = sentence.tokens[position - 1]
     if before.tag not in ("DT", "CD", "PRP$", "POS") and before.text.lower() not in _PLURAL:
         return None
-    return _goes_with(before, word.lower())
-
-
-def _goes_with(before: Token, word: str) -> bool:
-    """Tell whether a word may follow a determiner, numeral or possessive, in lower case."""
-    determiner = before.text.lower()
+    word, determiner = word.lower(), before.text.lower()
     counts = before.tag == "CD" or determiner in _PLURAL
     if (determiner, word) in _FITTING_PAIRS:
         return True
@@ -160,3 +178,63 @@ def in_compound(sentence: Sentence, position: int) -> bool:
     if tag in _NOUNS:
         return any(token.tag in _NOUNS for token in beside)
     return tag.startswith("VB") and any(token.tag == "RP" for token in after)
+
+
+def valency(sentence: Sentence, position: int, word: str) -> float | None:
+    """Compare how often a verb is followed by what follows here with how often verbs are.
+
+    What follows is told by the tags of the seed, at the place of the original.
+
+    Args:
+        sentence: Tagged, with the original.
+        position: Number of the original's token.
+        word: What stands there instead.
+
+    Returns:
+        log P(pattern | verb) − log P(pattern), in nats; below 0 where it is rarer with this verb.
+        None where no verb stands there, or the word was not counted.
+    """
+    tag = sentence.tokens[position].tag
+    if not tag.startswith("VB"):
+        return None
+    by_verb, shares = _pattern_counts()
+    counts = by_verb.get(lemmas(word.lower(), tag)[0])
+    if counts is None:
+        return None
+    place = PATTERNS.index(pattern(sentence, position))
+    general = shares[place]
+    own = (counts[place] + PRIOR_WEIGHT * general) / (sum(counts) + PRIOR_WEIGHT)
+    return log(own / general)
+
+
+def pattern(sentence: Sentence, position: int) -> str:
+    """Return which of `PATTERNS` a verb stands in, by the tags around it."""
+    tokens = sentence.tokens
+    if tokens[position].tag == "VBN":
+        before = [(t.text.lower(), t.tag) for t in tokens[max(0, position - 3) : position]]
+        words = [word for word, tag in before if tag not in _ADVERBS or word in _BE | _HAVE]
+        if not words or words[-1] not in _HAVE:
+            return "passive"
+    after = position + 1
+    while after < len(tokens) and tokens[after].tag in _ADVERBS:
+        after += 1
+    if after == len(tokens):
+        return "nothing"
+    tag, word = tokens[after].tag, tokens[after].text.lower()
+    if tag in _NOUN_PHRASE:
+        return "object"
+    if tag == "WRB" or (tag == "IN" and word in _CONJUNCTIONS):
+        return "clause"
+    if tag == "TO":
+        is_infinitive = tokens[after + 1 : after + 2] and tokens[after + 1].tag == "VB"
+        return "infinitive" if is_infinitive else "preposition"
+    return {"RP": "particle", "IN": "preposition", "VBG": "ing"}.get(tag, "nothing")
+
+
+@cache
+def _pattern_counts() -> tuple[Mapping[str, tuple[int, ...]], tuple[float, ...]]:
+    """Return counts by verb, in the order of `PATTERNS`, and each pattern's share of all."""
+    read = bundled_toml("signals/verb_patterns.toml")
+    counts = {verb: tuple(of_verb) for verb, of_verb in read["verbs"].items()}
+    sums = [sum(column) for column in zip(*counts.values(), strict=True)]
+    return counts, tuple(each / sum(sums) for each in sums)

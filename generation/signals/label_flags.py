@@ -7,15 +7,20 @@ left out of a benchmark, makes it easier for models of that kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Self
 
+import pyarrow as pa
+
+from generation.config import bundled_toml
 from generation.problems.shared_words import coarse_class
 from generation.records import Sentence
+from generation.run_folder import RunFolder
+from merge_dataset.files import read_where
 from merge_dataset.schema import WORD_CLASSES
-from merge_dataset.settings import parse_toml
 
 MASCULINE, FEMININE = "masculine", "feminine"
 
@@ -27,8 +32,10 @@ _PRONOUNS: Final[Mapping[str, str]] = {
 _LIGHT: Final = frozenset({"be", "have", "do"})
 """Lemmas of verbs that say nothing by themselves."""
 
+_TAGS_OF_CLASSES: Final = ("NN", "VB", "JJ", "RB")
+
 Lemmas = Callable[[str, str], Collection[str]]
-"""Gives the lemmas of a word in lower case with a Penn tag."""
+"""Function from a word in lower case and its Penn tag to its lemmas."""
 
 
 # --- A noun of one gender, a pronoun of the other ---
@@ -47,9 +54,7 @@ def gender_of(noun: str) -> str | None:
 
 @cache
 def _genders() -> dict[str, str]:
-    name = "gendered_nouns.toml"
-    text = (resources.files("generation.signals") / name).read_text(encoding="utf-8")
-    lists = parse_toml(text, name)
+    lists = bundled_toml("signals/gendered_nouns.toml")
     return {noun: gender for gender in (MASCULINE, FEMININE) for noun in lists[gender].split()}
 
 
@@ -104,16 +109,88 @@ def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> lis
     found: dict[str, None] = {}
     for token in hypothesis.tokens:
         word = token.text.lower()
-        if _is_content(word, token.tag):
+        has_class = coarse_class(token.tag) in WORD_CLASSES or token.tag in ("NNP", "NNPS")
+        if has_class and word.isalpha() and word != "not":
             forms = {word, *lemmas(word, token.tag)}
             if forms.isdisjoint(there) and forms.isdisjoint(_LIGHT):
                 found[word] = None
     return list(found)
 
 
-_TAGS_OF_CLASSES: Final = ("NN", "VB", "JJ", "RB")
+# --- A label that a model loses with made-up words ---
+
+NONCE_WORDS: Final = 3
+"""Nonce words that each shared word is replaced by, one after the other."""
+
+NONCE_SCHEMA: Final = pa.schema(
+    [
+        ("seed_id", pa.string()),
+        ("word_class", pa.string()),
+        ("word", pa.string()),
+        ("stems", pa.list_(pa.string())),
+        ("seed_right", pa.bool_()),
+        ("nonce_right", pa.int8()),
+    ]
+)
+"""A row per shared word that has replacements: the stems put in its place, whether the model gives
+the seed its gold label, and for how many of the nonce words it gives it."""
 
 
-def _is_content(word: str, tag: str) -> bool:
-    is_content = coarse_class(tag) in WORD_CLASSES or tag in ("NNP", "NNPS")
-    return is_content and word.isalpha() and word != "not"
+def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
+    """Tell whether a label hangs on a word: the model loses it with most nonce words.
+
+    Returns:
+        None where the model gives the seed itself another label, so that it tells nothing.
+
+    >>> hangs(True, 1, 3), hangs(True, 2, 3), hangs(False, 0, 3)
+    (True, False, None)
+    """
+    return 2 * nonce_right < asked if seed_right else None
+
+
+@dataclass(frozen=True, slots=True)
+class NonceAnswers:
+    """A file of answers. Can be sent to other processes."""
+
+    path: Path
+    made_by: dict[str, Any]
+    """The model, for the manifest."""
+
+    @classmethod
+    def of(cls, build: RunFolder, base: RunFolder) -> Self | None:
+        """Open those of a build, else those of the run it belongs to; None where there are none.
+
+        Raises:
+            ValueError: they were changed, or are of other problems than the run's.
+        """
+        for folder in (build, base):
+            made_by = folder.record_of(folder.nonce, folder.nonce_made, base)
+            if made_by is not None:
+                return cls(folder.nonce, made_by)
+        return None
+
+    def hanging(self, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
+        """Tell for rows whether their label hangs on a word that they replace.
+
+        Args:
+            keys: [n] Seed, word class, and words with spaces between, of a block.
+
+        Returns:
+            [n] None where nothing is known of any of the words.
+        """
+        if not keys:
+            return []
+        ids = [seed_id for seed_id, *_ in keys]
+        span = [("seed_id", ">=", min(ids)), ("seed_id", "<=", max(ids))]
+        rows = read_where(self.path, span).to_pylist()
+        known = {
+            (row["seed_id"], row["word_class"], row["word"]): hangs(
+                row["seed_right"], row["nonce_right"], len(row["stems"])
+            )
+            for row in rows
+        }
+        found = []
+        for seed_id, word_class, words in keys:
+            answers = {known.get((seed_id, word_class, word)) for word in words.split(" ")}
+            found.append(True if True in answers else False if False in answers else None)
+        return found

@@ -14,20 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset.settings import parse_toml
+from generation.config import bundled_toml
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ColumnReader = Callable[[str], pa.Array]
-"""Gives a column of the rows by its name."""
+"""Function from a column's name to its values."""
 
 GRAMMAR, LIKELIHOOD = "grammar", "likelihood"
 """Names of the two models."""
@@ -73,8 +72,7 @@ class QualityModel:
 @cache
 def shipped() -> dict[str, Any]:
     """Read `quality.toml`: models, and what they were fitted on."""
-    path = resources.files("generation.signals").joinpath("quality.toml")
-    return parse_toml(path.read_text(encoding="utf-8"), "quality.toml")
+    return bundled_toml("signals/quality.toml")
 
 
 @cache

@@ -26,7 +26,6 @@ from generation.run_folder import RunFolder
 from generation.signals.articles import article_position, fitting_article
 from merge_dataset.dataset_columns import OPTIONAL
 from merge_dataset.files import read_where
-from merge_dataset.schema import NLI, ProblemFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -161,7 +160,9 @@ _LIMITS: Final[Mapping[Reason, Callable[[pa.Table, Config], NDArray[np.bool_]]]]
     Reason.FEW_MLMS: lambda rows, config: _below(rows, ["mlm_count"], config.min_mlms),
     Reason.RARE: lambda rows, config: _below(rows, ["zipf_frequency"], config.min_zipf_frequency),
     Reason.UNLIKELY: lambda rows, config: _below(
-        rows, _pll_changes_in(rows), config.min_pll_change
+        rows,
+        [name for name in rows.column_names if name.endswith(PLL_CHANGE)],
+        config.min_pll_change,
     ),
     Reason.OTHER_NUMBER: lambda rows, config: _is(rows, "number_changed", config.same_number),
     Reason.OTHER_TENSE: lambda rows, config: _is(rows, "tense_changed", config.same_tense),
@@ -218,17 +219,6 @@ def _is(
     column = replacements[name] if is_so else pc.invert(replacements[name])
     found: NDArray[np.bool_] = pc.fill_null(column, False).to_numpy()
     return found
-
-
-def _pll_changes_in(replacements: pa.Table) -> list[str]:
-    """Return the names of the columns with changes of pseudo-log-likelihood."""
-    return [name for name in replacements.column_names if name.endswith(PLL_CHANGE)]
-
-
-def signal_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Return the columns of `signals.parquet`: keys, and for each text the change in nats."""
-    keys = [(name, pa.string()) for name in REPLACEMENT_KEY]
-    return pa.schema([*keys, *((name, pa.float32()) for name in problem_format.pll_changes)])
 
 
 @dataclass(frozen=True, slots=True)

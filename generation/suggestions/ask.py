@@ -5,21 +5,20 @@ The stores end up the same however the work is dealt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tqdm import tqdm
 
 from generation.config import BUNDLED_MLM, Config, bundled_path
 from generation.records import MaskedQuery, Scores
 from generation.run_folder import RunFolder, slug
-from generation.suggestions.asked import Asked
-from generation.suggestions.questions import Questions, Shard
+from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from merge_dataset.files import read_json, read_record, write_json
-from merge_metric.models.heads import MASKED_LM
-from merge_metric.models.readiness import Wanted
+from merge_metric.models.inspection import MASKED_LM, Head
+from merge_metric.models.pair_model import ModelRequest
 
 if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
@@ -50,14 +49,16 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def wanted_mlms(mlms: Sequence[str], *, dtype: str) -> list[Wanted]:
+def wanted_mlms(
+    mlms: Sequence[str], *, dtype: Literal["float32", "bfloat16", "float16"]
+) -> list[tuple[str, ModelRequest, Head]]:
     """Tell what `suggest` will load, for a look beforehand.
 
     Raises:
         ValueError: no model is given, or two have the same name.
     """
     return [
-        Wanted(model=model, head=MASKED_LM, short_name=name, dtype=dtype)
+        (name, ModelRequest(model=model, dtype=dtype), MASKED_LM)
         for name, model in mlm_names(mlms).items()
     ]
 
@@ -81,25 +82,17 @@ def ask(folder: Path, unit: str) -> None:
     Raises:
         ValueError: the model cannot be loaded, or another unit ran it with other settings.
     """
+    from generation.suggestions.masked_lm import MaskedLM
+    from generation.suggestions.word_pieces import score_words
+
     run = RunFolder(folder)
     config, asked = Config.read(run.config), Asked(Questions(run.questions), run.asked)
     name, _, share = unit.rpartition(" ")
     i, n = map(int, share.split("/"))
     shards = asked.questions.shards[i::n]
-    _ask(mlm_names(config.mlms)[name], name, shards, asked, config, run)
-
-
-def _ask(
-    model: str,
-    name: str,
-    shards: Sequence[Shard],
-    asked: Asked,
-    config: Config,
-    run: RunFolder,
-) -> None:
-    from generation.suggestions.masked_lm import MaskedLM
-
-    mlm = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
+    mlm = MaskedLM.load(
+        mlm_names(config.mlms)[name], name=name, device=config.device, dtype=config.dtype
+    )
     identity = StoreIdentity(
         name=name,
         revision=mlm.revision,
@@ -110,14 +103,34 @@ def _ask(
         device=mlm.device,
         max_pieces=config.max_pieces,
     )
-    _agree(run, identity)
+    header = _record(run, name)
+    if not header.is_file():
+        write_json(header, identity.values)
+    if (there := read_json(header)) != identity.values:
+        raise ValueError(
+            f"{name}: expected the same model, device and dtype in every task, got {there} and "
+            f"{identity.values}; name them with --device, --dtype and @revision"
+        )
     if mlm.weights is not None:
-        write_json(_weights_path(run, name), mlm.weights)
-    _look_for_unknown_tokens(run, mlm, asked.questions)
+        write_json(_record(run, name, "weights"), mlm.weights)
+    if not _record(run, name, "unknown").is_file():
+        _look_for_unknown_tokens(run, mlm, asked.questions)
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     sizes = asked.sizes()
-    total = sum(sizes[shard] for shard in shards)
-    with tqdm(total=total, desc=name, unit="mask") as bar:
+    with tqdm(total=sum(sizes[shard] for shard in shards), desc=name, unit="mask") as bar:
+
+        def score(part: Sequence[MaskedQuery]) -> Scores:
+            k, batch_tokens = config.suggestions_per_occurrence, config.batch_tokens
+            if config.max_pieces == 1:
+                return mlm.score(part, k=k, batch_tokens=batch_tokens, on_progress=bar.update)
+            return score_words(
+                mlm,
+                part,
+                k=k,
+                max_pieces=config.max_pieces,
+                batch_tokens=batch_tokens,
+                on_progress=bar.update,
+            )
 
         def skip(answered: int) -> None:
             if not bar.disable:
@@ -126,70 +139,35 @@ def _ask(
 
         store.fill(
             ((shard, asked.of(shard)) for shard in shards),
-            lambda part: _score(mlm, part, config, bar.update),
+            score,
             at_once=mlm.questions_at_once,
             on_answered=skip,
-        )
-
-
-def _score(
-    mlm: MaskedLM,
-    queries: Sequence[MaskedQuery],
-    config: Config,
-    on_progress: Callable[[int], object],
-) -> Scores:
-    """Score questions: words of one token, or of several pieces if the settings say so."""
-    from generation.suggestions.word_pieces import score_words
-
-    k, batch_tokens = config.suggestions_per_occurrence, config.batch_tokens
-    if config.max_pieces == 1:
-        return mlm.score(queries, k=k, batch_tokens=batch_tokens, on_progress=on_progress)
-    return score_words(
-        mlm,
-        queries,
-        k=k,
-        max_pieces=config.max_pieces,
-        batch_tokens=batch_tokens,
-        on_progress=on_progress,
-    )
-
-
-def _agree(run: RunFolder, identity: StoreIdentity) -> None:
-    """Record the store of a model's answers, or require that other tasks recorded the same."""
-    path = run.stores / f"{slug(identity.name)}.json"
-    if not path.is_file():
-        write_json(path, identity.values)
-    if (there := read_json(path)) != identity.values:
-        raise ValueError(
-            f"{identity.name}: expected the same model, device and dtype in every task, got "
-            f"{there} and {identity.values}; name them with --device, --dtype and @revision"
         )
 
 
 def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
     """Warn where the tokenizer does not know the run's words, before a night is spent on them.
 
-    Once per run and model, though it is asked twice. Every task looks at the same shards, evenly
-    spaced, so that all write down the same.
+    Every task looks at the same shards, evenly spaced, so that all write down the same.
     """
-    if _unknown_path(run, mlm.name).is_file():
-        return
     shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
     sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
     unknown = mlm.unknown_tokens(list(sentences))
     unknown.warn(mlm.name)
     if unknown.many:
-        write_json(_unknown_path(run, mlm.name), unknown.record)
+        write_json(_record(run, mlm.name, "unknown"), unknown.record)
 
 
-def _unknown_path(run: RunFolder, name: str) -> Path:
-    """Name the file about tokens that a masked LM's tokenizer does not know, if they are many."""
-    return run.stores / f"{slug(name)}.unknown.json"
+def _record(run: RunFolder, name: str, what: str = "") -> Path:
+    """Name a record of a masked LM.
 
-
-def _weights_path(run: RunFolder, name: str) -> Path:
-    """Name the file that says which weights a masked LM had."""
-    return run.stores / f"{slug(name)}.weights.json"
+    Args:
+        run: The run folder.
+        name: The masked LM.
+        what: "weights" for which weights it had, "unknown" for tokens that its tokenizer does not
+            know, if they are many; by default which store has its answers.
+    """
+    return run.stores / ".".join(filter(None, (slug(name), what, "json")))
 
 
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
@@ -199,7 +177,21 @@ def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
         ValueError: answers are missing.
     """
     asked = Asked(Questions(run.questions), run.asked)
-    return [_collect(name, store, asked, run) for name, store in stores_asked(run, config).items()]
+    records = []
+    for name, store in stores_asked(run, config).items():
+        counts = {"not_in_vocabulary": 0, "windowed": 0}
+        for shard, size in asked.sizes().items():
+            if size:
+                scores = store.answers(shard, asked.of(shard))
+                counts["not_in_vocabulary"] += int((~scores.answered).sum())
+                counts["windowed"] += int(scores.windowed.sum())
+        unknown, weights = _record(run, name, "unknown"), _record(run, name, "weights")
+        more = read_json(unknown) if unknown.is_file() else {}
+        if weights.is_file():
+            more["weights"] = read_json(weights)
+        values, folder = store.identity.values, store.identity.folder
+        records.append({**values, "store": folder, **counts, **more})
+    return records
 
 
 def stores_asked(run: RunFolder, config: Config) -> dict[str, SuggestionStore]:
@@ -210,30 +202,13 @@ def stores_asked(run: RunFolder, config: Config) -> dict[str, SuggestionStore]:
     """
     stores = {}
     for name in mlm_names(config.mlms):
-        path = run.stores / f"{slug(name)}.json"
+        path = _record(run, name)
         if not path.is_file():
             raise ValueError(f"{name}: expected answers, found none; run the same command again")
         identity = StoreIdentity(**read_json(path))
         root = store_root(run, config)
         stores[name] = SuggestionStore.open(root, identity.folder, expected=identity)
     return stores
-
-
-def _collect(name: str, store: SuggestionStore, asked: Asked, run: RunFolder) -> dict[str, Any]:
-    counts: Mapping[str, int] = {"not_in_vocabulary": 0, "windowed": 0}
-    for shard, size in asked.sizes().items():
-        if not size:
-            continue
-        scores = store.answers(shard, asked.of(shard))
-        counts = {
-            "not_in_vocabulary": counts["not_in_vocabulary"] + int((~scores.answered).sum()),
-            "windowed": counts["windowed"] + int(scores.windowed.sum()),
-        }
-    unknown = _unknown_path(run, name)
-    more = read_json(unknown) if unknown.is_file() else {}
-    if (weights := _weights_path(run, name)).is_file():
-        more["weights"] = read_json(weights)
-    return {**store.identity.values, "store": store.identity.folder, **counts, **more}
 
 
 def store_root(run: RunFolder, config: Config) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -20,14 +20,12 @@ import numpy as np
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import load, max_tokens
-from merge_metric.models.heads import MASKED_LM
-from merge_metric.models.inspection import inspect
+from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
 _Reduced = TypeVar("_Reduced")
@@ -42,6 +40,7 @@ _HEADS: Final = {
     "electra": ("generator_predictions", "generator_lm_head"),
     "distilbert": ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
     "modernbert": ("head", "decoder"),
+    "bart": ("lm_head",),
 }
 """Model type → modules after the trunk, in order. Models of other types run as a whole."""
 
@@ -91,41 +90,6 @@ class Input:
     windowed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """Tokens above the probability floors: a row per input and token, sorted by both."""
-
-    row: NDArray[np.int64]
-    """[n] `Input.row`"""
-    token: NDArray[np.int32]
-    """[n]"""
-    log_prob: NDArray[np.float32]
-    """[n] In nats."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The model's results for some inputs, perhaps still being computed on its device."""
-
-    inputs: list[Input]
-    tokens: torch.Tensor
-    """[inputs, k]"""
-    logits: torch.Tensor
-    """[inputs, k]"""
-    original_logit: torch.Tensor
-    """[inputs]"""
-    log_normalizer: torch.Tensor
-    """[inputs]"""
-
-    def write(self, scores: Scores) -> None:
-        """Wait for the device, and write the results into their rows."""
-        rows = [i.row for i in self.inputs]
-        scores.original[rows] = [i.original for i in self.inputs]
-        scores.windowed[rows] = [i.windowed for i in self.inputs]
-        for name in ("tokens", "logits", "original_logit", "log_normalizer"):
-            getattr(scores, name)[rows] = getattr(self, name).cpu().numpy()
-
-
 class MaskedLM:
     """A masked language model and its tokenizer."""
 
@@ -160,8 +124,14 @@ class MaskedLM:
         self.name, self.revision, self.weights = name, revision, weights
         self.architecture = type(model).__name__
         self._model: Any = model.eval()  # type: ignore[no-untyped-call]
+        if self._model.config.is_encoder_decoder:
+            self._model.config.use_cache = False  # of a decoder that writes token by token
         self.mask_id: int = tokenizer.mask_token_id
-        self._tokenizer = _plain_copy(tokenizer.backend_tokenizer)
+        from tokenizers import Tokenizer
+
+        self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
@@ -251,7 +221,24 @@ class MaskedLM:
             One row per query, in order. Queries whose word, or whose other masked
             occurrence, is not exactly one token stay empty (D3).
         """
-        inputs = [i for i in self._inputs(queries) if i is not None]
+        sentences = list(dict.fromkeys(query.sentence for query in queries))
+        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
+        pieces_at = {s: pieces_of_spans(s, e, most=1) for s, e in encodings.items()}
+        inputs = []
+        for row, query in enumerate(queries):
+            encoding, located = encodings[query.sentence], pieces_at[query.sentence]
+            places = [located[span].start for span in query.masked if span in located]
+            is_known = len(places) == len(query.masked) and all(
+                self.is_word([encoding.ids[place]], query, span)
+                for place, span in zip(places, query.masked, strict=True)
+            )
+            if is_known:
+                position, ids = located[query.span].start, list(encoding.ids)
+                for place in places:
+                    ids[place] = self.mask_id
+                kept, place = self.fitted(ids, position, encoding)
+                original = encoding.ids[position]
+                inputs.append(Input(row, kept, place, original, len(kept) < len(ids)))
         on_progress(len(queries) - len(inputs))
         return self.best(
             inputs, rows=len(queries), k=k, batch_tokens=batch_tokens, on_progress=on_progress
@@ -277,12 +264,25 @@ class MaskedLM:
         """
         k = min(k, int(self._model.config.vocab_size))
         scores = Scores.empty(rows, k)
+        names = ("tokens", "logits", "original_logit", "log_normalizer")
 
-        def best_of(inputs: list[Input], logits: torch.Tensor) -> _Best:
-            return _best(inputs, logits, k)
+        def best_of(
+            inputs: list[Input], logits: torch.Tensor
+        ) -> tuple[list[Input], tuple[torch.Tensor, ...]]:
+            best = logits.topk(k, dim=-1)
+            originals = self._to_device([[i.original] for i in inputs])
+            own = logits.gather(1, originals)[:, 0]
+            # In place, starting from the known maximum: logits are large.
+            highest = best.values[:, :1]
+            log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
+            return inputs, (best.indices, best.values, own, log_normalizer)
 
-        for best in self._passes(inputs, best_of, batch_tokens, on_progress):
-            best.write(scores)
+        for done, found in self._passes(inputs, best_of, batch_tokens, on_progress):
+            places = [i.row for i in done]
+            scores.original[places] = [i.original for i in done]
+            scores.windowed[places] = [i.windowed for i in done]
+            for name, values in zip(names, found, strict=True):
+                getattr(scores, name)[places] = values.cpu().numpy()
         return scores
 
     def likely(
@@ -293,7 +293,7 @@ class MaskedLM:
         allowed: NDArray[np.bool_],
         which: NDArray[np.int64],
         batch_tokens: int | None = None,
-    ) -> Likely:
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Find every token of the wanted kind that is more probable than the input's floor.
 
         Args:
@@ -302,6 +302,9 @@ class MaskedLM:
             allowed: [kinds, vocabulary] Whether a token is of a kind.
             which: [inputs] The wanted kind.
             batch_tokens: Maximum number of tokens in a forward pass.
+
+        Returns:
+            [n] `Input.row`, token, and log P in nats, sorted by row and token.
         """
         size = int(self._model.config.vocab_size)
         fitting = np.zeros((len(allowed), size), np.bool_)
@@ -322,10 +325,11 @@ class MaskedLM:
             for i in range(3)
         )
         order = np.lexsort((token, row))
-        return Likely(
-            row[order].astype(np.int64), token[order].astype(np.int32),
+        return (
+            row[order].astype(np.int64),
+            token[order].astype(np.int32),
             log_prob[order].astype(np.float32),
-        )  # fmt: skip
+        )
 
     def log_probs(
         self, inputs: Sequence[Input], *, batch_tokens: int | None = None
@@ -382,34 +386,12 @@ class MaskedLM:
         kept = (*ids[:head], *ids[first : first + room], *ids[len(ids) - tail :])
         return kept, position - first + head
 
-    def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[Input | None]:
-        sentences = list(dict.fromkeys(query.sentence for query in queries))
-        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
-        pieces_at = {s: pieces_of_spans(s, e, most=1) for s, e in encodings.items()}
-        for row, query in enumerate(queries):
-            encoding, located = encodings[query.sentence], pieces_at[query.sentence]
-            masked = [located.get(span) for span in query.masked]
-            if all(p is not None and self.is_word([encoding.ids[i] for i in p], query, span)
-                   for p, span in zip(masked, query.masked, strict=True)):  # fmt: skip
-                positions = [place.start for place in masked if place is not None]
-                yield self._input(row, encoding, located[query.span].start, positions)
-            else:
-                yield None
-
     def is_word(self, tokens: Sequence[int], query: MaskedQuery, span: Span) -> bool:
         """Return whether tokens stand for a word, and not for "unknown" or another text."""
         word = query.sentence[slice(*span)]
         return all(map(self.vocabulary.is_text, tokens)) and _folded(
             "".join(self.vocabulary.texts[token] for token in tokens)
         ) == _folded(word)
-
-    def _input(self, row: int, encoding: Any, position: int, masked: Sequence[int]) -> Input:
-        ids = list(encoding.ids)
-        original = ids[position]
-        for i in masked:
-            ids[i] = self.mask_id
-        kept, place = self.fitted(ids, position, encoding)
-        return Input(row, kept, place, original, len(kept) < len(ids))
 
     def _passes(
         self,
@@ -431,14 +413,22 @@ class MaskedLM:
         budget = batch_tokens or _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
         rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
         waiting: deque[_Reduced] = deque()
-        for group in _groups(_batches(inputs, budget), rows):
-            waiting.append(self._pass(group, reduce, on_progress))
+        batches, group = _batches(inputs, budget), list[list[Input]]()
+        for number, batch in enumerate(batches, start=1):
+            group.append(batch)  # until it has enough rows, as the head needs more than the trunk
+            if sum(map(len, group)) >= rows or number == len(batches):
+                waiting.append(self._pass(group, reduce, on_progress))
+                group = []
             if len(waiting) > _IN_FLIGHT:
                 yield waiting.popleft()
         yield from waiting
 
     def _run(self, batch: list[Input]) -> torch.Tensor:
-        """Return [batch, width] the trunk's vector at each mask, or logits of a whole model."""
+        """Return [batch, width] the trunk's vector at each mask, or logits of a whole model.
+
+        An encoder-decoder such as BART gives the decoder's vectors: transformers shifts what the
+        decoder reads by one token, so that the place of the mask is where it predicts the word.
+        """
         import torch
 
         length = len(batch[0].ids)
@@ -446,7 +436,11 @@ class MaskedLM:
         filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
         ids = self._to_device([i.ids for i in filled])
         positions = self._to_device([i.position for i in filled])
-        output: torch.Tensor = self._trunk(input_ids=ids)[0]
+        # The model without its head, or the whole model if its head is unknown.
+        has_known_head = self._model.config.model_type in _HEADS
+        prefix = self._model.base_model_prefix
+        trunk = getattr(self._model, prefix) if has_known_head else self._model
+        output: torch.Tensor = trunk(input_ids=ids)[0]
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
     def _pass(
@@ -467,38 +461,16 @@ class MaskedLM:
             vectors = torch.cat(found)
             if (few := _FEWEST_ROWS - len(inputs)) > 0:
                 vectors = torch.cat([vectors, vectors[-1:].expand(few, -1)])
-            return reduce(inputs, self._head(vectors)[: len(inputs)].float())
+            for module in _HEADS.get(self._model.config.model_type, ()):
+                vectors = getattr(self._model, module)(vectors)
+                if module == "lm_head" and hasattr(self._model, "final_logits_bias"):
+                    vectors = vectors + self._model.final_logits_bias  # BART's
+            return reduce(inputs, vectors[: len(inputs)].float())
 
     def _to_device(self, numbers: Any) -> torch.Tensor:
         import torch
 
         return torch.as_tensor(numbers).to(self._model.device, non_blocking=True)
-
-    @cached_property
-    def _trunk(self) -> Callable[..., Any]:
-        """The model without its head, or the whole model if its head is unknown."""
-        if self._model.config.model_type in _HEADS:
-            trunk: Callable[..., Any] = getattr(self._model, self._model.base_model_prefix)
-            return trunk
-        return self._model  # type: ignore[no-any-return]
-
-    def _head(self, vectors: torch.Tensor) -> torch.Tensor:
-        for module in _HEADS.get(self._model.config.model_type, ()):
-            vectors = getattr(self._model, module)(vectors)
-        return vectors
-
-
-def _best(inputs: list[Input], logits: torch.Tensor, k: int) -> _Best:
-    """Find the `k` best tokens of each row; overwrites the logits."""
-    import torch
-
-    best = logits.topk(k, dim=-1)
-    originals = torch.tensor([[i.original] for i in inputs]).to(logits.device, non_blocking=True)
-    own = logits.gather(1, originals)[:, 0]
-    # In place, starting from the known maximum: logits are large.
-    highest = best.values[:, :1]
-    log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
-    return _Best(inputs, best.indices, best.values, own, log_normalizer)
 
 
 def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
@@ -514,18 +486,6 @@ def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
         batches += [same[start : start + size] for start in range(0, len(same), size)]
     random.Random(0).shuffle(batches)
     return batches
-
-
-def _groups(batches: Iterable[list[Input]], rows: int) -> Iterator[list[list[Input]]]:
-    """Group batches until a group has at least `rows` rows: the head needs more than the trunk."""
-    group: list[list[Input]] = []
-    for batch in batches:
-        group.append(batch)
-        if sum(map(len, group)) >= rows:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
@@ -569,13 +529,3 @@ def _folded(text: str) -> str:
     """Fold text to lower case without accents, as uncased tokenizers see it."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
-
-
-def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
-    """Copy a tokenizer without truncation and padding."""
-    from tokenizers import Tokenizer
-
-    copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    return copy

@@ -1,4 +1,4 @@
-"""Questions to masked LMs: what is masked (D4), and a run's questions on disk, in shards.
+"""Questions to masked LMs: what is masked (D4), a run's questions on disk, and which are asked.
 
 A question has a key: a digest of its sentence, then one of its spans. A shard holds the
 sentences whose digests begin with the same bits, so no question is in two shards, and a shard's
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -27,6 +27,7 @@ from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
 from merge_dataset.files import (
+    atomic,
     changed_files,
     digests,
     partial_path,
@@ -163,9 +164,19 @@ class Questions:
         largest = _deal(partial / "shards", tables, bits)
         if largest > _QUESTIONS_PER_SHARD:
             # Without repetitions, of which it depends on more than the problems how many there are.
-            largest = max(map(_distinct, partial.glob("shards/*.arrows")))
+            # By the keys alone, as more questions may be there than memory has room for.
+            keys_of = (
+                np.concatenate([_keys(table) for table in _spilled(path)])
+                for path in partial.glob("shards/*.arrows")
+            )
+            largest = max(len(np.unique(keys)) for keys in keys_of)
         if largest > _QUESTIONS_PER_SHARD:
-            _deal_anew(partial / "shards", bits + (largest // _QUESTIONS_PER_SHARD).bit_length())
+            dealt = (partial / "shards").rename(partial / "dealt")
+            (partial / "shards").mkdir()
+            again = chain.from_iterable(map(_spilled, sorted(dealt.iterdir())))
+            more = bits + (largest // _QUESTIONS_PER_SHARD).bit_length()
+            _deal(partial / "shards", again, min(more, _MOST_BITS))
+            remove(dealt)
         sizes = {}
         with (partial / "keys.bin").open("wb") as keys:
             for spilled in sorted(partial.glob("shards/*.arrows")):
@@ -175,7 +186,7 @@ class Questions:
                 write_table(spilled.with_suffix(".parquet"), table)
                 spilled.unlink()
                 sizes[spilled.stem] = len(found)
-        paths = [partial / "keys.bin", *(partial / _shard_file(name) for name in sizes)]
+        paths = [partial / "keys.bin", *(partial / f"shards/{name}.parquet" for name in sizes)]
         files = digests({path.relative_to(partial).as_posix(): path for path in paths})
         header = {"made_from": made_from, "shards": sizes, "files": files}
         write_record(partial / "questions.json", header)
@@ -200,8 +211,20 @@ class Questions:
         return {shard: slice(*pair) for shard, pair in zip(self.sizes, pairwise(ends), strict=True)}
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's questions, sorted by key."""
-        return _read_queries(pq.read_table(self.folder / _shard_file(shard.name)))
+        """Read a shard's questions, sorted by key.
+
+        Runs of earlier versions have a row per question, later ones a row per sentence.
+        """
+        table = pq.read_table(self.folder / f"shards/{shard.name}.parquet")
+        of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
+        columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
+        return [
+            MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
+            for sentence, spans, all_masked in zip(*columns, strict=True)
+            for span, masked in (
+                zip(spans, all_masked, strict=True) if of_sentence else [(spans, all_masked)]
+            )
+        ]
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
         """Return [len(queries)] row numbers of questions in the order of shards and keys.
@@ -221,8 +244,56 @@ class Questions:
         return rows
 
 
-def _shard_file(name: str) -> str:
-    return f"shards/{name}.parquet"
+@dataclass(frozen=True)
+class Asked:
+    """Questions that are asked: all, or those whose answers can still matter.
+
+    The file has a byte per question in the order of shards and keys. Can be sent to other
+    processes.
+    """
+
+    questions: Questions
+    path: Path
+    """File of a byte per question; missing where all are asked."""
+
+    @property
+    def rows(self) -> NDArray[np.bool_]:
+        """[questions] Whether each is asked.
+
+        Raises:
+            ValueError: the file is about other questions.
+        """
+        if not self.path.is_file():
+            return np.ones(len(self.questions), np.bool_)
+        rows = np.fromfile(self.path, np.uint8)
+        if len(rows) != len(self.questions) or (rows > 1).any():
+            raise ValueError(
+                f"{self.path}: expected a byte 0 or 1 for each of {len(self.questions)} questions, "
+                f"got {len(rows)} bytes; run: merge-nli suggest"
+            )
+        return rows.astype(np.bool_)
+
+    def __len__(self) -> int:
+        """Count the questions asked."""
+        return int(self.rows.sum())
+
+    def write(self, rows: NDArray[np.bool_]) -> None:
+        """Replace which questions are asked; where all are, there is no file."""
+        if rows.all():
+            self.path.unlink(missing_ok=True)
+            return
+        with atomic(self.path) as file:
+            file.write_bytes(rows.astype(np.uint8).tobytes())
+
+    def of(self, shard: Shard) -> list[MaskedQuery]:
+        """Read the questions of a shard that are asked, sorted by key."""
+        asked = self.rows[self.questions.places[shard]].tolist()
+        return list(compress(self.questions.of(shard), asked))
+
+    def sizes(self) -> dict[Shard, int]:
+        """Count each shard's questions that are asked."""
+        rows = self.rows
+        return {shard: int(rows[place].sum()) for shard, place in self.questions.places.items()}
 
 
 def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQuery]:
@@ -298,37 +369,16 @@ def _keys(table: pa.Table) -> NDArray[np.bytes_]:
     return np.array(pc.list_flatten(table["key"]).to_pylist(), KEY)
 
 
-def _read_queries(table: pa.Table) -> list[MaskedQuery]:
-    """Convert a table of `_SHARD_SCHEMA` back to questions.
-
-    Runs of earlier versions have a row per question.
-    """
-    of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
-    return [
-        _query(sentence, span, masked)
-        for sentence, spans, all_masked in zip(
-            *(table[name].to_pylist() for name in ("sentence", "span", "masked")), strict=True
-        )
-        for span, masked in (
-            zip(spans, all_masked, strict=True) if of_sentence else [(spans, all_masked)]
-        )
-    ]
-
-
-def _query(sentence: str, span: list[int], masked: list[list[int]]) -> MaskedQuery:
-    return MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
-
-
 def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
     """Append questions to the files of their shards; return the size of the largest.
 
-    What several tables have in common may be counted several times.
+    As many tables at a time as are held; what several have in common may be counted several times.
     """
     sizes: Counter[int] = Counter()
-    for some in _buffered(tables):
-        rows = _merged(some)
+
+    def append(rows: pa.Table) -> None:
         if not len(rows):
-            continue
+            return
         counts = pc.list_value_length(rows["key"]).to_numpy()
         first_keys = _keys(rows)[np.cumsum(counts) - counts]
         prefixes = first_keys.view(">u4").reshape(len(rows), -1)[:, 0].astype(np.int64)
@@ -339,36 +389,17 @@ def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
             with path.open("ab") as file, pa.ipc.new_stream(file, _SHARD_SCHEMA) as stream:
                 stream.write_table(rows.slice(start, end - start))
             sizes[prefix] += int(counts[start:end].sum())
-    return max(sizes.values(), default=0)
 
-
-def _buffered(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    """Yield as many tables at a time as are held."""
     held: list[pa.Table] = []
     size = 0
     for table in tables:
         held.append(table)
         size += table.nbytes
         if size > _BUFFERED:
-            yield held
+            append(_merged(held))
             held, size = [], 0
-    if held:
-        yield held
-
-
-def _distinct(path: Path) -> int:
-    """Count the questions in a file, each once; more may be there than memory has room for."""
-    return len(np.unique(np.concatenate([_keys(table) for table in _spilled(path)])))
-
-
-def _deal_anew(folder: Path, bits: int) -> None:
-    """Deal spilled questions to more shards, told apart by `bits` bits of the digest."""
-    dealt = folder.rename(folder.with_name("dealt"))
-    folder.mkdir()
-    _deal(
-        folder, chain.from_iterable(map(_spilled, sorted(dealt.iterdir()))), min(bits, _MOST_BITS)
-    )
-    remove(dealt)
+    append(_merged(held))
+    return max(sizes.values(), default=0)
 
 
 def _spilled(path: Path) -> Iterator[pa.Table]:

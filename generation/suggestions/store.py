@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,6 @@ from generation.run_folder import slug
 from generation.suggestions.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.files import digest_of, read_json, write_json
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PART_SIZE: Final = 2048
 """Questions in a part: a killed run loses at most the answers of two."""
@@ -70,15 +67,6 @@ class StoreIdentity:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The answers in one file, row by row."""
-
-    keys: list[bytes]
-    """Keys of the questions."""
-    scores: Scores
-
-
 class SuggestionStore:
     """One model's suggestions on disk."""
 
@@ -98,7 +86,11 @@ class SuggestionStore:
         if not header.exists():
             write_json(header, identity.values)
         if not any(sound_parts(store.path, "vocabulary.*")):
-            write_part(store.path, "vocabulary", _vocabulary_table(vocabulary))
+            columns = {
+                "text": pa.array(vocabulary.texts, pa.string()),
+                "kind": pa.array(vocabulary.kinds),
+            }
+            write_part(store.path, "vocabulary", pa.table(columns))
         return cls.open(root, identity.folder, expected=identity)
 
     @classmethod
@@ -145,16 +137,29 @@ class SuggestionStore:
         table = pq.read_table(sound)
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
-    def parts(self, shard: Shard = EVERYTHING) -> Iterator[Part]:
-        """Yield the sound parts that may answer a shard's questions, in the order of names."""
-        for path in self._sound_paths(shard):
-            yield _read_part(path, self.identity.max_pieces)
+    def parts(self, shard: Shard = EVERYTHING) -> Iterator[tuple[list[bytes], Scores]]:
+        """Yield keys and answers of each sound part for a shard's questions, by name of the part.
+
+        Parts of neighbouring shards may be among them.
+        """
+        word = (self.identity.max_pieces,) if self.identity.max_pieces > 1 else ()
+        shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
+        for path in filter(is_sound, self._part_paths(shard)):
+            # Without the sentences: a long one stands in each of its questions.
+            table = pq.read_table(path, columns=["key", *_SCORES]).combine_chunks()
+            columns = {}
+            for name in _SCORES:
+                column, shape = table[name], shapes.get(name, ())
+                values = column.chunk(0).flatten() if shape else column
+                rows = values.to_numpy(zero_copy_only=False)
+                columns[name] = rows.reshape(len(table), *shape)
+            yield table["key"].to_pylist(), Scores(**columns)
 
     def keys(self, shard: Shard = EVERYTHING) -> set[bytes]:
         """Collect the keys of a shard's answered questions, perhaps also of neighbouring ones."""
         return {
             key
-            for path in self._sound_paths(shard)
+            for path in filter(is_sound, self._part_paths(shard))
             for key in pq.read_table(path, columns=["key"])["key"].to_pylist()
         }
 
@@ -204,10 +209,10 @@ class SuggestionStore:
         """
         wanted = {key_of(query): row for row, query in enumerate(queries)}
         found, rows = [], []
-        for part in self.parts(shard):
-            mine = [i for i, key in enumerate(part.keys) if key in wanted]
-            rows += [wanted.pop(part.keys[i]) for i in mine]
-            found.append(part.scores.take(mine))
+        for keys, scores in self.parts(shard):
+            mine = [i for i, key in enumerate(keys) if key in wanted]
+            rows += [wanted.pop(keys[i]) for i in mine]
+            found.append(scores.take(mine))
         if wanted:
             raise ValueError(
                 f"{self.path}: expected answers to {len(queries)} questions of shard "
@@ -225,9 +230,6 @@ class SuggestionStore:
 
         return part_paths(self.path / "parts", wanted=may_answer)
 
-    def _sound_paths(self, shard: Shard) -> list[Path]:
-        return [path for path in self._part_paths(shard) if is_sound(path)]
-
     def _answer(
         self,
         pieces: Sequence[tuple[Shard, list[MaskedQuery]]],
@@ -235,13 +237,16 @@ class SuggestionStore:
     ) -> None:
         scores, done = score([query for _, piece in pieces for query in piece]), 0
         for shard, piece in pieces:
-            self._write_part(shard, piece, scores.take(slice(done, done + len(piece))))
+            columns = question_columns(piece)
+            for name in _SCORES:
+                values = getattr(scores, name)[done : done + len(piece)]
+                columns[name] = pa.array(values.ravel())
+                if values.ndim > 1:  # rows of any shape are flat lists of fixed size
+                    size = int(np.prod(values.shape[1:]))
+                    columns[name] = pa.FixedSizeListArray.from_arrays(columns[name], size)
             done += len(piece)
-
-    def _write_part(self, shard: Shard, queries: list[MaskedQuery], scores: Scores) -> None:
-        table = _part_table(queries, scores)
-        keys = digest_of([key.hex() for key in table["key"].to_pylist()])
-        write_part(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
+            keys = digest_of([key.hex() for key in columns["key"].to_pylist()])
+            write_part(self.path / "parts", f"{shard.name}.{keys[:16]}", pa.table(columns))
 
 
 @lru_cache(maxsize=65_536)
@@ -251,44 +256,3 @@ def _shard_of(name: str) -> Shard:
         return Shard.parse(name)
     except ValueError:
         return EVERYTHING  # a stray file: its digest will not fit either
-
-
-def _part_table(queries: Sequence[MaskedQuery], scores: Scores) -> pa.Table:
-    return pa.table(
-        {
-            **question_columns(queries),
-            "original": _column(scores.original),
-            "original_logit": _column(scores.original_logit),
-            "log_normalizer": _column(scores.log_normalizer),
-            "windowed": _column(scores.windowed),
-            "tokens": _column(scores.tokens),
-            "logits": _column(scores.logits),
-        }
-    )
-
-
-def _column(values: NDArray[Any]) -> pa.Array:
-    """Store rows of any shape as flat lists of fixed size."""
-    if values.ndim == 1:
-        return pa.array(values)
-    width = int(np.prod(values.shape[1:]))
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), width)
-
-
-def _read_part(path: Path, max_pieces: int) -> Part:
-    # Without the sentences: a long one stands in each of its questions.
-    table = pq.read_table(path, columns=["key", *_SCORES]).combine_chunks()
-    word = (max_pieces,) if max_pieces > 1 else ()
-    shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
-    columns = {}
-    for name in _SCORES:
-        column, shape = table[name], shapes.get(name, ())
-        values = column.chunk(0).flatten() if shape else column
-        columns[name] = values.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
-    return Part(table["key"].to_pylist(), Scores(**columns))
-
-
-def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
-    return pa.table(
-        {"text": pa.array(vocabulary.texts, pa.string()), "kind": pa.array(vocabulary.kinds)}
-    )

@@ -102,11 +102,6 @@ class Blank:
         place = self.places[self.here]
         return tuple(self.encoding.ids[place.start : place.stop])
 
-    def with_pieces(self, pieces: Sequence[int]) -> list[int]:
-        """Return the sentence's tokens with other pieces in place of the original ones."""
-        ids, place = self.encoding.ids, self.places[self.here]
-        return [*ids[: place.start], *pieces, *ids[place.stop :]]
-
     def input(
         self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
     ) -> Input:
@@ -174,26 +169,9 @@ class _Prefixes:
         return self.take(np.sort(order[np.arange(len(order)) - first < most]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """The words found for one blank so far, most probable first."""
-
-    pieces: NDArray[np.int32]
-    """[n, max_pieces] −1 after the last piece."""
-    log_prob: NDArray[np.float32]
-    """[n]"""
-
-    def merged_with(
-        self, pieces: NDArray[np.int32], log_prob: NDArray[np.float32], k: int
-    ) -> _Words:
-        """Merge with other words, and keep the `k` most probable."""
-        filled = np.full((len(pieces), self.pieces.shape[1]), -1, np.int32)
-        filled[:, : pieces.shape[1]] = pieces
-        every = np.concatenate([self.pieces, filled])
-        of_every = np.concatenate([self.log_prob, log_prob])
-        # Ties are broken by the ids of the pieces.
-        order = np.lexsort((*every.T[::-1], -of_every))[:k]
-        return _Words(every[order], of_every[order])
+_Words = tuple["NDArray[np.int32]", "NDArray[np.float32]"]
+"""[n, max_pieces] Pieces of the words found for a blank so far, most probable first, −1 after the
+last piece; [n] their log-probabilities."""
 
 
 class _Search:
@@ -217,20 +195,6 @@ class _Search:
 
     def write(self, scores: Scores) -> None:
         """Search, and write the results into the rows of the questions."""
-        own, words = self._single_pieces()
-        for length in range(2, self._max_pieces + 1):
-            words = self._add_longer(words, own, length)
-        for blank, log_prob, found in zip(self._blanks, own, words, strict=True):
-            row, original = blank.row, blank.original
-            scores.original[row, : len(original)] = original
-            scores.original_logit[row], scores.log_normalizer[row] = log_prob, 0
-            scores.tokens[row, : len(found.pieces)] = found.pieces
-            scores.logits[row, : len(found.pieces)] = found.log_prob
-            longest = blank.input(0, (), [self._max_pieces] * len(blank.places), 0, self._mlm)
-            scores.windowed[row] = longest.windowed
-
-    def _single_pieces(self) -> tuple[NDArray[np.float32], list[_Words]]:
-        """Return the originals' log-probabilities, and the words of one piece."""
         n = len(self._blanks)
         inputs = [
             blank.input(row, (), [1] * len(blank.places), blank.original[0], self._mlm)
@@ -239,13 +203,24 @@ class _Search:
         best = self._mlm.best(inputs, rows=n, k=self._k, batch_tokens=self._batch_tokens)
         pieces = np.full((*best.tokens.shape, self._max_pieces), -1, np.int32)
         pieces[:, :, 0] = best.tokens
-        log_probs = best.logits - best.log_normalizer[:, None]
+        words: list[_Words] = list(
+            zip(pieces, best.logits - best.log_normalizer[:, None], strict=True)
+        )
         own = best.original_logit - best.log_normalizer
         # An original of one piece has this log-probability only if its other occurrences are
         # masked by one piece each too.
         longer = [row for row, blank in enumerate(self._blanks) if max(map(len, blank.places)) > 1]
         own[longer] = self._originals([self._blanks[row] for row in longer])
-        return own, [_Words(*each) for each in zip(pieces, log_probs, strict=True)]
+        for length in range(2, self._max_pieces + 1):
+            words = self._add_longer(words, own, length)
+        for blank, log_prob, (found, log_probs) in zip(self._blanks, own, words, strict=True):
+            row, original = blank.row, blank.original
+            scores.original[row, : len(original)] = original
+            scores.original_logit[row], scores.log_normalizer[row] = log_prob, 0
+            scores.tokens[row, : len(found)] = found
+            scores.logits[row, : len(found)] = log_probs
+            longest = blank.input(0, (), [self._max_pieces] * len(blank.places), 0, self._mlm)
+            scores.windowed[row] = longest.windowed
 
     def _originals(self, blanks: Sequence[Blank]) -> NDArray[np.float32]:
         """Return [blanks] log P of the original words, each occurrence in its own pieces."""
@@ -265,8 +240,8 @@ class _Search:
         """Merge the best words so far with better ones of `length` pieces."""
         floors = np.array(
             [
-                max(log_prob, found.log_prob[-1] if len(found.log_prob) == self._k else -np.inf)
-                for log_prob, found in zip(own, words, strict=True)
+                max(log_prob, log_probs[-1] if len(log_probs) == self._k else -np.inf)
+                for log_prob, (_, log_probs) in zip(own, words, strict=True)
             ],
             np.float32,
         )
@@ -277,10 +252,16 @@ class _Search:
             prefixes = self._extend(prefixes, floors, length)
         prefixes = self._drop_invalid(prefixes)
         bounds = np.searchsorted(prefixes.blank, np.arange(n + 1))
-        return [
-            found.merged_with(prefixes.pieces[start:end], prefixes.log_prob[start:end], self._k)
-            for found, start, end in zip(words, bounds[:-1], bounds[1:], strict=True)
-        ]
+        merged = []
+        for (found, log_probs), start, end in zip(words, bounds[:-1], bounds[1:], strict=True):
+            filled = np.full((end - start, self._max_pieces), -1, np.int32)
+            filled[:, :length] = prefixes.pieces[start:end]
+            every = np.concatenate([found, filled])
+            of_every = np.concatenate([log_probs, prefixes.log_prob[start:end]])
+            # Ties are broken by the ids of the pieces.
+            order = np.lexsort((*every.T[::-1], -of_every))[: self._k]
+            merged.append((every[order], of_every[order]))
+        return merged
 
     def _extend(self, prefixes: _Prefixes, floors: NDArray[np.float32], length: int) -> _Prefixes:
         """Extend prefixes by every piece with which they stay above their blank's floor."""
@@ -293,7 +274,7 @@ class _Search:
             )
         ]
         is_first = prefixes.pieces.shape[1] == 0
-        likely = self._mlm.likely(
+        row, token, log_prob = self._mlm.likely(
             inputs,
             floors=floors[prefixes.blank] - prefixes.log_prob,
             allowed=self._allowed,
@@ -301,9 +282,9 @@ class _Search:
             batch_tokens=self._batch_tokens,
         )
         return _Prefixes(
-            prefixes.blank[likely.row],
-            np.column_stack([prefixes.pieces[likely.row], likely.token]).astype(np.int32),
-            prefixes.log_prob[likely.row] + likely.log_prob,
+            prefixes.blank[row],
+            np.column_stack([prefixes.pieces[row], token]).astype(np.int32),
+            prefixes.log_prob[row] + log_prob,
         )
 
     def _drop_invalid(self, words: _Prefixes) -> _Prefixes:
@@ -318,7 +299,8 @@ class _Search:
             start, end = blank.query.span
             word, sentence = "".join(texts[piece] for piece in pieces), blank.query.sentence
             put.append(sentence[:start] + word + sentence[end:])
-            expected.append(blank.with_pieces(pieces))
+            ids, place = blank.encoding.ids, blank.places[blank.here]
+            expected.append([*ids[: place.start], *pieces, *ids[place.stop :]])
             is_other.append(tuple(pieces) != blank.original)
         is_cut_so = [
             encoding.ids == ids

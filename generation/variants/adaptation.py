@@ -1,5 +1,8 @@
 """Further edits: what else changes with a word, its family and the articles before it.
 
+A family is other forms of a shared word that stand in its problem, by lemma: "sleeps" and
+"sleeping" are of one family where both are verbs.
+
 Equation 1 leaves a word for a word. Here other forms of that word are replaced too, or the word
 is left out; "a" becomes "an" where it has to; and whatever then edits more than the word has to
 pass D8 again, with all of it in place. Shuffled letters (D13) come last.
@@ -8,18 +11,18 @@ pass D8 again, with all of it in place. Shuffled letters (D13) come last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from generation.config import Config
-from generation.problems.morphology import inflected
+from generation.problems.morphology import inflected, lemmas
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements
 from generation.signals.articles import article_position, fitting_article
-from generation.variants.families import family_of, is_in_compound, may_be_auxiliary
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import (
     ARTICLE,
@@ -39,7 +42,11 @@ from generation.variants.perturbations import (
 from generation.variants.words import match_case, scramble
 
 if TYPE_CHECKING:
-    from generation.variants.context import ContextTagger
+    from generation.variants.validation import ContextTagger
+
+_AUXILIARIES: Final = frozenset({"be", "have", "do"})
+
+_NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 
 REPLACEMENTS: Final = "replacements"
 """The kind of `Fate` that is about replacements with further edits."""
@@ -48,7 +55,7 @@ Fate = tuple[str, str, str]
 """`REPLACEMENTS` or `COMBINATIONS`, word class, and why rejected, or `KEPT`."""
 
 Family = Sequence[tuple[int, int]]
-"""Where other forms of a word stand: text and token."""
+"""Places of other forms of a word: text and token."""
 
 _Outcome = Perturbation | Reason
 """All that a replacement edits, or why it is rejected."""
@@ -76,16 +83,28 @@ def adapt(
     if config.repair_articles:
         outcomes = _with_articles(rows, problems, outcomes)
     if config.class_filter:
-        outcomes = _judged(outcomes, tagger, config.tag_match)
-    outcomes = {n: _unless_ambiguous(outcome) for n, outcome in outcomes.items()}
-    outcomes = _each_once(rows, outcomes)
+        asked = {n: o for n, o in outcomes.items() if isinstance(o, Perturbation) and o.is_more}
+        judged = reject_in_context(list(asked.values()), tagger, tag_match=config.tag_match)
+        outcomes |= {n: reason for n, reason in zip(asked, judged, strict=True) if reason}
     edits: list[list[Edit]] = [[] for _ in range(len(rows))]
     reasons: list[Reason | None] = [None] * len(rows)
-    for n, outcome in outcomes.items():
+    keys, seen = keys_of(rows), set[object]()
+    for n, outcome in sorted(outcomes.items()):
         if isinstance(outcome, Reason):
             reasons[n] = outcome
-        else:
+        elif not outcome.is_more:
             edits[n] = [edit for edit in outcome.edits if edit.part != WORD]
+        elif outcome.is_ambiguous():
+            reasons[n] = Reason.AMBIGUOUS
+        else:
+            # Two shared words may be of one family, and then edit the same.
+            what = frozenset((edit.text, edit.position, edit.word) for edit in outcome.edits)
+            key = *keys[n][:2], what
+            if key in seen:
+                reasons[n] = Reason.SAME_TEXT
+            else:
+                edits[n] = [edit for edit in outcome.edits if edit.part != WORD]
+            seen.add(key)
     return with_further_edits(rows, edits), reasons
 
 
@@ -146,11 +165,20 @@ def shuffle_letters(
     for row, ((seed_id, word_class, word, text), is_more) in enumerate(keys):
         key, edits = f"{rng_seed}\n{seed_id}", list[Edit]()
         if is_more:
-            perturbation = _shuffled(next(further), key)
-            if perturbation.is_ambiguous():
+            whole = next(further)
+            shuffled_edits = [
+                edit
+                if edit.part == ARTICLE
+                else replace(
+                    edit,
+                    word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text),
+                )
+                for edit in whole.edits
+            ]
+            if Perturbation(whole.sentences, tuple(sorted(shuffled_edits))).is_ambiguous():
                 ambiguous[word_class] += 1
                 continue
-            edits = [edit for edit in perturbation.edits if edit.part != WORD]
+            edits = [edit for edit in sorted(shuffled_edits) if edit.part != WORD]
         shuffled = match_case(scramble(text.lower(), key), word)
         first.setdefault((seed_id, word_class, word, shuffled), (row, edits))
     taken = rows.take(pa.array([row for row, _ in first.values()], pa.int64()))
@@ -171,6 +199,59 @@ def repaired(article: str, word: str) -> str:
     ('An', 'a', 'A')
     """
     return match_case(fitting_article(word), article)
+
+
+def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
+    """Find other forms of a word in its problem: of the same class, with a lemma in common.
+
+    A form of another class is none: not the noun "sleep", nor "sleeping" where it is tagged as
+    a noun ("a sleeping bag"). "Boy" and "boy" are two forms.
+
+    Args:
+        word: A shared word.
+        sentences: The texts of its problem.
+
+    Returns:
+        Where they stand: number of the text, number of the token.
+    """
+    tokens = [
+        (text, position, token)
+        for text, sentence in enumerate(sentences)
+        for position, token in enumerate(sentence.tokens)
+        if coarse_class(token.tag) == word.word_class and token.text.isalpha()
+    ]
+    mine = {
+        lemma
+        for _, _, token in tokens
+        if token.text == word.word
+        for lemma in lemmas(token.text.lower(), token.tag)
+    }
+    return [
+        (text, position)
+        for text, position, token in tokens
+        if token.text != word.word and not mine.isdisjoint(lemmas(token.text.lower(), token.tag))
+    ]
+
+
+def is_in_compound(sentence: Sentence, position: int) -> bool:
+    """Tell whether a noun is the first part of a nominal compound: whether a noun comes next.
+
+    What it means there need not be what it means elsewhere: "leaf blowers" may be "air blowers",
+    but leaves are no airs. This is what the paper warns of.
+    """
+    here, following = sentence.tokens[position], sentence.tokens[position + 1 : position + 2]
+    return here.tag in _NOUN_TAGS and any(token.tag in _NOUN_TAGS for token in following)
+
+
+def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
+    """Tell whether a verb is a form of "be", "have" or "do".
+
+    These help other verbs, which what a masked LM puts for one form of them cannot do in the
+    others: "is waiting" is not "looks waiting" where he "was tall" and now "looked tall".
+    """
+    token = sentence.tokens[position]
+    mine = lemmas(token.text.lower(), token.tag)
+    return coarse_class(token.tag) == "verb" and not _AUXILIARIES.isdisjoint(mine)
 
 
 def _with_families(
@@ -242,88 +323,34 @@ def _inflected(
 def _with_articles(
     rows: pa.Table, problems: TaggedProblems, outcomes: Mapping[int, _Outcome]
 ) -> dict[int, _Outcome]:
-    """Repair the articles before all that rows edit; rows of words without one stay as they are."""
+    """Repair the articles before all that rows edit; rows of words without one stay as they are.
+
+    Articles stand directly before what changes and are tagged as such.
+    """
     has_article = {
-        key: _has_article(word, sentences)
+        key: any(
+            article_position(sentence, position) is not None
+            for sentence, positions in zip(sentences, word.positions, strict=True)
+            for position in positions
+        )
         for key, (word, sentences) in words_of(problems, rows).items()
     }
     mine = [n for n, key in enumerate(keys_of(rows)) if n not in outcomes and has_article[key[:3]]]
     own = rows.take(pa.array(mine, pa.int64()))
     found = {**outcomes, **dict(zip(mine, perturbations_of(own, problems), strict=True))}
-    return {
-        n: outcome if isinstance(outcome, Reason) else outcome.with_edits(_article_edits(outcome))
-        for n, outcome in sorted(found.items())
-    }
-
-
-def _has_article(word: SharedWord, sentences: Sequence[Sentence]) -> bool:
-    return any(
-        article_position(sentence, position) is not None
-        for sentence, positions in zip(sentences, word.positions, strict=True)
-        for position in positions
-    )
-
-
-def _article_edits(perturbation: Perturbation) -> Iterator[Edit]:
-    """Yield the edits that make "a" and "an" what comes next wants.
-
-    They stand directly before what changes and are tagged as articles.
-    """
-    edited = {(edit.text, edit.position) for edit in perturbation.edits}
-    for edit in perturbation.edits:
-        sentence = perturbation.sentences[edit.text]
-        position = article_position(sentence, edit.position)
-        if position is None or (edit.text, position) in edited:
+    for n, outcome in found.items():
+        if isinstance(outcome, Reason):
             continue
-        before = sentence.tokens[position]
-        article = repaired(before.text, edit.word)
-        if article.lower() != before.text.lower():
-            yield Edit(ARTICLE, edit.text, position, article)
-
-
-def _judged(
-    outcomes: Mapping[int, _Outcome], tagger: ContextTagger, tag_match: str
-) -> dict[int, _Outcome]:
-    """Reject by D8 what edits more than its word."""
-    asked = {n: o for n, o in outcomes.items() if isinstance(o, Perturbation) and o.is_more}
-    reasons = reject_in_context(list(asked.values()), tagger, tag_match=tag_match)
-    rejected = {n: reason for n, reason in zip(asked, reasons, strict=True) if reason}
-    return {**outcomes, **rejected}
-
-
-def _unless_ambiguous(outcome: _Outcome) -> _Outcome:
-    if isinstance(outcome, Perturbation) and outcome.is_more and outcome.is_ambiguous():
-        return Reason.AMBIGUOUS
-    return outcome
-
-
-def _each_once(rows: pa.Table, outcomes: Mapping[int, _Outcome]) -> dict[int, _Outcome]:
-    """Reject what edits the same as an earlier row: two shared words may be of one family."""
-    keys = keys_of(rows)
-    seen: set[object] = set()
-    found: dict[int, _Outcome] = {}
-    for n, outcome in sorted(outcomes.items()):
-        found[n] = outcome
-        if isinstance(outcome, Perturbation) and outcome.is_more:
-            what = frozenset((edit.text, edit.position, edit.word) for edit in outcome.edits)
-            key = *keys[n][:2], what
-            if key in seen:
-                found[n] = Reason.SAME_TEXT
-            seen.add(key)
-    return found
-
-
-def _shuffled(perturbation: Perturbation, key: str) -> Perturbation:
-    """Shuffle the letters of all edits but articles."""
-    edits = [
-        edit
-        if edit.part == ARTICLE
-        else Edit(
-            edit.part,
-            edit.text,
-            edit.position,
-            match_case(scramble(edit.word.lower(), key), perturbation.token(edit).text),
-        )
-        for edit in perturbation.edits
-    ]
-    return Perturbation(perturbation.sentences, tuple(sorted(edits)))
+        edited = {(edit.text, edit.position) for edit in outcome.edits}
+        articles = []
+        for edit in outcome.edits:
+            sentence = outcome.sentences[edit.text]
+            position = article_position(sentence, edit.position)
+            if position is None or (edit.text, position) in edited:
+                continue
+            before = sentence.tokens[position].text
+            article = repaired(before, edit.word)
+            if article.lower() != before.lower():
+                articles.append(Edit(ARTICLE, edit.text, position, article))
+        found[n] = outcome.with_edits(articles)
+    return dict(sorted(found.items()))

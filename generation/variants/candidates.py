@@ -20,8 +20,7 @@ import numpy as np
 from generation.ragged import ranges, starts_of
 from generation.reasons import Reason
 from generation.records import MaskedQuery, Scores
-from generation.suggestions.asked import Asked
-from generation.suggestions.questions import Questions
+from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
 from merge_dataset.files import read_json, write_json
@@ -271,7 +270,8 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
     every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
     size = len(vocabulary.texts)
     # Ids past the vocabulary (padding of the output layer) would be taken for words.
-    numbers = np.where(every[..., 0] < size, every[..., 0], _no_text(vocabulary))
+    no_text = int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
+    numbers = np.where(every[..., 0] < size, every[..., 0], no_text)
     is_long = every[..., 1] >= 0
     distinct, inverse = np.unique(every[is_long], axis=0, return_inverse=True)
     texts = ["".join(vocabulary.texts[i] for i in word if i >= 0) for word in distinct.tolist()]
@@ -283,11 +283,6 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
         replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
         vocabulary.with_words(places),
     )
-
-
-def _no_text(vocabulary: Vocabulary) -> int:
-    """Return an id that stands for no text."""
-    return int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
 
 
 def _renumbered(

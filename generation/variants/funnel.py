@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "set algebra", "context")
-"""Why a suggestion is rejected: columns of every funnel."""
+"""Reasons to reject a suggestion: columns of every funnel."""
 SIGNAL_REASONS: Final = Reason.of_steps("signals")
-"""Why a replacement is rejected by its signals."""
+"""Reasons to reject a replacement by its signals."""
 OCCASIONAL_REASONS: Final = (*Reason.of_steps("asking"), *SIGNAL_REASONS)
 """Reasons of runs that did not ask about every text, or have limits on signals: columns where
 they reject something."""
@@ -67,22 +67,14 @@ class Funnel:
             if total:
                 self.add(mlm, word_class, {key: int(total)})
 
-    def merge(self, other: Funnel) -> None:
-        """Add another's counts."""
-        for (mlm, word_class), counts in other._counts.items():
-            self.add(mlm, word_class, counts)
-
     def counts(self) -> list[list[Any]]:
-        """Return the counts as JSON, which `of` reads."""
+        """Return the counts as JSON, which `merge` reads."""
         return [[*key, dict(counts)] for key, counts in self._counts.items()]
 
-    @classmethod
-    def of(cls, counts: Iterable[Sequence[Any]]) -> Self:
-        """Make a funnel of what `counts` returned."""
-        made = cls()
+    def merge(self, counts: Iterable[Sequence[Any]]) -> None:
+        """Add the counts that another funnel returned."""
         for mlm, word_class, each in counts:
-            made.add(mlm, word_class, each)
-        return made
+            self.add(mlm, word_class, each)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per MLM and class, sorted; columns in the order of the filters.

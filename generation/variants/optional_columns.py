@@ -12,19 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
 from generation.signals import grammar
+from generation.signals.label_flags import NonceAnswers, clashes, pronoun_genders, words_beyond
 from generation.signals.quality import quality
-from generation.signals.valency import valency
-from generation.variants.perturbations import WORD, Perturbation, perturbations_of
+from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
+from merge_dataset.dataset_columns import LABEL_FLAGS
+from merge_dataset.schema import NLI
+
+if TYPE_CHECKING:
+    from generation.problems.tagging import Tagger
 
 _FLAG: Final = pa.bool_()
+
+_ENTAILMENT: Final = "entailment"
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,11 @@ class BlockRows:
     edited: pa.Table
     """Rows once more, each by its word alone, with their further edits."""
     problems: TaggedProblems
+    config: Config
+    tagger: Tagger
+    """Gives lemmas; where it has none, `beyond_premise` is not known."""
+    nonce: NonceAnswers | None = None
+    """Answers to seeds with nonce words, if a model was asked."""
     likelihoods: tuple[str, ...] = ()
     """Columns with changes of log-likelihood, where a causal language model computed them."""
 
@@ -69,20 +82,16 @@ def _at_words(
 
     def fill(rows: BlockRows) -> pa.Array:
         known: dict[tuple[int, int, str], _Answer | None] = {}
-
-        def answer(sentence: Sentence, position: int, word: str) -> _Answer | None:
-            key = id(sentence), position, word
-            if key not in known:
-                known[key] = ask(sentence, position, word)
-            return known[key]
-
         found = []
         for each in rows.perturbations:
-            answers = [
-                answer(each.sentences[edit.text], edit.position, edit.word)
-                for edit in each.edits
-                if edit.part == WORD
-            ]
+            answers = []
+            for edit in each.edits:
+                if edit.part == WORD:
+                    sentence = each.sentences[edit.text]
+                    key = id(sentence), edit.position, edit.word
+                    if key not in known:
+                        known[key] = ask(sentence, edit.position, edit.word)
+                    answers.append(known[key])
             there = [value for value in answers if value is not None]
             found.append(together(there) if there else None)
         return pa.array(found, kind)
@@ -97,6 +106,60 @@ def _fill_quality(rows: BlockRows) -> pa.Array:
     return pc.if_else(several, pa.scalar(None, values.type), values)
 
 
+def _fill_pronoun_clash(rows: BlockRows) -> pa.Array:
+    """Tell for rows of nouns whether a word of theirs clashes with a pronoun of the problem."""
+    mine = set(rows.written["seed_id"].to_pylist())
+    seeds = (seed for seed in rows.problems.seeds if seed.seed_id in mine)
+    pronouns = {seed.seed_id: pronoun_genders(rows.problems.of(seed)) for seed in seeds}
+    found = [
+        any(
+            clashes(old, new, pronouns[seed_id])
+            for old, new in zip(word.split(" "), text.split(" "), strict=True)
+        )
+        if word_class == "noun"
+        else None
+        for seed_id, word_class, word, text in keys_of(rows.written)
+    ]
+    return pa.array(found, _FLAG)
+
+
+def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
+    """Tell for entailments whether the hypothesis has content words beyond the premise's."""
+    ids = rows.written["seed_id"].to_pylist()
+    found: dict[str, bool] = {}
+    # Only of NLI a hypothesis can go beyond a premise.
+    if rows.tagger.has_lemmas and rows.config.problem_format == NLI:
+        mine = set(ids)
+        for seed in rows.problems.seeds:
+            if seed.seed_id in mine and seed.label == _ENTAILMENT:
+                premise, hypothesis = rows.problems.of(seed)
+                beyond = words_beyond(premise, hypothesis, rows.tagger.lemmas)
+                found[seed.seed_id] = bool(beyond)
+    return pa.array([found.get(seed_id) for seed_id in ids], _FLAG)
+
+
+def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
+    """Count the masked LMs that validated in every text with the word.
+
+    Of several words it is not known, as each has masked LMs of its own.
+    """
+    table = rows.written
+    if rows.config.words_at_once > 1:
+        return pa.nulls(len(table), pa.int32())
+    standing = {
+        (seed_id, word.word_class, word.word): [n for n, at in enumerate(word.positions) if at]
+        for seed_id, words in rows.problems.words.items()
+        for word in words
+    }
+    fields = [table[name].to_pylist() for name in table.column_names if name.endswith("_mlms")]
+    counts = []
+    for (seed_id, word_class, words, _), *mlms in zip(keys_of(table), *fields, strict=True):
+        # Where more than the word changes, it stands first.
+        texts = standing[seed_id, word_class, words.partition(" ")[0]]
+        counts.append(len(set.intersection(*(set(mlms[text]) for text in texts))))
+    return pa.array(counts, pa.int32())
+
+
 FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "form_attested": _at_words(grammar.form_attested, all),
     "number_agrees": _at_words(grammar.number_agrees, all),
@@ -104,12 +167,25 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "in_compound": _at_words(
         lambda sentence, position, _: grammar.in_compound(sentence, position), any
     ),
-    "valency": _at_words(valency, min, pa.float32()),
+    "valency": _at_words(grammar.valency, min, pa.float32()),
     "quality": _fill_quality,
+    "pronoun_clash": _fill_pronoun_clash,
+    # Whether a model that was asked loses the label with nonce words.
+    "hangs_on_word": lambda rows: pa.array(
+        rows.nonce.hanging([key[:3] for key in keys_of(rows.written)])
+        if rows.nonce
+        else [None] * len(rows.written),
+        _FLAG,
+    ),
+    "beyond_premise": _fill_beyond_premise,
+    "common_mlm_count": _fill_common_mlm_count,
 }
 """Optional column → the function that gives its values, a row each."""
 
-OF_DICTIONARY: Final = frozenset(FILLERS) - {"in_compound"}
+DECIDING_NOTHING: Final = (*LABEL_FLAGS, "common_mlm_count")
+"""Columns without a limit, which need not be there before rows are chosen."""
+
+OF_DICTIONARY: Final = frozenset(FILLERS) - {"in_compound", *DECIDING_NOTHING}
 """Columns that want lemminflect."""
 
 

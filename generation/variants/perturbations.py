@@ -22,7 +22,7 @@ from generation.reasons import NO_REASON, REASONS, Reason
 from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, Span, Token
 from generation.signals.articles import article_position, fitting_article
 from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
-from generation.variants.context import ContextTagger, judge_in_context
+from generation.variants.validation import ContextTagger, judge_in_context
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +66,7 @@ class Perturbation:
 
     sentences: Sequence[Sentence]
     edits: tuple[Edit, ...]
-    """In order; each token once."""
+    """The edits in order, each token once."""
 
     def with_edits(self, more: Iterable[Edit]) -> Perturbation:
         """Add edits of other tokens."""

@@ -1,17 +1,52 @@
-"""Eligibility and sampling: seeds with enough replacements (D9), and the subsamples (D10)."""
+"""Eligibility and sampling: seeds with enough replacements (D9), and the subsamples (D10).
+
+Where several shared words of a class are replaced at once (the paper's k words), a variant is a
+replacement each of k different words of a seed and class. There may be very many combinations, so
+they are never listed: each is computed from its rank, walked through in a keyed order, and judged
+where it comes along (D8 with all of the words in place).
+"""
 
 from __future__ import annotations
 
-from hashlib import shake_128
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b, shake_128
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from generation.config import Config
+from generation.problems.shared_words import TaggedProblems
 from generation.ragged import groups_of, lists_of
-from generation.reasons import Reason
+from generation.reasons import KEPT, Reason
 from generation.records import REPLACEMENT_KEY, Exclusion
+from generation.variants.adaptation import Fate
+from generation.variants.perturbations import (
+    ARTICLE,
+    FURTHER_EDITS,
+    Perturbation,
+    perturbations_of,
+    reject_in_context,
+)
+
+if TYPE_CHECKING:
+    from generation.variants.validation import ContextTagger
+
+COMBINATIONS: Final = "combinations"
+"""The kind of `Fate` that is about combinations of replacements."""
+
+_DIGEST_BYTES: Final = 32
+
+Member = tuple[int, int]
+"""Number of the set, number in the set."""
+Combination = tuple[int, int]
+"""Number of the group (the replacements of a seed and class), rank of the combination."""
+Walk = tuple[int, Iterator[int], int]
+"""Number of the group, the ranks in the order of the walk, and how many valid ones are wanted."""
 
 _UNITS: Final = {
     "class": ("seed_id", "word_class"),
@@ -59,11 +94,6 @@ def eligible(
     ]
 
 
-def eligible_pairs(kept: pa.Table) -> pa.Table:
-    """Return the distinct (seed_id, word_class) of replacements."""
-    return kept.group_by(_UNITS["class"]).aggregate([])
-
-
 def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
     """Return the replacements of the (seed, class) pairs given, in order.
 
@@ -96,7 +126,14 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
     is_first = np.diff(groups_of(members, _UNITS["class"]), prepend=-1) != 0
     starts, groups = np.flatnonzero(is_first), is_first.cumsum() - 1
-    keys = _draw_keys(members, subsamples, rng_seed)
+    # An extendable hash, whose longer digests begin with the shorter ones: a subsample does not
+    # depend on how many there are.
+    columns = [members[name].to_pylist() for name in REPLACEMENT_KEY]
+    digests = b"".join(
+        shake_128("\0".join((str(rng_seed), *key)).encode()).digest(8 * subsamples)
+        for key in zip(*columns, strict=True)
+    )
+    keys = np.frombuffer(digests, ">u8").reshape(-1, subsamples)
     drawn = np.zeros(keys.shape, bool)
     for subsample in range(subsamples):
         order = np.lexsort((keys[:, subsample], groups))  # groups stay where they are
@@ -108,15 +145,294 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     return taken.append_column("subsamples", lists_of(names, drawn[rows]))
 
 
-def _draw_keys(members: pa.Table, subsamples: int, rng_seed: int) -> NDArray[np.uint64]:
-    """Hash each replacement for each subsample: (n, subsamples).
+# --- Several words at once ---
 
-    An extendable hash, whose longer digests begin with the shorter ones: a subsample does not
-    depend on how many there are.
+
+@dataclass(frozen=True)
+class Combinations:
+    """The ways to take one member each of k of some sets."""
+
+    sizes: Sequence[int]
+    k: int
+
+    @property
+    def total(self) -> int:
+        """Their number: the k-th elementary symmetric polynomial of the sizes.
+
+        >>> Combinations((2, 3, 4), 2).total  # 2·3 + 2·4 + 3·4
+        26
+        """
+        return self._beyond[0][self.k]
+
+    def at(self, rank: int) -> tuple[Member, ...]:
+        """Return the combination of a rank, 0 ≤ rank < total; another for each.
+
+        >>> [Combinations((1, 2), 2).at(rank) for rank in range(2)]
+        [((0, 0), (1, 0)), ((0, 0), (1, 1))]
+        """
+        found: list[Member] = []
+        for number, size in enumerate(self.sizes):
+            if len(found) == self.k:
+                break
+            rest = self._beyond[number + 1][self.k - len(found) - 1]
+            if rank < size * rest:
+                member, rank = divmod(rank, rest)
+                found.append((number, member))
+            else:
+                rank -= size * rest
+        return tuple(found)
+
+    @cached_property
+    def _beyond(self) -> list[list[int]]:
+        """[sets + 1][k + 1] How many combinations of so many sets there are from a set on."""
+        ways = [[1] + [0] * self.k]
+        for size in reversed(self.sizes):
+            after = ways[-1]
+            ways.append([1] + [after[n] + size * after[n - 1] for n in range(1, self.k + 1)])
+        return ways[::-1]
+
+
+def shuffled(n: int, key: str) -> Iterator[int]:
+    """Yield the numbers below n in an order that hangs on the key alone, as far as it is read.
+
+    Fisher and Yates's shuffle, of which only what has moved is kept. Every order is as likely
+    as every other, to the extent that digests are random.
     """
-    columns = [members[name].to_pylist() for name in REPLACEMENT_KEY]
-    digests = b"".join(
-        shake_128("\0".join((str(rng_seed), *key)).encode()).digest(8 * subsamples)
-        for key in zip(*columns, strict=True)
-    )
-    return np.frombuffer(digests, ">u8").reshape(-1, subsamples)
+    moved: dict[int, int] = {}
+    for i in range(n):
+        digest = blake2b(f"{key}\n{i}".encode(), digest_size=_DIGEST_BYTES).digest()
+        j = i + (int.from_bytes(digest) * (n - i) >> 8 * _DIGEST_BYTES)
+        first = moved.pop(i, i)
+        chosen = first if i == j else moved.get(j, j)
+        if i != j:
+            moved[j] = first
+        yield chosen
+
+
+def first_valid(
+    walks: Sequence[Walk],
+    judge: Callable[[Sequence[Combination]], Sequence[bool]],
+    known: dict[Combination, bool],
+) -> list[list[int]]:
+    """Walk through the combinations of groups until each walk has found what it wants.
+
+    All walks go on together, so that many combinations are judged at a time, and each once.
+
+    Args:
+        walks: Walks, of which several may be through one group.
+        judge: Says which combinations are valid.
+        known: What was judged before; takes what is judged now.
+
+    Returns:
+        [walks] ranks of valid combinations, in the order in which they were met: as many as are
+        wanted, or all there are.
+    """
+    found: list[list[int]] = [[] for _ in walks]
+    while asked := [
+        (mine, group, ranks)
+        for mine, (group, order, wanted) in zip(found, walks, strict=True)
+        if (ranks := list(islice(order, wanted - len(mine))))
+    ]:
+        keys = dict.fromkeys((group, rank) for _, group, ranks in asked for rank in ranks)
+        new = [key for key in keys if key not in known]
+        known.update(zip(new, judge(new), strict=True))
+        for mine, group, ranks in asked:
+            mine += [rank for rank in ranks if known[group, rank]]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The replacements of a seed and class."""
+
+    seed_id: str
+    source: str
+    word_class: str
+    words: list[list[int]]
+    """Rows of the replacements of each word."""
+    combinations: Combinations
+
+    def at(self, rank: int) -> list[int]:
+        """Return the rows of a combination."""
+        return [self.words[word][member] for word, member in self.combinations.at(rank)]
+
+    def exclusion(self, reason: str, count: int | None, *, whole_seed: bool = False) -> Exclusion:
+        """Leave out the class of the seed, or all of it."""
+        return Exclusion(
+            seed_id=self.seed_id,
+            source=self.source,
+            word=None,
+            word_class=None if whole_seed else self.word_class,
+            reason=reason,
+            replacements=count,
+        )
+
+
+def draw_several(
+    replacements: pa.Table,
+    problems: TaggedProblems,
+    tagger: ContextTagger,
+    config: Config,
+    *,
+    pairs: pa.Table | None = None,
+) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
+    """Draw each subsample: combinations of k replacements (D9, D10).
+
+    Each (rng_seed, seed, class, subsample) has an order of the combinations of its own, all
+    orders being equally likely; the subsample is what is valid of it, up to its size. So
+    every set of so many valid combinations is as likely as every other. A seed is eligible by
+    the number of valid ones, which are counted up to the number needed.
+
+    Args:
+        replacements: Sorted, each by its word alone.
+        problems: The block that they are of.
+        tagger: Judges classes in context (D8).
+        config: How many words, eligibility, subsamples.
+        pairs: In an ablation the (seed, class) that are eligible without it.
+
+    Returns:
+        The variants as `draw` gives them, with their words and replacements joined by
+        spaces, what is left out, and what became of the combinations that were looked at.
+    """
+    exclusions: list[Exclusion] = []
+    if pairs is not None:
+        replacements = of_pairs(replacements, pairs)
+    elif config.min_replacements_scope == "word":
+        replacements, exclusions = eligible(
+            replacements, minimum=config.min_replacements, scope="word"
+        )
+    members: dict[tuple[str, str, str], dict[str, list[int]]] = {}
+    names = ("seed_id", "source", "word_class", "word")
+    columns = (replacements[name].to_pylist() for name in names)
+    for row, (seed_id, source, word_class, word) in enumerate(zip(*columns, strict=True)):
+        of_group = members.setdefault((seed_id, source, word_class), {})
+        of_group.setdefault(word, []).append(row)
+    groups = []
+    for key, words in members.items():
+        sizes = [len(rows) for rows in words.values()]
+        group = _Group(*key, list(words.values()), Combinations(sizes, config.words_at_once))
+        if group.combinations.total:
+            groups.append(group)
+        else:
+            exclusions.append(group.exclusion(Reason.TOO_FEW_WORDS, None))
+    perturbations = perturbations_of(replacements, problems)
+    fates: Counter[Fate] = Counter()
+
+    def judge(asked: Sequence[Combination]) -> list[bool]:
+        outcomes = [
+            combined([perturbations[row] for row in groups[group].at(rank)])
+            for group, rank in asked
+        ]
+        # Shuffled letters have no class.
+        if config.class_filter and not config.scramble:
+            tagged = [(n, o) for n, o in enumerate(outcomes) if isinstance(o, Perturbation)]
+            reasons = reject_in_context(
+                [each for _, each in tagged], tagger, tag_match=config.tag_match
+            )
+            for (n, each), reason in zip(tagged, reasons, strict=True):
+                outcomes[n] = reason or each
+        for (group, _), outcome in zip(asked, outcomes, strict=True):
+            fate = outcome if isinstance(outcome, Reason) else KEPT
+            fates[COMBINATIONS, groups[group].word_class, fate] += 1
+        return [isinstance(outcome, Perturbation) for outcome in outcomes]
+
+    subsamples, too_few = _subsamples(groups, judge, config, is_ablation=pairs is not None)
+    return _combined_rows(replacements, groups, subsamples), [*exclusions, *too_few], fates
+
+
+def combined(parts: Sequence[Perturbation]) -> Perturbation | Reason:
+    """Put perturbations of one problem together, or say why that cannot be."""
+    edits = [edit for part in parts for edit in part.edits]
+    if len({(edit.text, edit.position) for edit in edits}) < len(edits):
+        return Reason.SAME_TOKEN
+    words = [{e.word.lower() for e in part.edits if e.part != ARTICLE} for part in parts]
+    if len(set().union(*words)) < sum(map(len, words)):
+        return Reason.SAME_WORD
+    together = Perturbation(parts[0].sentences, tuple(sorted(edits)))
+    return Reason.AMBIGUOUS if together.is_ambiguous() else together
+
+
+def _subsamples(
+    groups: Sequence[_Group],
+    judge: Callable[[Sequence[Combination]], list[bool]],
+    config: Config,
+    *,
+    is_ablation: bool,
+) -> tuple[dict[Combination, list[int]], list[Exclusion]]:
+    """Draw the subsamples of all groups.
+
+    Returns:
+        (group, rank) → its subsamples, and who has too few combinations (D9).
+    """
+    scope, size = config.min_replacements_scope, config.variants_per_class
+    minimum = 1 if is_ablation or scope == "word" else config.min_replacements
+    known: dict[Combination, bool] = {}
+
+    def walk(group: int, subsample: int, wanted: int) -> Walk:
+        mine = groups[group]
+        key = f"{config.rng_seed}\n{mine.seed_id}\n{mine.word_class}\n{subsample}"
+        return group, shuffled(mine.combinations.total, key), wanted
+
+    first = [walk(group, 0, max(minimum, size)) for group in range(len(groups))]
+    of_first = first_valid(first, judge, known)
+    units = [(g.seed_id, None if scope == "problem" else g.word_class) for g in groups]
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for unit, ranks in zip(units, of_first, strict=True):
+        counts[unit] += len(ranks)
+    few = {unit: g for unit, g in zip(units, groups, strict=True) if counts[unit] < minimum}
+    excluded = [
+        group.exclusion(Reason.TOO_FEW, counts[unit], whole_seed=scope == "problem")
+        for unit, group in few.items()
+        if not is_ablation
+    ]
+    eligible_groups = [group for group, unit in enumerate(units) if unit not in few]
+    others = [
+        walk(group, subsample, size)
+        for subsample in range(1, config.subsamples)
+        for group in eligible_groups
+    ]
+    found = [of_first[group] for group in eligible_groups] + first_valid(others, judge, known)
+    drawn: dict[Combination, list[int]] = defaultdict(list)
+    for n, ranks in enumerate(found):
+        subsample, place = divmod(n, len(eligible_groups))
+        for rank in ranks[:size]:
+            drawn[eligible_groups[place], rank].append(subsample)
+    return dict(sorted(drawn.items())), excluded
+
+
+def _combined_rows(
+    replacements: pa.Table,
+    groups: Sequence[_Group],
+    subsamples: Mapping[Combination, list[int]],
+) -> pa.Table:
+    """Return the combinations as `draw` gives variants.
+
+    Their log-odds are the smallest of their words' (D14); the masked LMs of each text are those
+    that validated one of their words there, as there may be none that validated all.
+    """
+    chosen = [groups[group].at(rank) for group, rank in subsamples]
+    columns: dict[str, list[Any]] = {}
+    for name in replacements.column_names:
+        values = replacements[name].to_pylist()
+        of_words = [[values[row] for row in rows] for rows in chosen]
+        columns[name] = [_joined(name, each) for each in of_words]
+    lists = [v for name, v in columns.items() if v and isinstance(v[0], list)
+             and name != FURTHER_EDITS]  # fmt: skip
+    columns["mlm_count"] = [len(set().union(*mlms)) for mlms in zip(*lists, strict=True)]
+    table = pa.table(columns, schema=replacements.schema)
+    numbers = pa.array(subsamples.values(), pa.list_(pa.int32()))
+    return table.append_column("subsamples", numbers)
+
+
+def _joined(name: str, values: Sequence[Any]) -> Any:
+    """Return a column's value of a combination, from those of its words."""
+    known = [value for value in values if value is not None]
+    if name in ("log_odds", "zipf_frequency"):
+        return min(known, default=None)
+    if name in ("number_changed", "tense_changed"):
+        return any(known) if known else None
+    if name == FURTHER_EDITS:
+        return [edit for edits in values for edit in edits]
+    if isinstance(values[0], list):
+        return sorted(set().union(*values))
+    return " ".join(values) if name in ("word", "replacement") else values[0]

@@ -1,4 +1,4 @@
-"""Equation 1 for a block of problems: the filters in order, and every rejection counted.
+"""Equation 1 for a block of problems: its conditions in order, and every rejection counted.
 
 A suggestion is a row of its masked LM's `Survivors`, then one of the block's `Suggested`, with a
 rejection reason or none, then one of `replacements.parquet`.
@@ -7,16 +7,16 @@ rejection reason or none, then one of `replacements.parquet`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems
+from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
-from generation.ragged import lists_of, pairs, split
+from generation.ragged import lists_of, pairs, ranges, split, starts_of
 from generation.reasons import KEPT, NO_REASON, REASONS, Reason
 from generation.records import MaskedQuery, replacement_schema, sorted_replacements
 from generation.signals.signal_columns import (
@@ -24,10 +24,10 @@ from generation.signals.signal_columns import (
     answers_about_articles,
     answers_of,
     articles_of,
+    forms_changed,
     zipf_frequencies,
 )
 from generation.variants.candidates import CHEAP_REASONS, Survivors
-from generation.variants.context import ContextTagger, judge_in_context
 from generation.variants.funnel import NOT_IN_VOCABULARY, Funnel, WordKey
 from generation.variants.set_algebra import (
     Occurrences,
@@ -42,6 +42,20 @@ from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class ContextTagger(Protocol):
+    """The part of `Tagger` that judging in context needs."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Penn tags by number."""
+
+    def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
+        """Tag in context, as `Tagger.tags_after` does."""
+
+    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
+        """Tell whether the tokenisation stays, as `Tagger.keeps_tokens` does."""
 
 
 class Answers(Protocol):
@@ -87,11 +101,19 @@ def find_replacements(
         [validated_by(mlm, survivors[mlm], usable, words, lexicon, funnel) for mlm in mlms]
     )
     keys, places = over_sentences(suggested.keys, words.sides, combine=config.combine)
-    suggested = _Context(suggested, words, lexicon, tagger, config).judged(places)
+    suggested = _judged(suggested, places, words, lexicon, tagger, config)
     places = np.where((places >= 0) & (suggested.reasons[places] == NO_REASON), places, -1)
     found = (places >= 0).any(1)
     keys, places = keys[found], places[found]
-    _count(suggested, keys, places, mlms, words, funnel)
+    side, _ = split(suggested.keys)
+    replaced, _ = split(keys)
+    anywhere: NDArray[np.bool_] = np.any(suggested.mlms_by_text(places), axis=1)
+    for n, mlm in enumerate(mlms):
+        for number in np.unique(suggested.reasons).tolist():
+            name = KEPT if number == NO_REASON else REASONS[number]
+            ended = side[suggested.mlms[:, n] & (suggested.reasons == number)]
+            funnel.add_columns(mlm, name, words.class_of(ended), words.per_side[ended])
+        funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
     table = _table(suggested, keys, places, mlms, words, lexicon, config)
     return sorted_replacements(table), funnel, words.keys(~settled)
 
@@ -142,91 +164,96 @@ def validated_by(
     return keys, log_odds
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """Condition (iii), D8, of suggested words, in the texts in which they are proposed."""
+def _judged(
+    suggested: Suggested,
+    places: NDArray[np.int64],
+    words: Occurrences,
+    lexicon: Lexicon,
+    tagger: ContextTagger,
+    config: Config,
+) -> Suggested:
+    """Return suggested words with reasons and changes by condition (iii), D8.
 
-    suggested: Suggested
-    words: Occurrences
-    lexicon: Lexicon
-    tagger: ContextTagger
-    config: Config
+    A word that fails in one text is rejected in the others too, there for its own reason. A word of
+    another class in one text is rejected in those after it, whatever its class is there, so there
+    it only has to be tokenised.
 
-    def judged(self, places: NDArray[np.int64]) -> Suggested:
-        """Return the suggested words with reasons and changes.
+    Args:
+        suggested: The words validated on sides.
+        places: [n, texts] Rows of the suggested words that equation 1 proposes, −1 where a text has
+            it not.
+        words: The shared words.
+        lexicon: The words of the masked LMs.
+        tagger: Judges classes in context.
+        config: Whether D8 is asked and how, and how the sentences combine.
+    """
+    reasons = np.full(len(suggested.keys), Reason.OTHER_SENTENCE.number)
+    changed = suggested.changed.copy()
+    there = places >= 0
+    proposed = np.unique(places[there])
+    reasons[proposed] = NO_REASON
 
-        Args:
-            places: [n, texts] Rows of the suggested words that equation 1 proposes, −1 where a
-                text has it not.
-        """
-        reasons = np.full(len(self.suggested.keys), Reason.OTHER_SENTENCE.number)
-        changed = self.suggested.changed.copy()
-        proposed = np.unique(places[places >= 0])
-        reasons[proposed] = NO_REASON
-        if self.config.class_filter and self.config.combine == "intersection":
-            there = places >= 0
-            of_texts, forms = self._judge_together(places)
-            reasons[places[there]], changed[places[there]] = of_texts[there], forms[there]
-        elif self.config.class_filter:
-            reasons[proposed], changed[proposed] = self._judge(proposed)
-        return replace(self.suggested, reasons=reasons, changed=changed)
+    def put(rows: NDArray[np.int64]) -> Substitutions:
+        side, word = split(suggested.keys[rows])
+        form = lexicon.form(words.casing[words.sides.word[side]], word)
+        return Substitutions(words.places, lexicon.forms, side, form)
 
-    def _judge_together(
-        self, places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Reject a word that fails in one text in the others too, there for its own reason.
-
-        A word of another class in one text is rejected in those after it, whatever its class is
-        there, so there it only has to be tokenised.
-
-        Args:
-            places: [n, texts] As in `judged`.
-
-        Returns:
-            [n, texts] numbers of reasons and [n, texts, 2] changes.
-        """
-        reasons = np.full(places.shape, NO_REASON)
-        changed = np.full((*places.shape, 2), UNKNOWN)
+    if config.class_filter and config.combine == "intersection":
+        of_texts = np.full(places.shape, NO_REASON)
+        forms = np.full((*places.shape, 2), UNKNOWN)
         settled = np.zeros(len(places), np.bool_)
         for text, place in enumerate(places.T):
-            tagged, tokenised = (place >= 0) & ~settled, (place >= 0) & settled
-            reasons[tagged, text], changed[tagged, text] = self._judge(place[tagged])
-            stay = self.tagger.keeps_tokens(self._substitutions(place[tokenised]))
-            reasons[tokenised, text] = np.where(stay, NO_REASON, Reason.TOKENIZATION.number)
-            settled |= reasons[:, text] == Reason.WORD_CLASS.number
-        first = np.argmax(reasons != NO_REASON, axis=1)
-        of_first = reasons[np.arange(len(reasons)), first][:, None]
-        return np.where(reasons == NO_REASON, of_first, reasons), changed
-
-    def _judge(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return judge_in_context(
-            self._substitutions(rows), self.tagger, tag_match=self.config.tag_match
+            tagged, tokenised = there[:, text] & ~settled, there[:, text] & settled
+            of_texts[tagged, text], forms[tagged, text] = judge_in_context(
+                put(place[tagged]), tagger, tag_match=config.tag_match
+            )
+            stay = tagger.keeps_tokens(put(place[tokenised]))
+            of_texts[tokenised, text] = np.where(stay, NO_REASON, Reason.TOKENIZATION.number)
+            settled |= of_texts[:, text] == Reason.WORD_CLASS.number
+        first = np.argmax(of_texts != NO_REASON, axis=1)
+        of_first = of_texts[np.arange(len(of_texts)), first][:, None]
+        of_texts = np.where(of_texts == NO_REASON, of_first, of_texts)
+        reasons[places[there]], changed[places[there]] = of_texts[there], forms[there]
+    elif config.class_filter:
+        reasons[proposed], changed[proposed] = judge_in_context(
+            put(proposed), tagger, tag_match=config.tag_match
         )
-
-    def _substitutions(self, rows: NDArray[np.int64]) -> Substitutions:
-        side, word = split(self.suggested.keys[rows])
-        form = self.lexicon.form(self.words.casing[self.words.sides.word[side]], word)
-        return Substitutions(self.words.places, self.lexicon.forms, side, form)
+    return replace(suggested, reasons=reasons, changed=changed)
 
 
-def _count(
-    suggested: Suggested,
-    keys: NDArray[np.int64],
-    places: NDArray[np.int64],
-    mlms: Sequence[str],
-    words: Occurrences,
-    funnel: Funnel,
-) -> None:
-    """Count what equation 1 and the tagger reject, what is kept, and the replacements."""
-    side, _ = split(suggested.keys)
-    replaced, _ = split(keys)
-    anywhere: NDArray[np.bool_] = np.any(suggested.mlms_by_text(places), axis=1)
-    for n, mlm in enumerate(mlms):
-        for number in np.unique(suggested.reasons).tolist():
-            name = KEPT if number == NO_REASON else REASONS[number]
-            ended = side[suggested.mlms[:, n] & (suggested.reasons == number)]
-            funnel.add_columns(mlm, name, words.class_of(ended), words.per_side[ended])
-        funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
+def judge_in_context(
+    substitutions: Substitutions, tagger: ContextTagger, *, tag_match: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Compare the tags of what is put in places with those of what stood there.
+
+    Args:
+        substitutions: What is put where.
+        tagger: Tags it.
+        tag_match: `coarse` or `fine`.
+
+    Returns:
+        [n] numbers of rejection reasons, `NO_REASON` where the tokenisation and all classes stay,
+        and [n, 2] whether number and verb form change, as `forms_changed` has it.
+    """
+    numbers: dict[str, int] = {}
+
+    def compared(tags: Sequence[str]) -> NDArray[np.int64]:
+        # D8: a Penn tag's class, or the tag itself with `fine`.
+        names = map(coarse_class, tags) if tag_match == "coarse" else tags
+        return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+
+    places = substitutions.places
+    per_place = np.array([len(place.positions) for place in places], np.int64)
+    sizes = substitutions.sizes
+    occurrences = ranges(starts_of(per_place)[substitutions.place], sizes)
+    before = [tag for place in places for tag in place.tags]
+    originals = compared(before)
+    tags = tagger.tags_after(substitutions)
+    same = compared(tagger.labels)[tags] == originals[occurrences]
+    starts = starts_of(sizes)[:-1]
+    reasons = np.where(np.logical_and.reduceat(same, starts), NO_REASON, Reason.WORD_CLASS.number)
+    changed = forms_changed(before, tagger.labels, tags, occurrences, starts)
+    return np.where(tags[starts] < 0, Reason.TOKENIZATION.number, reasons), changed
 
 
 def _table(

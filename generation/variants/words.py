@@ -75,7 +75,7 @@ class Lexicon:
     """
 
     words: tuple[str, ...]
-    """Sorted, each once; a word's number is its place."""
+    """The words, sorted, each once; a word's number is its place."""
     of_token: Mapping[str, NDArray[np.int64]]
     """MLM → [its vocabulary] the number of each token's word."""
 

@@ -1,0 +1,403 @@
+"""Blocks of a build: from the problems of a block to its rows of every file, here or in tasks.
+
+Blocks are independent of each other and follow each other by `seed_id`, so that the outcome is
+theirs one after the other, whoever worked on them. Of tasks, some first write the candidates of
+each masked LM, then others work on blocks; the command reads the rows in order, as it would get
+them from this process, so that files, counts and all that looks at several blocks are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from generation.config import Config
+from generation.part_store import read_unit_parts, write_unit_part
+from generation.phases.asking import candidates_of
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.tagging import Tagger
+from generation.reasons import KEPT, NO_REASON, Reason
+from generation.records import Exclusion, exclusion_table, sorted_replacements
+from generation.run_folder import RunFolder, require_versions, versions
+from generation.signals.label_flags import NonceAnswers
+from generation.signals.signal_columns import PllChanges, rejections, with_signals_of_no_words
+from generation.suggestions.ask import stores_of
+from generation.suggestions.questions import Asked, Questions
+from generation.suggestions.store import SuggestionStore
+from generation.variants.adaptation import (
+    REPLACEMENTS,
+    Fate,
+    adapt,
+    count_fates,
+    rejected_families,
+    shuffle_letters,
+)
+from generation.variants.candidates import Candidates
+from generation.variants.funnel import (
+    Funnel,
+    WordKey,
+    count_rejections,
+    count_words,
+    excluded_words,
+)
+from generation.variants.optional_columns import (
+    DECIDING_NOTHING,
+    BlockRows,
+    with_optional_columns,
+)
+from generation.variants.perturbations import in_full, text_edits_of
+from generation.variants.rows import seed_rows, variant_rows
+from generation.variants.sampling import draw, draw_several, eligible, of_pairs
+from generation.variants.validation import find_replacements
+from generation.variants.words import Lexicon
+from merge_dataset.executors.blocks import map_blocks
+from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
+from merge_dataset.executors.plan import Distribution
+from merge_dataset.files import distinct_rows
+from merge_dataset.settings import parse_toml
+
+_PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
+"""Packages on which it depends what a block comes to."""
+
+BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
+"""The rows that a block adds to `replacements`, `exclusions`, `seeds` and `variants`, sorted by
+seed, and its counts, as JSON: `last`, the last `seed_id`; `is_last`, whether no block follows;
+`problems`; the `funnel`; `changes`, fates of whatever edits more than one word; `eligible`, seeds
+by word class; and the name and version of the `tagger`."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """All that a build reads, and the work on one block. Can be sent to other processes."""
+
+    base: RunFolder
+    config: Config
+    mlms: Sequence[Mapping[str, Any]]
+    """Records of the masked LMs used."""
+    unablated: Path | None = None
+    """Variants of the build whose eligible seeds an ablation keeps."""
+    pll_changes: PllChanges | None = None
+    """The output of `merge-nli signals`."""
+    nonce: NonceAnswers | None = None
+    """The output of `merge-nli signals --nonce`."""
+    candidates: Mapping[str, Candidates] = field(default_factory=dict)
+    """Candidates by masked LM."""
+
+    def stores(self) -> dict[str, SuggestionStore]:
+        """Open the stores, by masked LM."""
+        return stores_of(self.base, self.config, self.mlms)
+
+    def asked(self) -> Asked:
+        """Open the questions that were asked."""
+        return Asked(Questions(self.base.questions), self.base.asked)
+
+    def open(self) -> Callable[[int], BlockResult]:
+        """Return the function that works on blocks; each process has its own tagger."""
+        return self.result
+
+    def result(self, block: int) -> BlockResult:
+        """Find, filter, select and draw the replacements of the problems of one block."""
+        config = self.config
+        seeds = read_block(self.base.problems, block)
+        problems = tag_problems(seeds, self._tagger, config.word_classes, config.sharing)
+        lexicon = self._lexicon
+        rows, funnel, unsettled = find_replacements(
+            problems, self.candidates, lexicon, self._tagger, config
+        )
+        rows, rejected, changes = self._filtered(problems, rows, funnel)
+        out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
+        excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
+        drawn, too_few, of_combinations = self._drawn(problems, rows)
+        variants = self._written(problems, drawn)
+        replacements = self._written(problems, rows)
+        if config.changes_more or config.scramble:  # no longer in the order they were found in
+            replacements = sorted_replacements(replacements)
+        ids = set(variants["seed_id"].unique().to_pylist())
+        chosen = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
+        edits = text_edits_of(drawn, problems)
+        tables = {
+            "replacements": replacements,
+            "exclusions": exclusion_table([*excluded, *too_few]),
+            "seeds": seed_rows(chosen.values(), config.problem_format),
+            "variants": variant_rows(variants, chosen, edits, config.problem_format),
+        }
+        eligible_pairs = variants.group_by(["seed_id", "word_class"]).aggregate([])
+        counts = {
+            "last": problems.seeds[-1].seed_id,
+            "is_last": block == len(block_sizes(self.base.problems)) - 1,
+            "problems": len(problems.seeds),
+            "funnel": funnel.counts(),
+            "changes": [[*fate, count] for fate, count in (changes + of_combinations).items()],
+            "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
+            "tagger": self._tagger.name,
+        }
+        return tables, counts
+
+    def _filtered(
+        self, problems: TaggedProblems, rows: pa.Table, funnel: Funnel
+    ) -> tuple[pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
+        """Add further edits, then drop what they, and the limits on signals, reject.
+
+        Args:
+            problems: The block.
+            rows: Its replacements, a word for a word.
+            funnel: Takes the rejections by limits.
+
+        Returns:
+            The rows left; the words whose replacements were rejected, why and how many; and what
+            became of whatever edits more than its word.
+        """
+        rows, reasons = adapt(problems, rows, self._tagger, self.config)
+        changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
+        if any(reasons):
+            rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+        whole = self._in_full(problems, rows, pll_required=self.config.min_pll_change is not None)
+        numbers = rejections(whole, self.config)
+        count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
+        is_kept = pa.array(numbers == NO_REASON)
+        rejected |= {
+            key: (Reason.REJECTED_BY_SIGNALS, count)
+            for key, count in count_words(rows.filter(pc.invert(is_kept))).items()
+        }
+        rows = rows.filter(is_kept)
+        if self.config.scramble:
+            rows, ambiguous = shuffle_letters(rows, problems, self.config.rng_seed)
+            for word_class, count in ambiguous.items():
+                changes[REPLACEMENTS, word_class, KEPT] -= count
+                changes[REPLACEMENTS, word_class, Reason.AMBIGUOUS] += count
+        return rows, rejected, +changes
+
+    def _drawn(
+        self, problems: TaggedProblems, rows: pa.Table
+    ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
+        """Draw the subsamples (D10) of the seeds that are eligible (D9).
+
+        In an ablation these are the seeds that are eligible without it.
+        """
+        config, pairs = self.config, self._unablated_pairs
+        if config.words_at_once > 1:
+            return draw_several(rows, problems, self._tagger, config, pairs=pairs)
+        too_few: list[Exclusion] = []
+        if pairs is None:
+            rows, too_few = eligible(
+                rows, minimum=config.min_replacements, scope=config.min_replacements_scope
+            )
+        else:
+            mine = pc.is_in(pairs["seed_id"], value_set=rows["seed_id"].unique())
+            rows = of_pairs(rows, pairs.filter(mine))
+        drawn = draw(
+            rows,
+            subsamples=config.subsamples,
+            size=config.variants_per_class,
+            rng_seed=config.rng_seed,
+        )
+        return drawn, too_few, Counter()
+
+    def _written(self, problems: TaggedProblems, rows: pa.Table) -> pa.Table:
+        """Return replacements or variants as they are written, by all that they edit."""
+        whole = self._in_full(problems, rows)
+        if self.config.scramble:
+            whole = with_signals_of_no_words(whole)
+        names = [name for name in self.config.optional_columns if name in DECIDING_NOTHING]
+        return with_optional_columns(self._block_rows(whole, rows, problems), names)
+
+    def _in_full(
+        self, problems: TaggedProblems, rows: pa.Table, *, pll_required: bool = False
+    ) -> pa.Table:
+        """Return rows by all that they edit, with all signals but those of shuffled letters.
+
+        Args:
+            problems: The block.
+            rows: Replacements or variants, each by its word alone.
+            pll_required: Whether a limit wants the output of `merge-nli signals` for all of them.
+        """
+        whole = in_full(rows, problems)
+        if self.pll_changes is not None:
+            whole = self.pll_changes.join(whole, required=pll_required)
+        names = [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
+        return with_optional_columns(self._block_rows(whole, rows, problems), names)
+
+    def _block_rows(
+        self, written: pa.Table, edited: pa.Table, problems: TaggedProblems
+    ) -> BlockRows:
+        is_causal = self.pll_changes is not None and self.pll_changes.is_causal
+        likelihoods = self.config.problem_format.pll_changes if is_causal else ()
+        return BlockRows(
+            written, edited, problems, self.config, self._tagger, self.nonce, likelihoods
+        )
+
+    @cached_property
+    def _tagger(self) -> Tagger:
+        # Processes of our own can do without torch.
+        return Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
+
+    @cached_property
+    def _unablated_pairs(self) -> pa.Table | None:
+        """The distinct (seed_id, word_class) of the build without the ablation."""
+        if self.unablated is None:
+            return None
+        return distinct_rows(self.unablated, ["seed_id", "word_class"])
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
+
+    # --- In tasks ---
+
+    def to_plan(self) -> dict[str, Any]:
+        """Return what tasks have to know, as JSON; candidates lie in the folder of the call."""
+        files = {
+            name: made and {**asdict(made), "path": str(made.path.absolute())}
+            for name, made in (("pll_changes", self.pll_changes), ("nonce", self.nonce))
+        }
+        return {
+            "base": str(self.base.path.absolute()),
+            "config": self.config.with_absolute_paths().to_toml(),
+            "mlms": list(self.mlms),
+            "unablated": self.unablated and str(self.unablated.absolute()),
+            **files,
+        }
+
+    @classmethod
+    def of_plan(cls, plan: Mapping[str, Any]) -> Self:
+        """Read what `to_plan` made."""
+        changes, nonce = (
+            made and {**made, "path": Path(made["path"])}
+            for made in (plan["pll_changes"], plan["nonce"])
+        )
+        return cls(
+            RunFolder(Path(plan["base"])),
+            Config.from_mapping(parse_toml(plan["config"], "call.json")),
+            plan["mlms"],
+            plan["unablated"] and Path(plan["unablated"]),
+            PllChanges(**changes) if changes else None,
+            NonceAnswers(**nonce) if nonce else None,
+        )
+
+
+@contextmanager
+def block_results(
+    builder: Builder, out: RunFolder, distribution: Distribution | None, *, made_from: Any
+) -> Iterator[Iterator[BlockResult]]:
+    """Give the results of all blocks, in order, made here or by tasks.
+
+    What tasks made is kept until the context ends without an error, so that a build that was
+    interrupted goes on.
+
+    Args:
+        builder: What the build reads, without candidates.
+        out: Its folder.
+        distribution: The tasks; None for `config.workers` processes here.
+        made_from: Contents of what is read, as JSON: with others, nothing is gone on with.
+
+    Raises:
+        ExecutorError: tasks failed.
+    """
+    folder = out.tasks("build")
+    if distribution is None:
+        config, blocks = builder.config, range(len(block_sizes(builder.base.problems)))
+        with candidates_of(builder.stores(), out, config, builder.asked()) as candidates:
+            work = replace(builder, candidates=candidates)
+            yield map_blocks(blocks, work.open, workers=config.workers)
+    else:
+        plan = {**builder.to_plan(), "made_from": made_from, "packages": versions(*_PACKAGES)}
+        yield _results_of_tasks(folder, plan, distribution.without_gpus())
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _results_of_tasks(
+    folder: Path, plan: Mapping[str, Any], distribution: Distribution
+) -> Iterator[BlockResult]:
+    """Have tasks write candidates and then work on blocks; yield what the blocks come to.
+
+    Raises:
+        ExecutorError: tasks failed.
+        ValueError: tasks had different taggers, or what one wrote is damaged.
+    """
+    units = [f"candidates {number}" for number in range(len(plan["mlms"]))]
+    call_tasks(f"{__name__}:candidates_unit", folder, units, distribution, plan).all()
+    count = len(block_sizes(RunFolder(Path(plan["base"])).problems))
+    units = [f"block {number}" for number in range(count)]
+    said = call_tasks(f"{__name__}:block_unit", folder, units, distribution, plan).all()
+    taggers = sorted({record["counts"]["tagger"] for record in said})
+    if len(taggers) > 1:
+        forget(folder, units)
+        raise ValueError(
+            f"tagger: expected the same in every task, got {' and '.join(taggers)}; install the "
+            "same versions on all machines"
+        )
+    for unit, record in zip(units, said, strict=True):
+        tables = read_unit_parts(folder, unit, list(record["parts"].values()))
+        yield dict(zip(record["parts"], tables, strict=True)), record["counts"]
+
+
+@says
+def candidates_unit(folder: Path, unit: str) -> None:
+    """Do a unit of work: write the candidates of a masked LM.
+
+    Args:
+        folder: That of the call.
+        unit: "candidates", and the place of the masked LM.
+    """
+    builder, number = Builder.of_plan(plan_of(folder)), int(unit.split()[1])
+    target, asked = _candidates(folder, number), builder.asked()
+    shutil.rmtree(target, ignore_errors=True)  # of a task that was killed
+    Candidates.write(
+        target,
+        list(builder.stores().values())[number],
+        asked.questions,
+        probability_filter=builder.config.probability_filter,
+        asked=asked,
+    )
+
+
+@says
+def block_unit(folder: Path, unit: str) -> dict[str, Any]:
+    """Do a unit of work: write the rows of a block.
+
+    Args:
+        folder: That of the call.
+        unit: "block", and its number.
+
+    Returns:
+        Names of the rows' files, and counts.
+
+    Raises:
+        ValueError: this machine has other versions of packages than the command's.
+    """
+    number = int(unit.split()[1])
+    tables, counts = _builder(folder, json.dumps(plan_of(folder))).result(number)
+    parts = {
+        name: write_unit_part(folder, f"{number:06}.{name}", table)
+        for name, table in tables.items()
+    }
+    return {"parts": parts, "counts": counts}
+
+
+@lru_cache(maxsize=1)
+def _builder(folder: Path, text: str) -> Builder:
+    """Return what works on blocks; a task has it once, with its tagger."""
+    plan = json.loads(text)
+    require_versions(plan["packages"])
+    builder = Builder.of_plan(plan)
+    questions = builder.asked().questions
+    candidates = {
+        mlm: Candidates(_candidates(folder, number), questions, store)
+        for number, (mlm, store) in enumerate(builder.stores().items())
+    }
+    return replace(builder, candidates=candidates)
+
+
+def _candidates(folder: Path, number: int) -> Path:
+    return folder / "candidates" / str(number)
