@@ -19,8 +19,7 @@ from helpers.bench.results import Measurement, Side, compare
 
 from generation import Config, build, suggest
 from generation.run_folder import RunFolder
-from generation.suggestions.asked import Asked
-from generation.suggestions.questions import Questions
+from generation.suggestions.questions import Asked, Questions
 from merge_dataset.files import digest_of_file
 
 pytestmark = pytest.mark.benchmark

@@ -111,6 +111,7 @@ def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], An
 
 COMMANDS: Final = {
     "score": ["score", "p.parquet", "--n-bootstrap", "0"],
+    "score with 1,000 replicates": ["score", "p.parquet"],
     "score of CSV": ["score", "p.csv", "--n-bootstrap", "0"],
     "score of JSON lines": ["score", "p.jsonl", "--n-bootstrap", "0"],
     "compare of two models": ["compare", "a=p.parquet", "b=q.parquet", "--n-bootstrap", "100"],
@@ -118,8 +119,60 @@ COMMANDS: Final = {
     "analyse classes": ["analyse", "classes", "p.parquet", "--n-bootstrap", "0"],
     "report": ["report", "p.parquet", "--n-bootstrap", "0", "--out", "report.html"],
     "baseline majority": ["baseline", "majority", "--out", "majority.parquet"],
+    "check": ["check", "merge-nli"],
 }
 """Name of what is measured → arguments of `merge-nli`, without the dataset."""
+
+_ANSWERS: Final = """
+    CREATE OR REPLACE TEMP TABLE problems AS
+        SELECT variant_id, any_value(seed_id) AS seed_id, any_value(label) AS label,
+            any_value(md5(concat_ws(chr(0), premise, hypothesis))) AS texts
+        FROM read_parquet('merge-nli/made-up/**/*.parquet', union_by_name = true)
+        GROUP BY variant_id;
+    CREATE OR REPLACE TEMP TABLE answers AS
+        SELECT p.variant_id, q.seed_id, q.label, p.prediction, p.label = q.label AS same_label,
+            p.seed_id = q.seed_id AS same_seed, q.texts
+        FROM '{file}' p LEFT JOIN problems q USING (variant_id);
+"""
+_COUNTS: Final = """
+    SELECT count(*) FROM (SELECT variant_id FROM answers GROUP BY variant_id HAVING count(*) > 1);
+    SELECT count(*) FROM problems ANTI JOIN answers USING (variant_id);
+    SELECT count(*) FILTER (NOT same_label), count(*) FILTER (NOT same_seed) FROM answers;
+    SELECT seed_id, any_value(label), max(prediction) FILTER (variant_id = seed_id),
+        count(*) FILTER (variant_id <> seed_id AND prediction = 0),
+        count(*) FILTER (variant_id <> seed_id AND prediction = 1),
+        count(*) FILTER (variant_id <> seed_id AND prediction = 2)
+    FROM answers GROUP BY seed_id ORDER BY seed_id;
+"""
+_SCORED: Final = [_ANSWERS.format(file="p.parquet"), _COUNTS]
+PLAIN: Final = {
+    "score": _SCORED,
+    "score with 1,000 replicates": _SCORED,
+    "compare of two models": [*_SCORED, _ANSWERS.format(file="q.parquet"), _COUNTS],
+    "report": _SCORED,
+    "baseline majority": [
+        """
+        COPY (
+            SELECT DISTINCT variant_id, seed_id, label, 0 AS prediction
+            FROM read_parquet('merge-nli/made-up/**/*.parquet', union_by_name = true)
+            ORDER BY variant_id
+        ) TO 'plain.parquet' (FORMAT parquet, COMPRESSION zstd);
+        """
+    ],
+    "check": [
+        """
+        SELECT count(*), count(DISTINCT variant_id), count(*) FILTER (label NOT IN (0, 1, 2)),
+            count(*) FILTER (premise = '' OR hypothesis = ''), min(len(subsamples)),
+            count(*) FILTER (substr(premise, premise_spans[1][1] + 1, len(replacement)) <>
+                replacement)
+        FROM read_parquet('merge-nli/made-up/*/variants.parquet');
+        SELECT count(*) FROM (SELECT premise, hypothesis
+            FROM read_parquet('merge-nli/made-up/*/variants.parquet')
+            GROUP BY ALL HAVING count(*) > 1);
+        """
+    ],
+}
+"""Command → the queries that somebody would write who needs only the main thing of it."""
 
 
 def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
@@ -139,7 +192,22 @@ def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
 
         os.chdir(place)
         (place / "majority.parquet").unlink(missing_ok=True)
-        app([*COMMANDS[command], "--dataset", "merge-nli"], standalone_mode=False)
+        dataset = [] if command == "check" else ["--dataset", "merge-nli"]
+        app([*COMMANDS[command], *dataset], standalone_mode=False)
+
+    return answer
+
+
+def plain_query(folder: str, command: str) -> Callable[[], None]:
+    """Plain DuckDB on the same files, in one thread: joins, checks and counts, and no more."""
+    import duckdb
+
+    def answer() -> None:
+        os.chdir(folder)
+        with duckdb.connect(config={"threads": 1}) as connection:
+            for query in PLAIN[command]:
+                for statement in connection.extract_statements(query):
+                    connection.execute(statement).fetchnumpy()
 
     return answer
 
@@ -205,18 +273,25 @@ def test_score_beside_the_ingestion_of_evaluate(
 def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Time of a row, and memory, which is bounded by the rows held at a time and by the seeds."""
     measurement = Measurement("metric", f"many-rows-{command.replace(' ', '-')}")
-    sides: list[Side] = []
+    rows: list[Row] = []
+    smallest: Side | None = None
     for count in sorted(map(int, request.config.getoption("--rows").split(","))):
         place = Path(request.config.getoption("--rows-folder") or tmp_path) / str(count)
         arguments = {"folder": str(place), "rows": count, "command": command}
         with Contender("made up", many_rows, arguments):
             pass  # else what is made up would count as memory
         with Contender(f"merge-nli {command}", many_rows, arguments) as ours:
-            sides.append(Side.of(f"{count:,} rows", [ours.ask()], count))
-        goal = Goal(f"≤ {MOST_MB:,} MB", (sides[-1].peak_mb or 0) <= MOST_MB)
-        smallest = None if len(sides) == 1 else sides[0]
-        rows = [Row(f"merge-nli {command}", "row", side, None) for side in sides[:-1]]
-        measurement.write([*rows, Row(f"merge-nli {command}", "row", sides[-1], smallest, (goal,))])
+            side = Side.of(f"{count:,} rows", [ours.ask()], count)
+        goal = Goal(f"≤ {MOST_MB:,} MB", (side.peak_mb or 0) <= MOST_MB)
+        rows.append(Row(f"merge-nli {command}", "row", side, smallest, (goal,)))
+        if command in PLAIN:
+            with Contender(
+                "plain DuckDB", plain_query, {"folder": str(place), "command": command}
+            ) as peer:
+                plain = Side.of("plain DuckDB", [peer.ask()], count)
+            rows.append(Row(f"merge-nli {command}", "row", side, plain))
+        smallest = smallest or side
+    measurement.write(rows)
 
 
 def test_ten_thousand_replicates(rounds: int) -> None:

@@ -17,7 +17,7 @@ from helpers import namespaces
 from helpers.processes import PATIENCE, running
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution, Plan, Resources
 
 pytestmark = pytest.mark.slow  # workers are processes, which import much
@@ -149,7 +149,7 @@ def test_a_function_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_long_list_of_failures_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_dataset.executors.dispatch._FAILURES_SHOWN", 1)
+    monkeypatch.setattr("merge_dataset.executors.calls._FAILURES_SHOWN", 1)
     message = failure_of(tmp_path, ["exit-0", "exit-1"])
     assert message[:3] == ["2 of 2 tasks failed:", "  task 0: the library gave up", "  and 1 more"]
 
@@ -160,7 +160,7 @@ def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
     code = f"""
 import signal
 from pathlib import Path
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
@@ -182,7 +182,7 @@ def outputs_of(pids: Path) -> list[int]:
 FULL_DISK = f"""
 import sys
 from pathlib import Path
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution
 from helpers.toy_units import unfinished
 folder, names = Path(sys.argv[1]), sys.argv[2:]

@@ -22,7 +22,7 @@ RUN_TWICE = f"""
 import logging, sys
 from pathlib import Path
 from merge_dataset.executors.plan import Distribution, Resources
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from helpers.toy_units import unfinished
 logging.basicConfig()
 folder, tasks, memory, *names = sys.argv[1:]

@@ -16,7 +16,7 @@ from helpers import processes
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slurm
@@ -83,7 +83,7 @@ def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Pat
     code = f"""
 import signal
 from pathlib import Path
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(executor="slurm"))

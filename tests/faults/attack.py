@@ -30,7 +30,7 @@ from typing import Final, Self
 import pytest
 
 PROPERTY: Final = "fault injection"
-"""Property of a test's report: counts by area, as `Attack.counts` has them."""
+"""Property of a test's report: counts by area, and how tries are meant to end."""
 
 RESULTS: Final = Path(__file__).parents[2] / "build" / "faults" / "results.md"
 
@@ -44,6 +44,11 @@ class Try:
     number: int
     random: Random
     """Drawn from seed, area and number alone."""
+
+    def of(self, area: str, ends: str) -> Self:
+        """Count it under another area, of which the table says how tries are meant to end."""
+        self.area, self.attack.ends[area] = area, ends
+        return self
 
     def __enter__(self) -> Self:
         return self
@@ -79,14 +84,19 @@ class Attack:
     counts: Counter[tuple[str, bool]] = field(default_factory=Counter)
     """Number of tries by area and whether they held."""
     failures: list[str] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)
+    """Area → how its tries are meant to end, and why."""
 
-    def tries(self, area: str, whole: int) -> Iterator[Try]:
+    def tries(self, area: str, whole: int, ends: str = "") -> Iterator[Try]:
         """Yield tries.
 
         Args:
             area: Name under which they are counted; several tests may share it.
             whole: Their number where all are made.
+            ends: How they are meant to end: refused, said or let pass, and why.
         """
+        if ends:
+            self.ends[area] = ends
         numbers = range(math.ceil(whole * max(self.share, 1)))
         if self.only is not None:
             chosen = [self.only] if self.only in numbers else []
@@ -119,14 +129,17 @@ def from_environment(test: str) -> Attack:
 def table_of(reports: Iterable[pytest.TestReport]) -> str:
     """Sum up the tries of all tests: a Markdown table, empty where there were none."""
     totals: Counter[tuple[str, bool]] = Counter()
+    meant: dict[str, str] = {}
     for report in reports:
-        for name, counts in getattr(report, "user_properties", ()):
+        for name, value in getattr(report, "user_properties", ()):
             if name == PROPERTY:
+                counts, ends = value
                 totals.update({(area, held): count for area, held, count in counts})
+                meant |= ends
     rows = [
         f"| {area} | {totals[area, True] + totals[area, False]} | {totals[area, True]} "
-        f"| {totals[area, False]} |"
+        f"| {totals[area, False]} | {meant.get(area, '')} |"
         for area in sorted({area for area, _ in totals})
     ]
-    head = ["| area | tried | held | failures |", "|---|---:|---:|---:|"]
+    head = ["| area | tried | held | failures | meant to end |", "|---|---:|---:|---:|---|"]
     return "\n".join([*head, *rows, ""]) if rows else ""

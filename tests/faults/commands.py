@@ -129,7 +129,9 @@ class Workshop:
             changes = json.loads(trace.read_text("utf-8"))
             after = snapshot(self.folder)
             sizes = {file: (self.folder / file).stat().st_size for file in after}
-            self.outcomes[name] = Outcome(before, after, sizes, changes, ended.seconds)
+            self.outcomes[name] = Outcome(
+                before, after, sizes, changes, ended.seconds, ended.stdout
+            )
         return self.outcomes[name]
 
 
@@ -145,6 +147,7 @@ class Outcome:
     changes: list[str]
     """All changes of files that it makes, in order."""
     seconds: float
+    stdout: str
 
 
 def snapshot(folder: Path) -> dict[str, str]:

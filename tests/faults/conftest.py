@@ -39,7 +39,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     finally:
         if isinstance(made, Attack):
             counts = [(area, held, count) for (area, held), count in made.counts.items()]
-            pyfuncitem.user_properties.append((PROPERTY, counts))
+            ends = {area: made.ends[area] for area, _, _ in counts if area in made.ends}
+            pyfuncitem.user_properties.append((PROPERTY, (counts, ends)))
     if isinstance(made, Attack):
         made.finish()
     return result

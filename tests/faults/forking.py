@@ -8,6 +8,7 @@ The process is a server of its own: `python -m faults.forking`, one JSON object 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -15,13 +16,15 @@ import pkgutil
 import resource
 import select
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,8 +55,16 @@ class Call:
     end_at: int | None = None
     """Number of the change of files before which the process gets `signal`, from 0."""
     signal: int = signal.SIGKILL
-    file_size: int | None = None
-    """Bytes that a file may have, as on a full disk."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Limits of FSIZE (bytes of a file), NOFILE or AS (bytes beside its own)."""
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables that are others, or None for those that are not set."""
+    stdout: str | None = None
+    """A file such as /dev/full, `closed`, or `unread`: a pipe whose reader has gone."""
+    stderr: str | None = None
+    """As `stdout`."""
+    as_anyone: bool = False
+    """Whether root has no more rights than others."""
     trace: str | None = None
     """File for the list of changes, a JSON list, once the command has ended."""
 
@@ -111,7 +122,7 @@ class Forks:
         """Wait for a command to end; None where it has not after so many seconds."""
         if not self._waited(pid, patience):
             return None
-        out, err = ((self._logs / f"{pid}.{name}") for name in ("out", "err"))
+        out, err = (self._logs / f"{pid}.{name}" for name in ("stdout", "stderr"))
         read = [path.read_text("utf-8", "replace") for path in (out, err)]
         out.unlink()
         err.unlink()
@@ -186,8 +197,10 @@ def main(folder: str, logs: str) -> None:
             waiting += read
         while b"\n" in waiting:
             line, _, waiting = waiting.partition(b"\n")
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it can tell of one
             if (pid := os.fork()) == 0:
                 _work(Call(**json.loads(line)), folder, logs)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             running.add(pid)
             _say(pid, None)
         for pid in list(running):
@@ -207,34 +220,67 @@ def _work(call: Call, folder: str, logs: str) -> None:
     """Be the command, in a fork, and end."""
     code = 70
     try:
-        for number, name in ((1, "out"), (2, "err")):
+        pressed: list[int] = []
+        signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, "stdout"), (2, "stderr")):
             path = f"{logs}/{os.getpid()}.{name}"
             os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+            _redirect(number, name, getattr(call, name))
         os.chdir(folder)
+        _surround(call)
         trace = _watch(call, folder)
-        if call.file_size is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (call.file_size, call.file_size))
-        from generation.cli import main as merge_nli
+        from generation import __main__, cli
 
         sys.argv = ["merge-nli", *call.arguments]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            merge_nli()
+            cli.main(is_stopped=True) if pressed else __main__.main()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if call.trace:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
             Path(call.trace).write_text(json.dumps(trace), encoding="utf-8")
     except BaseException:
+        code = 1  # also where stderr cannot take the traceback
         traceback.print_exc()
-        code = 1
     finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(code)
+
+
+def _redirect(number: int, name: str, to: str | None) -> None:
+    """Give an output of the command another end."""
+    if to == "closed":
+        os.close(number)
+        setattr(sys, name, None)
+    elif to == "unread":
+        reading, writing = os.pipe()
+        os.close(reading)
+        os.dup2(writing, number)
+    elif to is not None:
+        os.dup2(os.open(to, os.O_WRONLY), number)
+
+
+def _surround(call: Call) -> None:
+    """Set what a command finds around it: variables, limits, rights."""
+    for name, value in call.environment.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    tempfile.tempdir = None
+    time.tzset()
+    for name, value in call.limits.items():
+        pages = int(Path("/proc/self/statm").read_text("utf-8").split()[0]) if name == "AS" else 0
+        limit = value + pages * resource.getpagesize()
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+    if call.as_anyone and not os.geteuid():
+        header = struct.pack("Ii", 0x20080522, 0)  # version 3, this process
+        if ctypes.CDLL(None, use_errno=True).capset(header, bytes(24)):
+            raise OSError(ctypes.get_errno(), "capset")
 
 
 def _watch(call: Call, folder: str) -> list[str]:

@@ -80,8 +80,13 @@ def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
         most = max(good.sizes.values())
         workshop.restore()
         limit = each.random.randrange(LEAST, max(most, LEAST + 1))
-        _try(workshop, name, workshop.forks.run(*arguments, file_size=limit), f"limit {limit}")
-        _again(workshop, name)
+        _try(
+            workshop,
+            name,
+            workshop.forks.run(*arguments, limits={"FSIZE": limit}),
+            f"limit {limit}",
+        )
+        again(workshop, name)
         return
     growth = sum(-(-size // PAGE) + 1 for file, size in good.sizes.items()
                  if good.after[file] != good.before.get(file))  # fmt: skip
@@ -95,7 +100,7 @@ def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
             assert snapshot(workshop.folder) == good.before
         _try(workshop, name, ended, f"{kind}, {free} bytes free")
         _remount(workshop, "rw,size=512m")
-        _again(workshop, name)
+        again(workshop, name)
 
 
 def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
@@ -116,8 +121,9 @@ def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
         raise
 
 
-def _again(workshop: Workshop, name: str) -> None:
-    ended = workshop.forks.run(*words(COMMANDS[name]))
+def again(workshop: Workshop, name: str) -> None:
+    """Run a command to its end, and compare what is there then with what it usually leaves."""
+    ended = workshop.forks.run(*words(COMMANDS.get(name, name)))
     if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
         assert ended.status == 0, (name, ended.stderr)
     good, there = workshop.outcomes[name], snapshot(workshop.folder)

@@ -48,6 +48,23 @@ def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -
             _kill(workshop, names[each.number % len(names)], each)
 
 
+@pytest.mark.slow
+def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
+    """Ctrl+C stops a command, which says so, or comes too late: none goes on with a traceback."""
+    names = ("build", "build", "predict", "report", "score p.parquet --dataset merge-nli")
+    for each in attack.tries("interrupts", 120):
+        with each:
+            name = names[each.number % len(names)]
+            seconds = each.random.random() * workshop.undisturbed(name).seconds
+            workshop.restore()
+            pid = workshop.forks.start(*words(COMMANDS.get(name, name)))
+            workshop.forks.kill(pid, signal.SIGINT, after=seconds)
+            ended = workshop.forks.end(pid)
+            assert "Traceback" not in ended.stderr + ended.stdout, ended
+            if ended.status:
+                _require_message(ended)
+
+
 def test_every_command_is_killed() -> None:
     """A new one is named in a group."""
     assert sorted(COMMANDS) == sorted(name for _, names in GROUPS.values() for name in names)
@@ -91,8 +108,10 @@ def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], each: 
         workshop.forks.kill(pid, by, after=seconds)
         ended = workshop.forks.end(pid)
         when = f"after {seconds:.2f} s"
-    if by == signal.SIGINT and ended.status not in (0, 2):
-        _require_message(ended)
+    if by == signal.SIGINT:
+        assert "Traceback" not in ended.stderr, ended.stderr
+        if ended.status not in (0, 2):
+            _require_message(ended)
     return f"{by.name} {when}: {ended.status}"
 
 

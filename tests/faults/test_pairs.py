@@ -111,7 +111,7 @@ def _both(
     workshop.restore()
     number = each.random.randrange(changes)
     one = workshop.forks.start(*words(first), end_at=number, signal=int(signal.SIGSTOP))
-    _wait_until_stopped(one)
+    wait_until_stopped(one)
     other = workshop.forks.start(*words(second))
     ended = workshop.forks.ended(other, each.random.choice((2.0, 8.0)))
     os.kill(one, signal.SIGCONT)
@@ -135,7 +135,7 @@ def _both(
         raise
 
 
-def _wait_until_stopped(pid: int) -> None:
+def wait_until_stopped(pid: int) -> None:
     """Wait until a process is stopped, or has ended."""
     for _ in range(6000):
         try:

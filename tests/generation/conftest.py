@@ -1,4 +1,4 @@
-"""One tagger for all tests of a process."""
+"""One tagger and one thread for all tests of a process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from generation.problems.tagging import Tagger
 
@@ -16,6 +17,18 @@ def _one_tagger() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tagger, "load", cache(Tagger.load))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for one another take ten times as long on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="session")
+def tagger() -> Tagger:
+    return Tagger.load()
 
 
 @pytest.fixture

@@ -215,6 +215,47 @@ def test_ctrl_c_while_the_commands_are_imported() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", f"\n{STOPPED}\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("when", "ends"), [("in a destructor", INTERRUPTED), ("in a query", INTERRUPTED), ("after", 0)]
+)
+def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> None:
+    """It ends the command in the line; after the command it changes nothing."""
+    program = f"""if True:
+        import atexit, os, signal, sys, threading, time
+        from generation.__main__ import main
+        from generation.cli import app
+        from merge_dataset.commands.command_line import user_errors
+        from merge_dataset.engine import connect
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        def press():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0)
+        class Destroyed:
+            def __del__(self):
+                press()
+        @app.command("stay")
+        @user_errors()
+        def stay() -> None:
+            if {when!r} == "in a destructor":
+                Destroyed()
+                time.sleep({PATIENCE})
+            elif {when!r} == "in a query":
+                threading.Timer(0.2, press).start()
+                with connect() as connection:
+                    # Some seconds: on a busy machine DuckDB may notice it only at the end.
+                    connection.sql("SELECT max(hash(a.i, b.i)) FROM range(10000000) a(i), "
+                                   "range(100) b(i)").to_arrow_table()
+            else:
+                atexit.register(press)
+        sys.argv = ["merge-nli", "stay"]
+        main()"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    said = f"\n{STOPPED}\n" if ends else ""
+    assert (done.returncode, done.stdout, done.stderr) == (ends, "", said)
+
+
 def test_outputs_are_looked_at_before_the_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +150,19 @@ def test_interrupted_questions_go_on(run: RunFolder, monkeypatch: pytest.MonkeyP
     asked: list[int] = []
     stop_after = [3]
 
-    def counting(model: Any, pairs: Sequence[Any], labels: Sequence[str]) -> list[str]:
-        if len(asked) == stop_after[0]:
-            raise KeyboardInterrupt
-        asked.append(len(pairs))
-        return ask(model, pairs, labels)
+    def counting(*arguments: Any) -> nonce_probe._Answers:
+        answers = open_answers(*arguments)
 
-    ask = nonce_probe._ask
-    monkeypatch.setattr(nonce_probe, "_ask", counting)
+        def ask(pairs: Sequence[Any]) -> Sequence[str]:
+            if len(asked) == stop_after[0]:
+                raise KeyboardInterrupt
+            asked.append(len(pairs))
+            return answers.ask(pairs)
+
+        return replace(answers, ask=ask)
+
+    open_answers = nonce_probe._open
+    monkeypatch.setattr(nonce_probe, "_open", counting)
     with pytest.raises(KeyboardInterrupt):
         write_nonce_answers(run.path, str(MODEL))
     assert not run.nonce_made.exists()

@@ -73,14 +73,14 @@ def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
     [
         ([], "expected ids or folders of models, --preset or --recipe, got none"),
         (["x/y", "--only", "S"], "--only: expected together with --preset"),
-        (["--preset", "poster"], "preset: expected one of paper, got 'poster'"),
+        (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster, got 'v1'"),
         (["--recipe", "papr"], "paper-v2"),
         (["x/y", "--label-order", "e,n"], "label-order: expected what the model's classes"),
         (
             ["x/y", "--dtype", "int3"],
             "--dtype: expected one of float32, bfloat16, float16, got 'int3'",
         ),
-        (["x/y", "--device", "tpu9"], "device: expected 'auto', 'cpu' or a device torch can use"),
+        (["x/y", "--device", "tpu9"], "device: expected one that torch finds here (auto, cpu"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:

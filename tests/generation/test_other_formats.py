@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import set_algebra
 from helpers.reference import Expected, reference
+from helpers.tagged_texts import sentence, shared_words_of
 from helpers.tiny_models import tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,12 +22,12 @@ from hypothesis import strategies as st
 from generation import build, suggest
 from generation.config import Config
 from generation.problems.on_disk import read_block, sorted_problems
-from generation.problems.shared_words import TaggedProblems, shared_words
+from generation.problems.shared_words import TaggedProblems
 from generation.problems.sources import load_problems, require_labels
 from generation.problems.substitutions import Substitutions
 from generation.ragged import pairs, split
 from generation.reasons import KEPT, Reason
-from generation.records import MaskedQuery, Seed, Sentence, Token
+from generation.records import MaskedQuery, Seed, Sentence
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors
 from generation.variants.perturbations import text_edits_of
@@ -34,7 +35,7 @@ from generation.variants.rows import seed_rows, variant_rows
 from generation.variants.set_algebra import Sides, over_sentences
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
-from merge_dataset.schema import NLI, WORD_CLASSES, ProblemFormat, arrow_schema, format_of
+from merge_dataset.schema import NLI, ProblemFormat, arrow_schema, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
 
@@ -97,16 +98,6 @@ def test_equation_1_over_any_texts(
 # --- A problem of three texts by hand ---
 
 
-def sentence(tagged: str) -> Sentence:
-    """A sentence from "word/TAG word/TAG", single spaces between the words."""
-    tokens, start = [], 0
-    for pair in tagged.split():
-        word, _, tag = pair.rpartition("/")
-        tokens.append(Token(word, start, tag))
-        start += len(word) + 1
-    return Sentence(" ".join(token.text for token in tokens), tuple(tokens))
-
-
 CONTEXT = sentence("The/DT dog/NN found/VBD a/DT key/NN under/IN the/DT dog/NN bed/NN")
 QUESTION = sentence("What/WP did/VBD the/DT dog/NN find/VB")
 ANSWER = sentence("A/DT key/NN")
@@ -160,7 +151,7 @@ def replaced(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows of replacements, and the row of nouns in the funnel."""
     seed = Seed(seed_id="r:1", source="r", texts=tuple(text.text for text in texts), label="right")
-    words = shared_words(texts, word_classes=WORD_CLASSES, sharing=sharing)
+    words = shared_words_of(texts, sharing=sharing)
     problems = TaggedProblems([seed], {text.text: text for text in texts}, {seed.seed_id: words})
     vocabulary = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.int8))
     table, funnel, _ = find_replacements(
@@ -219,7 +210,7 @@ def test_rows_of_a_variant() -> None:
     """Texts, spans and ids; where the word does not stand nothing is changed or marked."""
     texts = [CONTEXT, QUESTION, ANSWER]
     seed = Seed(seed_id="r:1", source="r", texts=tuple(t.text for t in texts), label="right")
-    (word,) = shared_words(texts, word_classes=("noun",), sharing=(0, 1))
+    (word,) = shared_words_of(texts, ("noun",), (0, 1))
     problems = TaggedProblems([seed], {t.text: t for t in texts}, {"r:1": [word]})
     drawn = pa.table(
         {
@@ -385,7 +376,9 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
         ValueError, match=r"expected shared_fields question, context, which .* got none; run"
     ):
         build(run.path, shared_fields=())
-    with pytest.raises(ValueError, match=r"expected labels wrong, right, which its problems"):
+    with pytest.raises(
+        ValueError, match=r"expected labels wrong, right, which merge-nli suggest had"
+    ):
         build(run.path, labels=("right", "wrong"))
 
 

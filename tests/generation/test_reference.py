@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from helpers.reference import (
 )
 from helpers.slow_words import slow_words
 from helpers.tiny_models import KINDS, tiny_model
-from threadpoolctl import threadpool_limits
 
 from generation import build, suggest
 from generation.config import Config
@@ -60,23 +59,6 @@ PROBLEMS = {
     ),
 }
 """Subject of each problem → premise, hypothesis."""
-
-
-@pytest.fixture(scope="module")
-def tagger() -> Tagger:
-    return Tagger.load()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for one another take ten times as long on a busy machine."""
-    with threadpool_limits(1):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _load_tagger_once(monkeypatch: pytest.MonkeyPatch, tagger: Tagger) -> None:
-    monkeypatch.setattr(Tagger, "load", lambda model=None, **_: tagger)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers.one_problem import FakeTagger, sentence
+from helpers.one_problem import FakeTagger
 from helpers.reference import Span, cased_like, keeps_class, shared, slow_mlm, tag
+from helpers.tagged_texts import sentence
 from helpers.tiny_models import tiny_model
 from typer.testing import CliRunner
 
@@ -25,11 +26,10 @@ from generation.problems import morphology
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block
 from generation.records import MaskedQuery, Scores, Sentence
-from generation.run_counts import count_run
+from generation.run_counts import PASSED, count_passed, count_run
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
-from generation.variants.filter_shares import PASSED, count_passed
 from generation.variants.funnel import NOT_IN_VOCABULARY
 from merge_dataset.files import digest_of_file, read_record
 from merge_dataset.schema import WORD_CLASSES

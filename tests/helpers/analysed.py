@@ -8,14 +8,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from helpers.dataset_files import write_predictions, write_source
 from helpers.metric_oracle import LABELS, Row, columns
 from merge_dataset.schema import arrow_schema
-from merge_metric.runs.run import Run, make_run
+from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.counts import count
+from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.scoring import label_shift
 
 MLMS = ("bert", "bert-large", "roberta", "albert")
+
+
+def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> Run:
+    """The run of columns as the metric takes them, by the metric's own reading of them."""
+    others = ("probabilities", "seed_probabilities", "groups")
+    rows = read_rows(**{name: column for name, column in given.items() if name not in others})
+    answers = np.zeros((len(rows.seed_ids), len(rows.labels)), np.int64)
+    drawn = np.unique(rows.draw_row)
+    np.add.at(answers, (rows.seed[drawn], rows.prediction[drawn]), 1)
+    shift = None
+    if "probabilities" in given:
+        shift = label_shift(rows, given["probabilities"], given["seed_probabilities"])
+    return Run(
+        model,
+        config,
+        count(rows),
+        answers,
+        shift=shift,
+        variants=rows,
+        values=given.get("groups", {}),
+        **origin,
+    )
 
 
 def random_dataset(rng: random.Random, *, seeds: int, subsamples: int = 2) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from generation.problems.morphology import lemmas
 from generation.problems.tagging import Tagger
-from generation.signals.valency import PATTERNS, pattern
+from generation.signals.grammar import PATTERNS, pattern
 from merge_dataset.files import write_text
 
 ROOT: Final = Path(__file__).parents[2]

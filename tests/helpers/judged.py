@@ -13,6 +13,15 @@ import pyarrow.parquet as pq
 from helpers.dataset_files import Row, seed_row, variant_row, write_source
 from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, open_session
+from merge_metric.agreement.coefficients import (
+    Codes,
+    Level,
+    Weighting,
+    alphas,
+    coincidences,
+    confusions,
+    kappas,
+)
 
 BAD: Final = "facebook/bart-base"
 MLMS: Final = (
@@ -85,3 +94,13 @@ def _variant(seed: Row, word_class: str, word: str, rng: random.Random) -> Row:
 
 def _noisy(score: int, rng: random.Random) -> int:
     return min(5, max(1, score + rng.choice([0, 0, 0, 0, 1, -1])))
+
+
+def kappa(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
+    """Cohen's κ of two annotators' answers to the same items."""
+    return float(kappas(confusions(a, b, k).sum(axis=0)[None], weighting)[0])
+
+
+def alpha(codes: Codes, k: int, level: Level) -> float:
+    """Krippendorff's α of the answers of (annotators, items)."""
+    return float(alphas(coincidences(codes, k).sum(axis=0)[None], level)[0])

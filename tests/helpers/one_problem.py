@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems, shared_words
+from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Substitutions
 from generation.reasons import Reason
-from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token, replacement_schema
+from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacement_schema
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors
 from generation.variants.funnel import Funnel
@@ -20,20 +20,7 @@ from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
 from helpers.replacement_tables import Replacement, replacements_in
 from helpers.set_algebra import Odds
-from merge_dataset.schema import WORD_CLASSES
-
-
-def sentence(tagged: str) -> Sentence:
-    """A sentence from "word/TAG word/TAG"; a full stop joins on to the word before."""
-    tokens: list[Token] = []
-    text = ""
-    for pair in tagged.split():
-        word, _, tag = pair.rpartition("/")
-        text += " " if text and word != "." else ""
-        tokens.append(Token(word, len(text), tag))
-        text += word
-    return Sentence(text, tuple(tokens))
-
+from helpers.tagged_texts import shared_words_of
 
 VOCABULARY = """boy man dog girl child kid carried teen small tiny poodle mother play race boys men
 run swim swims cat tree""".split()
@@ -176,7 +163,7 @@ def run(
             (side, candidate) → its tags; other candidates keep the original's tags.
         settings: Of the configuration.
     """
-    shared = shared_words((premise, hypothesis), word_classes=WORD_CLASSES)
+    shared = shared_words_of((premise, hypothesis))
     (one,) = (s for s in shared if s.word == word)
     said: Mapping[Any, Any] = tags or {}
 

@@ -15,8 +15,13 @@ import pyarrow.parquet as pq
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
-from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, clean
-from generation.paraphrases.rounds import REASONS, temperature_of
+from generation.paraphrases.rounds import (
+    REASONS,
+    Candidate,
+    ParaphraseRequest,
+    clean,
+    temperature_of,
+)
 from generation.run_folder import RunFolder
 from helpers.paraphrasing import (
     INSTRUCTION,

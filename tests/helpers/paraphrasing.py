@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Candidate, ParaphraseRequest
+from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 
 INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
 

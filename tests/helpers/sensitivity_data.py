@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from helpers.analysed import make_run
 from helpers.dataset_files import write_source
 from helpers.metric_oracle import Row
 from merge_dataset.schema import PARAPHRASE
-from merge_metric.runs.run import Run, make_run
+from merge_metric.runs.run import Run
 
 LETTERS = "ENC"
 
@@ -91,5 +92,4 @@ def run_with_probabilities(
     after = [distribution(labels.index(r.prediction), f"{model}{n}") for n, r in enumerate(rows)]
     before = [distribution(labels.index(r.own), f"{model}{r.seed_id}") for r in rows]
     given = {**columns, "probabilities": after, "seed_probabilities": before}
-    keep = ("probabilities", "seed_probabilities")
-    return make_run(model, config, given, keep=keep), after, before
+    return make_run(model, config, given), after, before

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from generation.paraphrases.beam_search import Beam
-from generation.paraphrases.rewriting import Decoding
+from generation.paraphrases.config import Decoding
 
 Tokens = tuple[int, ...]
 

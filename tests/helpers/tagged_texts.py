@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from generation.records import Sentence, Token
+from collections.abc import Sequence
+
+from generation.problems.shared_words import shared_words, word_forms
+from generation.records import Sentence, SharedWord, Token
+from merge_dataset.schema import WORD_CLASSES
+
+
+def sentence(tagged: str) -> Sentence:
+    """A sentence from "word/TAG word/TAG"; a full stop joins on to the word before."""
+    tokens: list[Token] = []
+    text = ""
+    for pair in tagged.split():
+        word, _, tag = pair.rpartition("/")
+        text += " " if text and word != "." else ""
+        tokens.append(Token(word, len(text), tag))
+        text += word
+    return Sentence(text, tuple(tokens))
 
 
 def tagged(text: str) -> tuple[Sentence, int]:
     """From tokens as "word/TAG" with a space after each; the one in brackets is replaced."""
-    tokens, start, position = [], 0, -1
-    for number, each in enumerate(text.split()):
-        if each.startswith("["):
-            position, each = number, each.strip("[]")
-        word, tag = each.rsplit("/", 1)
-        tokens.append(Token(word, start, tag))
-        start += len(word) + 1
-    return Sentence(" ".join(token.text for token in tokens), tuple(tokens)), position
+    position = next((n for n, each in enumerate(text.split()) if each.startswith("[")), -1)
+    return sentence(text.replace("[", "").replace("]", "")), position
+
+
+def shared_words_of(
+    sentences: Sequence[Sentence],
+    word_classes: Sequence[str] = WORD_CLASSES,
+    sharing: Sequence[int] | None = None,
+) -> list[SharedWord]:
+    """The shared words of a problem's tagged texts."""
+    return shared_words(list(map(word_forms, sentences)), word_classes, sharing)

@@ -27,6 +27,7 @@ from transformers import (
     AlbertConfig,
     AlbertTokenizer,
     AutoModelForMaskedLM,
+    BartConfig,
     BertConfig,
     BertTokenizer,
     DebertaV2Config,
@@ -287,10 +288,26 @@ _KINDS: Final[
             **_SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], **ids
         ),
     ),
+    "bart": (
+        _roberta_tokenizer,
+        lambda **ids: BartConfig(
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_position_embeddings=MAX_TOKENS,
+            init_std=0.3,
+            decoder_start_token_id=ids["eos_token_id"],
+            **ids,
+        ),
+    ),
 }
 
 KINDS: Final = tuple(_KINDS)
-"""Names of the tiny models; the last one's head is not known to the project."""
+"""Names of the tiny models; DeBERTa's head is not known to the project."""
 
 
 @lru_cache
@@ -330,6 +347,8 @@ def randomised(config: PreTrainedConfig, seed: int) -> Any:
             for parameter in model.parameters():
                 if parameter.dim() == 1:
                     parameter.add_(torch.randn_like(parameter) * 0.2)
+            if hasattr(model, "final_logits_bias"):
+                model.final_logits_bias.normal_()
     return model
 
 

@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.card.render import read_front_matter
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.signal_values import signal_findings
+from merge_dataset.checks.replacements import signal_findings
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
+from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in
 from merge_dataset.merge_nli import builder
@@ -35,7 +36,7 @@ from merge_dataset.schema import (
     replacement_columns,
     with_format,
 )
-from merge_metric.analyses.signals import signal_names
+from merge_metric.analyses.signals import signal_columns
 from merge_metric.exports.croissant import export_croissant
 
 MORE = NLI.with_optional(["quality"])
@@ -136,8 +137,8 @@ def test_exports_and_analyses(mixed: Path, tmp_path: Path) -> None:
     done = run(app, ["show", str(mixed), "--format", "json", "--config", "snli_nouns"])
     assert done.exit_code == 0, done.output
     assert "quality" in done.stdout
-    assert signal_names(mixed, ["snli/nouns/variants.parquet"])[-1] == "quality"
-    assert signal_names(mixed, ["mnli-m/nouns/variants.parquet"])[-1] == "article_fits"
+    assert signal_columns(mixed, "snli_nouns")[-1] == "quality"
+    assert signal_columns(mixed, "mnli-m_nouns")[-1] == "article_fits"
 
 
 def test_a_collection_has_the_same_columns_in_all_files(mixed: Path, tmp_path: Path) -> None:
@@ -239,14 +240,18 @@ def test_flags_of_one_word_are_one() -> None:
     """Whether a compound was broken hangs on the seed and its word alone."""
     row = {"seed_id": "snli:1", "word_class": "noun", "original": "dog", "in_compound": True}
     rows = [row | {"variant_id": name} for name in "abc"]
-    schema, made = arrow_schema(NLI.with_optional(["in_compound"])), {"config": {}}
-    found = [
-        list(signal_findings("here", pa.Table.from_pylist(each, schema), made))
-        for each in (
-            rows,
-            [*rows[:2], rows[2] | {"original": "cat", "in_compound": False}],
-            [*rows[:2], rows[2] | {"in_compound": None}],
-        )
-    ]
+    flagged = NLI.with_optional(["in_compound"])
+    schema = arrow_schema(flagged).append(pa.field("row number", pa.int64()))
+    found = []
+    for each in (
+        rows,
+        [*rows[:2], rows[2] | {"original": "cat", "in_compound": False}],
+        [*rows[:2], rows[2] | {"in_compound": None}],
+    ):
+        with connect() as connection:
+            connection.register("given", pa.Table.from_pylist(each, schema))
+            connection.execute("CREATE TABLE variants AS FROM given")
+            some = signal_findings(connection, "here", "variants", flagged, {"config": {}})
+            found.append(list(some))
     assert [len(each) for each in found] == [0, 0, 1]
     assert found[2][0].expected == "the same in_compound in all variants of one word of a seed"

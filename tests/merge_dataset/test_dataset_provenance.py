@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_dataset.provenance import _without_paths
+from merge_dataset.provenance import DRAW, _without_paths, differences
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,16 @@ from merge_dataset.provenance import _without_paths
 def test_local_paths_become_names(text: object, kept: object) -> None:
     """Paths of a machine lose their folders; identifiers and addresses stay."""
     assert _without_paths(text) == kept
+
+
+def test_what_draws_otherwise_is_made_otherwise() -> None:
+    """Releases before 1.0 explain nothing, and drew otherwise; what draws nothing has no draw."""
+    old = {"config": {}, "funnel": []}
+    new = {**old, "explained": {}}
+    said = ["the draw of variants: version 1 (merge-nli before 1.0) there, 2 now"]
+    assert differences(old, new) == differences(old, {"config": {}, "draw": DRAW}) == said
+    assert differences(new, new) == differences(new, {"config": {}, "draw": DRAW}) == []
+    later = {**new, "draw": 3}
+    assert differences(new, later) == ["the draw of variants: version 2 there, 3 now"]
+    for undrawn in ({"config": {}}, {**old, "kind": "paraphrases"}):
+        assert differences(undrawn, new) == []

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,8 +28,10 @@ from merge_dataset.files import (
     read_json,
     read_record,
     read_row_groups,
+    read_schema,
     read_table,
     read_text,
+    read_where,
     remove_partials,
     replace_folder,
     target_of,
@@ -377,3 +381,21 @@ def test_json_nested_too_deep(tmp_path: Path) -> None:
         ValueError, match=r"f\.json: expected JSON, got lists or objects nested too"
     ):
         read_json(tmp_path / "f.json")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such names")
+def test_names_that_are_not_utf8_are_no_damage(tmp_path: Path) -> None:
+    """Pyarrow cannot open them: what to do is to rename, and not to restore from a copy."""
+    folder = tmp_path / os.fsdecode(b"d\xe4ta")
+    folder.mkdir()
+    write_table(tmp_path / "good.parquet", pa.table({"a": [1]}))
+    shutil.copy(tmp_path / "good.parquet", folder / "x.parquet")
+    for read in (read_table, read_schema, lambda path: read_where(path, [("a", "==", 1)])):
+        with pytest.raises(ValueError, match=r"not in UTF-8, which .*: rename it$"):
+            read(folder / "x.parquet")
+    umlaut = tmp_path / "d\u00e4ta.parquet"
+    write_table(umlaut, pa.table({"a": [1]}))
+    assert read_table(umlaut)["a"].to_pylist() == [1]
+    umlaut.write_bytes(b"PAR1 cut PAR")
+    with pytest.raises(ValueError, match="one that was cut off; restore it from a copy"):
+        read_table(umlaut)

@@ -10,7 +10,7 @@ import pytest
 from helpers.bench.made_up_rows import SOURCE, write_made_up_run
 from helpers.dataset_files import write_rows
 
-from merge_dataset import files, seed_ranges
+from merge_dataset import files
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
@@ -31,10 +31,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of few rows, and ranges of few seeds."""
+    """Files of few rows."""
     monkeypatch.setattr(files, "ROWS", 10)
     monkeypatch.setattr(files, "FILE_ROWS", 30)
-    monkeypatch.setattr(seed_ranges, "RANGE_ROWS", 64)
 
 
 def sliced(run: Path, folder: Path) -> Path:
@@ -84,7 +83,6 @@ def test_many_files_hold_the_rows_of_one(
     wanted = rows(tmp_path / "one")
     for name, value in (("ROWS", 10), ("FILE_ROWS", 30)):
         monkeypatch.setattr(files, name, value)
-    monkeypatch.setattr(seed_ranges, "RANGE_ROWS", 64)
     folder = tmp_path / "merge-nli"
     export_dataset(run, folder)
     assert rows(folder) == wanted
@@ -114,9 +112,7 @@ def test_a_missing_file_is_told(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_files")
-def test_checks_find_in_ranges_what_they_find_in_the_whole(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
     """Repeated ids and texts far apart, a label, a span, a seed without variants."""
     folder = tmp_path / "merge-nli"
     export_dataset(run, folder)
@@ -136,9 +132,6 @@ def test_checks_find_in_ranges_what_they_find_in_the_whole(
             del table[20:22]
         write_rows(folder / f"{name}.parquet", table)
     found = check_dataset(folder)
-    monkeypatch.setattr(seed_ranges, "RANGE_ROWS", 10**6)
-    wanted = check_dataset(folder)
-    assert sorted(found) == sorted(wanted)
     expected = (
         "ids that occur once",
         "texts that stand in one variant",

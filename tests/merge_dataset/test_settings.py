@@ -27,7 +27,8 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.settings import (
     REQUIRED,
-    check_settings,
+    check_ranges,
+    check_types,
     from_mapping,
     parse_pairs,
     setting,
@@ -36,6 +37,12 @@ from merge_dataset.settings import (
 )
 
 runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"})
+
+
+def check(settings: Any) -> None:
+    """Check every value."""
+    check_types(settings)
+    check_ranges(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +70,7 @@ class Drawing:
     dpi: int | None = setting(None, "Only in files.", minimum=1, affects_output=False)
     kind: str = setting("plain", "Of the drawing.", written_first=True)
 
-    def __post_init__(self) -> None:
-        """Check every value."""
-        check_settings(self)
+    __post_init__ = check
 
 
 def app_of(annotation: Any) -> typer.Typer:
@@ -212,7 +217,7 @@ def test_a_setting_of_another_class() -> None:
         width: int = setting_of(Drawing, "width", commands="hang", help="Metres.")
         names: Mapping[str, str] = setting_of(Drawing, "names", omit_if_default=False)
 
-        __post_init__ = check_settings
+        __post_init__ = check
 
     assert to_mapping(Poster()) == {"width": 80, "names": {}}
     with pytest.raises(ValueError, match="width: expected at least 10, got 9"):
@@ -243,7 +248,7 @@ def test_how_to_add_a_setting() -> None:
             1, "Letters of a replacement.", commands="build", minimum=1, omit_if_default=True
         )
 
-        __post_init__ = check_settings
+        __post_init__ = check
 
     plain = Longer(source="snli")
     assert plain.min_letters == 1

@@ -24,7 +24,7 @@ from generation.cli import app
 from merge_metric import compare_files, evaluate_model, read_predictions, score_file
 from merge_metric.demo import MODEL
 from merge_metric.evaluation import Evaluation
-from merge_metric.models.live_model import AskedFunction, as_pair_model
+from merge_metric.models.opening import AskedFunction, as_pair_model
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 from merge_metric.tracking import trainer_figures
@@ -132,9 +132,18 @@ def test_functions_of_probabilities(folder: Path) -> None:
     [
         (lambda pairs: ["yes"] * len(pairs), "got the label 'yes'"),
         (lambda pairs: [3] * len(pairs), "got the label 3"),
+        (
+            lambda pairs: [True] * len(pairs),
+            "got the boolean True, which says of one label at most",
+        ),
+        (lambda pairs: [0, *[False] * (len(pairs) - 1)], "got the boolean False"),
+        (lambda pairs: np.arange(len(pairs)) == 0, "got the boolean True"),
         (lambda pairs: [0], r"array of shape \(1,\)"),
         (lambda pairs: [[1.0, 2.0, 3.0]] * len(pairs), "of logits take the softmax"),
-        (lambda pairs: [[np.nan, 0.5, 0.5]] * len(pairs), "got .nan, 0.5, 0.5"),
+        (
+            lambda pairs: [[np.nan, 0.5, 0.5]] * len(pairs),
+            "got .nan, 0.5, 0.5.*: the model overflows",
+        ),
     ],
 )
 def test_answers_that_are_none(folder: Path, answer: Any, message: str) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.export import export_dataset
+from merge_dataset.schema import ProblemFormat
 from merge_metric.exports.croissant import build_metadata
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.models.label_order import (
@@ -27,12 +28,11 @@ from merge_metric.models.label_order import (
     read_order,
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
-from merge_metric.report.variant_files import as_pairs
-from merge_metric.runs.counted import ALL_ROWS
+from merge_metric.report.seeds import ProblemFiles
 from merge_metric.runs.model import parse_source
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
 from merge_metric.runs.row_checks import labelled, labels_of
-from merge_metric.runs.run import common_labels, read_runs
+from merge_metric.runs.run import ALL_ROWS, common_labels, read_runs
 from merge_metric.score import score_file
 
 
@@ -310,28 +310,32 @@ def test_a_report_on_different_labels(folder: Path, tmp_path: Path) -> None:
     assert "error: expected problems with the same labels, got pairs: other, same" in said
 
 
-def test_texts_as_pairs() -> None:
-    """Spans go with their texts; two texts are only renamed."""
+def test_texts_as_pairs(tmp_path: Path) -> None:
+    """Spans go with their texts; two texts are only renamed; missing ones are empty."""
     table = pa.table(
         {
             "seed_id": ["x"],
             "a": ["A dog."],
-            "b": ["dog?"],
+            "b": ["dog😀?"],
             "c": ["The dog."],
             "a_spans": [[[2, 5]]],
             "b_spans": [[[0, 3]]],
             "c_spans": [[[4, 7]]],
         }
     )
-    (made,) = as_pairs(table, ("a", "b", "c")).to_pylist()
+    pq.write_table(table, tmp_path / "t.parquet")
+    three = ProblemFiles(tmp_path, ("t.parquet",), ProblemFormat(("a", "b", "c"), ("x", "y")))
+    columns = ["premise", "hypothesis", "premise_spans", "hypothesis_spans"]
+    (made,) = three.select(columns).to_pylist()
     assert made == {
-        "seed_id": "x",
         "premise": "A dog.",
-        "hypothesis": "dog? The dog.",
+        "hypothesis": "dog😀? The dog.",
         "premise_spans": [[2, 5]],
-        "hypothesis_spans": [[0, 3], [9, 12]],
+        "hypothesis_spans": [[0, 3], [10, 13]],
     }
     for start, end in made["hypothesis_spans"]:
         assert made["hypothesis"][start:end] == "dog"
-    two = as_pairs(table.select(["seed_id", "a", "b"]), ("a", "b"))
-    assert two.column_names == ["seed_id", "premise", "hypothesis"]
+    pq.write_table(table.set_column(1, "a", [pa.nulls(1, pa.string())]), tmp_path / "t.parquet")
+    two = ProblemFiles(tmp_path, ("t.parquet",), ProblemFormat(("a", "b"), ("x", "y")))
+    found = two.select(["seed_id", "premise", "hypothesis"]).to_pylist()
+    assert found == [{"seed_id": "x", "premise": "", "hypothesis": "dog😀?"}]

@@ -17,7 +17,8 @@ from merge_metric.compare import compare_files
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
 from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
-from merge_metric.runs.coverage import choose, cover
+from merge_metric.runs.coverage import choose
+from merge_metric.runs.model import PredictionsSource, read_models
 from merge_metric.score import score_file, scores_text
 
 E, N, C = range(3)
@@ -137,7 +138,8 @@ def test_what_a_file_is_for(
 ) -> None:  # fmt: skip
     """Paraphrases where some are predicted; not where replacements share their seeds."""
     path = predicted(tmp_path / "p.parquet", *names, without=without)
-    assert choose(cover(pq.ParquetFile(path).read(), folder).tally) == expected
+    (model,) = read_models([PredictionsSource("m", path)], folder)
+    assert choose(model.tally) == expected
 
 
 # --- Figures ---

@@ -16,7 +16,7 @@ from helpers.scored_folder import Rows, named, predicted, without, write_folder
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.runs.counted import ALL_ROWS
+from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny_tokenizer
 from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from generation.model_signals import likelihoods
 from generation.model_signals.likelihoods import (
-    Identity,
+    CausalLM,
     Likelihoods,
     LikelihoodStore,
     pseudo_log_likelihoods,
@@ -181,10 +183,10 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
 
 # --- The store ---
 
-IDENTITY = Identity(
-    name="org/a-model", revision="abc", architecture="BertForMaskedLM", dtype="float32",
-    device="cpu",
-)  # fmt: skip
+IDENTITY = {
+    "name": "org/a-model", "revision": "abc", "architecture": "BertForMaskedLM", "dtype": "float32",
+    "device": "cpu",
+}  # fmt: skip
 SENTENCES = [f"Sentence № {number}." for number in range(23)]
 
 
@@ -249,13 +251,68 @@ def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int)
 
 def test_models_do_not_mix(tmp_path: Path) -> None:
     """Each revision, device and number format has a folder; a strange one is an error."""
-    others = [Identity(**{**vars_of(IDENTITY), name: "x"}) for name in vars_of(IDENTITY)]
-    assert len({each.folder for each in (IDENTITY, *others)}) == 1 + len(others)
+    others = [{**IDENTITY, name: "x"} for name in IDENTITY]
+    paths = {LikelihoodStore(tmp_path, each).path for each in (IDENTITY, *others)}
+    assert len(paths) == 1 + len(others)
     store = LikelihoodStore(tmp_path, IDENTITY)
     (store.path / "store.json").write_text('{"name": "another"}')
     with pytest.raises(ValueError, match="move the folder away and run: merge-nli signals"):
         LikelihoodStore(tmp_path, IDENTITY)
 
 
-def vars_of(identity: Identity) -> dict[str, str]:
-    return {name: getattr(identity, name) for name in identity.__slots__}
+# --- By causal LMs ---
+
+
+CAPTIONS = ["A girl jumps.", "Two dogs run in the snow.", "A girl jumps.", "No one sees a horse."]
+
+
+def lm_of(kind: str) -> CausalLM:
+    return CausalLM(tiny_lm(kind), tiny_tokenizer(kind), name=kind, revision="0")
+
+
+def slow_log_likelihood(kind: str, text: str, width: int) -> float:
+    """Sum log P(token) given at most so many tokens before it, counted as windows have it."""
+    lm, tokenizer = lm_of(kind), tiny_tokenizer(kind)
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    total = 0.0
+    for place, token in enumerate(ids):
+        # The first window that has the token.
+        start = max(0, math.ceil((place + 1 - width) / (width // 2))) * (width // 2)
+        before = [lm._start, *ids[start:place]]
+        total += math.log(next_token_probabilities(tiny_lm(kind), before)[token])
+    return total
+
+
+@pytest.mark.slow(but=["llama"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "llama-bytes", "mistral"])
+def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
+    """Every token after the start token counts, however many texts there are."""
+    lm = lm_of(kind)
+    done: list[int] = []
+    found = lm.log_likelihoods(CAPTIONS, on_progress=done.append)
+    expected = [slow_log_likelihood(kind, text, lm.max_tokens - 1) for text in CAPTIONS]
+    np.testing.assert_allclose(found.pll, expected, rtol=1e-5)
+    assert not found.windowed.any()
+    assert sum(done) == len(CAPTIONS)
+    assert found.pll[0] == found.pll[2]
+    for n, text in enumerate(CAPTIONS):
+        assert lm.log_likelihoods([text]).pll.tolist() == [found.pll[n]]
+
+
+def test_long_texts_are_scored_within_windows() -> None:
+    """Each token once, with half a window before it at least."""
+    lm = lm_of("llama")
+    lm.max_tokens = 9
+    text = "A girl jumps and a dog runs and no one sees a horse in the snow."
+    found = lm.log_likelihoods([text, "A girl."])
+    assert found.windowed.tolist() == [True, False]
+    expected = [slow_log_likelihood("llama", each, 8) for each in (text, "A girl.")]
+    np.testing.assert_allclose(found.pll, expected, rtol=1e-5)
+
+
+def test_start_token_is_needed() -> None:
+    """The message says what to name instead."""
+    tokenizer = tiny_tokenizer("llama")
+    tokenizer.bos_token = tokenizer.eos_token = None
+    with pytest.raises(ValueError, match=r"^x: expected a tokenizer with a token .* --mlm$"):
+        CausalLM(tiny_lm("llama"), tokenizer, name="x", revision="0")

@@ -23,8 +23,7 @@ from typer.testing import CliRunner
 from generation import Config, build, generate
 from generation.cli import app
 from generation.model_signals import likelihoods, pll_changes
-from generation.model_signals.causal_lm import CausalLM
-from generation.model_signals.likelihoods import pseudo_log_likelihoods
+from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
 from generation.model_signals.pll_changes import write_pll_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder

@@ -13,7 +13,7 @@ import pytest
 from helpers.slow_beams import Tokens, slow_search
 
 from generation.paraphrases.beam_search import Beam, Following, Ints, search
-from generation.paraphrases.rewriting import Decoding
+from generation.paraphrases.config import Decoding
 
 VOCABULARY = 30
 END, OTHER_END, SPECIAL = 3, 17, 8

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Decoding
+from generation.paraphrases.config import Decoding, ParaphraseConfig
 from merge_dataset.schema import LABELS
 
 

@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from generation.paraphrases.rewriting import (
-    INSTRUCTION,
-    Decoding,
-    ParaphraseRequest,
-    check_prompt,
-    clean,
-    fill_prompt,
-)
+from generation.paraphrases.config import INSTRUCTION, Decoding, check_prompt, fill_prompt
+from generation.paraphrases.rounds import ParaphraseRequest, clean
 
 H = "A girl jumps high."
 

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from generation.paraphrases import rounds
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Candidate, ParaphraseRequest
 from generation.paraphrases.rounds import (
     REASONS,
+    Candidate,
     ParaphraseReason,
+    ParaphraseRequest,
     Tried,
     echoes,
     entails,

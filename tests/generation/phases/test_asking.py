@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 
 from generation import Config, build, generate, suggest
 from generation.config import bundled_path
+from generation.phases.asking import decisive_settings, wider_settings
 from generation.problems import on_disk
 from generation.reasons import Reason
 from generation.run_counts import count_run
 from generation.run_folder import RunFolder
-from generation.suggestions.asked import Asked
 from generation.suggestions.masked_lm import MaskedLM
-from generation.suggestions.questions import Questions
-from generation.variants.reach import decisive_settings, wider_settings
+from generation.suggestions.questions import Asked, Questions
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import digest_of_file, read_record
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -195,16 +195,18 @@ def test_killed_run_resumes_to_the_same_bytes(
     """Killed while it writes its third part, then run again: the files of an unbroken run."""
     monkeypatch.setattr(store_module, "PART_SIZE", 32)
     unbroken = generate(demo_config(tmp_path / "unbroken"))
-    write_part, written = store_module.SuggestionStore._write_part, []
+    write_part, written = store_module.write_part, []
 
-    def killed(self: store_module.SuggestionStore, *part: Any) -> None:
-        if len(written) == 2:
+    def killed(folder: Path, name: str, table: pa.Table) -> Path:
+        if len(written) == 2 and name != "vocabulary":
             raise KeyboardInterrupt
-        written.append(write_part(self, *part))
+        made = write_part(folder, name, table)
+        written.extend([made] if name != "vocabulary" else [])
+        return made
 
     config = demo_config(tmp_path / "killed")
     with monkeypatch.context() as patch:
-        patch.setattr(store_module.SuggestionStore, "_write_part", killed)
+        patch.setattr(store_module, "write_part", killed)
         with pytest.raises(KeyboardInterrupt):
             generate(config)
     killed_run = RunFolder(tmp_path / "killed")
@@ -251,6 +253,35 @@ def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path)
         build(other.path, masking="joint")
     generate(demo_config(other.path, masking="joint"), overwrite=True)
     assert len(list(other.store.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("limit", 3, "limit 12, which merge-nli suggest had, got 3"),
+        ("source", "other", "source demo, which"),
+        ("split", "train", "split none, which .*, got train"),
+        ("revision", "main", "revision none"),
+        ("data", "more.jsonl", "source|data none"),
+        ("label_column", "gold", "label_column none"),
+        ("id_column", "n", "id_column none"),
+        ("skip_bad_rows", True, "skip_bad_rows False"),
+        ("label_map", {"yes": "entailment"}, "label_map none, which .*, got yes=entailment"),
+        ("mlms", ("other",), "mlms .*bert-tiny-mlm, which .*, got other"),
+        ("ask_all", False, "ask_all True"),
+        ("slice_problems", 3, "slice_problems none"),
+    ],
+)
+def test_a_build_changes_nothing_that_suggest_did(
+    run: RunFolder, tmp_path: Path, name: str, value: object, shown: str
+) -> None:
+    """It could only ignore such a setting, and say in the manifest that it was so."""
+    other = copy_of(run, tmp_path / "other")
+    before = bytes_made(other)
+    with pytest.raises(ValueError, match=shown):
+        build(other.path, into="mine", **{name: value})
+    assert bytes_made(other) == before
+    assert not (other.path / "mine").exists()
 
 
 @pytest.fixture(scope="module")

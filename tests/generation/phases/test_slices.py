@@ -190,6 +190,8 @@ def test_a_build_goes_on_with_the_slices_that_are_missing(
         return times(run.path, "manifest.json")
 
     monkeypatch.setattr(slices, "build_run", failing)
+    with pytest.raises(ValueError, match="expected limit none, which merge-nli suggest had, got 3"):
+        build(run.path, limit=3)
     first = build_failing()
     assert len(first) == 2
     assert build_failing(workers=2) == first

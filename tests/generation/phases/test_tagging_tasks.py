@@ -15,8 +15,8 @@ import pytest
 from helpers.units_here import UnitsHere
 
 from generation import Config
-from generation.phases import tagging_tasks
-from generation.phases.tagging_tasks import find_questions
+from generation.phases import suggest as suggesting
+from generation.phases.suggest import find_questions
 from generation.problems import on_disk
 from generation.problems.on_disk import sorted_problems
 from generation.problems.sources import load_problems
@@ -123,9 +123,9 @@ def test_tasks_on_other_machines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another tagger, or other packages: the task says so and tags nothing."""
-    call = tagging_tasks.call_tasks
+    call = suggesting.call_tasks
     monkeypatch.setattr(
-        tagging_tasks, "call_tasks", lambda *given: call(*given[:-1], {**given[-1], **there})
+        suggesting, "call_tasks", lambda *given: call(*given[:-1], {**given[-1], **there})
     )
     with pytest.raises(ValueError, match=said.replace("{", r"\{")):
         find("run", 1)

@@ -8,32 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.tagged_texts import sentence, shared_words_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.problems.shared_words import coarse_class, shared_words
-from generation.records import Sentence, SharedWord, Token
+from generation.problems.shared_words import coarse_class
+from generation.records import SharedWord
 from merge_dataset.schema import WORD_CLASSES
-
-
-def sentence(tagged: str) -> Sentence:
-    """A sentence from "word/TAG word/TAG", single spaces between the words.
-
-    >>> sentence("A/DT boy/NN").tokens[1]
-    Token(text='boy', start=2, tag='NN', norm=None)
-    """
-    tokens, start = [], 0
-    for pair in tagged.split():
-        word, _, tag = pair.rpartition("/")
-        tokens.append(Token(word, start, tag))
-        start += len(word) + 1
-    return Sentence(" ".join(token.text for token in tokens), tuple(tokens))
 
 
 def shared(
     premise: str, hypothesis: str, word_classes: tuple[str, ...] = WORD_CLASSES
 ) -> list[SharedWord]:
-    return shared_words([sentence(premise), sentence(hypothesis)], word_classes=word_classes)
+    return shared_words_of([sentence(premise), sentence(hypothesis)], word_classes)
 
 
 def forms(found: list[SharedWord]) -> list[tuple[str, str]]:
@@ -196,25 +183,18 @@ def test_three_texts_share_what_stands_in_all() -> None:
     question = sentence("Who/WP feeds/VBZ the/DT dog/NN")
     answer = sentence("The/DT boy/NN feeds/VBZ it/PRP dog/NNP")
     texts = [context, question, answer]
-    assert shared_words(texts, word_classes=WORD_CLASSES) == [
+    assert shared_words_of(texts) == [
         SharedWord("feeds", "verb", ((2,), (1,), (2,))),
     ]
-    assert shared_words(texts, word_classes=WORD_CLASSES, sharing=(0, 2)) == [
+    assert shared_words_of(texts, sharing=(0, 2)) == [
         SharedWord("boy", "noun", ((1,), (), (1,))),
         SharedWord("feeds", "verb", ((2,), (1,), (2,))),
     ]
-    found = shared_words(texts, word_classes=WORD_CLASSES, sharing=(0, 1))
+    found = shared_words_of(texts, sharing=(0, 1))
     assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
 
 
 # --- The real data ---
-
-
-@pytest.fixture(scope="module")
-def tagger() -> Any:
-    from generation.problems.tagging import Tagger
-
-    return Tagger.load()
 
 
 TABLE_3 = {
@@ -254,7 +234,7 @@ def test_seeds_with_a_shared_word_per_class(
     golds: Counter[tuple[str, str]] = Counter()
     for row in rows:
         pair = [tagged[row["sentence1"]], tagged[row["sentence2"]]]
-        words = shared_words(pair, word_classes=WORD_CLASSES)
+        words = shared_words_of(pair)
         for word_class in {word.word_class for word in words}:
             found[word_class] += 1
             golds[word_class, row["gold_label"]] += 1

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
-from generation.problems import row_ids
 from generation.problems.row_ids import UniqueIds
 from generation.problems.sources import load_problems
 from generation.records import Seed
@@ -77,13 +76,20 @@ def jsonl(path: Path, rows: Iterable[Row | str]) -> str:
     return str(path)
 
 
-def table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], tab: bool) -> str:
-    """Write a .tsv without quoting or a .csv with."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        if tab:
-            file.writelines("\t".join(row) + "\n" for row in (header, *rows))
+def written(path: Path, rows: Sequence[Row]) -> str:
+    """Write rows as the suffix says: text tables quote only as .csv; return the path as text."""
+    if path.suffix == ".jsonl":
+        return jsonl(path, rows)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([*rows]), path)
+        return str(path)
+    cells = [[*rows[0]], *([*row.values()] for row in rows)]
+    encoding = "utf-8-sig" if path.suffix == ".csv" else "utf-8"  # as Excel has it
+    with path.open("w", encoding=encoding, newline="") as file:
+        if path.suffix == ".csv":
+            csv.writer(file).writerows(cells)
         else:
-            csv.writer(file).writerows([header, *rows])
+            file.writelines("\t".join(row) + "\n" for row in cells)
     return str(path)
 
 
@@ -123,139 +129,128 @@ def test_snli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
     assert problems.description == "snli_1.0_test.jsonl"
 
 
-def test_mnli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
-    """MultiNLI's pairID is the id though the row also has a promptID."""
-    (seed,) = load(jsonl(tmp_path / "dev.jsonl", [MNLI]), source="mnli-m").seeds
-    assert (seed.seed_id, seed.source) == ("mnli-m:91383c", "mnli-m")
-    assert seed.label == "contradiction"
-    assert seed.annotator_labels == ("contradiction", "contradiction", "neutral")
-
-
-def test_snli_txt_votes_stand_in_five_columns(tmp_path: Path) -> None:
-    """In the .txt release label1 … label5 are the votes; empty ones are no votes."""
-    header = ["gold_label", "sentence1_parse", "sentence1", "sentence2", "captionID", "pairID",
-              "label1", "label2", "label3", "label4", "label5"]  # fmt: skip
-    row = ["neutral", "(ROOT)", 'A "boy" runs.', "Boys' day", "c", "7", "neutral", "entailment",
-           "contradiction", "", ""]  # fmt: skip
-    (seed,) = load(table(tmp_path / "snli_1.0_test.txt", header, [row], tab=True)).seeds
-    assert seed.premise == 'A "boy" runs.'
-    assert seed.hypothesis == "Boys' day"
-    assert seed.seed_id == "snli:7"
-    assert seed.annotator_labels == ("neutral", "entailment", "contradiction")
-
-
-def test_tsv_keeps_unbalanced_quotation_marks(tmp_path: Path) -> None:
-    """A lone quotation mark in a .tsv does not swallow the lines after it."""
-    rows = [['"He said', "He spoke", "neutral"], ["Two", "2", "entailment"]]
-    path = table(tmp_path / "d.tsv", ["premise", "hypothesis", "label"], rows, tab=True)
-    assert [s.premise for s in load(path).seeds] == ['"He said', "Two"]
-
-
-def test_csv_quotes_commas_and_line_breaks(tmp_path: Path) -> None:
-    """A quoted field of a .csv may hold commas, doubled quotes and line breaks."""
-    rows = [['One, two "three"', "a\nb", "2"], ["p", "h", "0"]]
-    path = table(tmp_path / "d.csv", ["premise", "hypothesis", "label"], rows, tab=False)
-    first, second = load(path).seeds
-    assert (first.premise, first.hypothesis, first.label) == (
-        'One, two "three"',
-        "a\nb",
-        "contradiction",
-    )
-    assert (second.seed_id, second.label) == ("snli:1", "entailment")
-
-
-def test_csv_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    """Excel's mark at the start does not become part of the first column's name."""
-    path = tmp_path / "d.csv"
-    path.write_text("\ufeffpremise,hypothesis,label\np,h,neutral\n", encoding="utf-8")
-    assert load(str(path)).seeds[0].premise == "p"
-
-
-def test_parquet_with_integer_labels(tmp_path: Path) -> None:
-    """A Parquet table as the Hub has it: 0, 1, 2 and −1 or null where there is no label."""
-    path = tmp_path / "d.parquet"
-    columns = {
-        "premise": ["p0", "p1", "p2", "p3", "p4"],
-        "hypothesis": ["h0", "h1", "h2", "h3", "h4"],
-        "label": [0, 1, 2, -1, None],
-        "idx": [10, 11, 12, 13, 14],
-    }
-    pq.write_table(pa.table(columns), path)
-    problems = load(str(path), source="mnli-mm")
-    assert [(s.seed_id, s.label) for s in problems.seeds] == [
-        ("mnli-mm:10", "entailment"),
-        ("mnli-mm:11", "neutral"),
-        ("mnli-mm:12", "contradiction"),
-    ]
-    assert problems.unlabelled == ["mnli-mm:13", "mnli-mm:14"]
-
-
-def test_parquet_keeps_list_votes(tmp_path: Path) -> None:
-    """Votes may stand in a list column of a Parquet table."""
-    path = tmp_path / "d.parquet"
-    row = {**PLAIN, "annotator_labels": ["entailment", "-", "neutral"]}
-    pq.write_table(pa.Table.from_pylist([row]), path)
-    assert load(str(path)).seeds[0].annotator_labels == ("entailment", "neutral")
-
-
-def test_votes_in_numbers(tmp_path: Path) -> None:
-    """Votes given as numbers mean the same labels as gold labels do."""
-    path = jsonl(tmp_path / "d.jsonl", [{**PLAIN, "annotator_labels": [0, 1, 2, 0, -1]}])
-    assert load(path).seeds[0].annotator_labels == (
-        "entailment",
-        "neutral",
-        "contradiction",
-        "entailment",
-    )
-
-
-def test_votes_in_one_string(tmp_path: Path) -> None:
-    """Votes separated by spaces are one label each."""
-    path = jsonl(tmp_path / "d.jsonl", [{**PLAIN, "annotator_labels": "neutral entailment"}])
-    assert load(path).seeds[0].annotator_labels == ("neutral", "entailment")
-
-
 # --- Any other data set: columns and labels ---
 
+TEXTS = {"premise": "p", "hypothesis": "h"}
+SNLI_TXT = {
+    "gold_label": "neutral",
+    "sentence1_parse": "(ROOT)",
+    "sentence1": 'A "boy" runs.',
+    "sentence2": "Boys' day",
+    "captionID": "c",
+    "pairID": "7",
+    "label1": "neutral",
+    "label2": "entailment",
+    "label3": "contradiction",
+    "label4": "",
+    "label5": "",
+}
+SICK = {
+    "pair_ID": "14",
+    "sentence_A": "A boy",
+    "sentence_B": "Boys",
+    "entailment_label": "ENTAILMENT",
+    "relatedness_score": "4.5",
+}
+VOTES = {**PLAIN, "annotator_labels": ["entailment", "-", "neutral"]}
+MINE = {**PLAIN, "tekst": "P!", "hyp": "H!", "oordeel": "n", "nr": 5}
 
-def test_rte_needs_a_label_map_only(tmp_path: Path) -> None:
-    """RTE's `not_entailment` becomes what the map says; `entailment` needs no entry."""
-    header = ["index", "sentence1", "sentence2", "label"]
-    rows = [["0", "p", "h", "not_entailment"], ["1", "p", "h", "entailment"]]
-    path = table(tmp_path / "dev.tsv", header, rows, tab=True)
-    seeds = load(path, source="rte", label_map={"not_entailment": "neutral"}).seeds
-    assert [s.label for s in seeds] == ["neutral", "entailment"]
-    assert [s.seed_id for s in seeds] == ["rte:0", "rte:1"]
+FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] = {
+    "MultiNLI's pairID is the id, not the promptID": (
+        "d.jsonl", [MNLI], {"source": "mnli-m"},
+        [("mnli-m:91383c", MNLI["sentence1"], MNLI["sentence2"], "contradiction",
+          *MNLI["annotator_labels"])],
+    ),
+    "SNLI's text release has votes in five columns": (
+        "d.txt", [SNLI_TXT], {},
+        [("snli:7", 'A "boy" runs.', "Boys' day", "neutral", "neutral", "entailment",
+          "contradiction")],
+    ),
+    "a lone quotation mark in a .tsv is one": (
+        "d.tsv", [{**TEXTS, "premise": '"He said', "label": "n"}, {**TEXTS, "label": "e"}], {},
+        [("snli:0", '"He said', "h", "neutral"), ("snli:1", "p", "h", "entailment")],
+    ),
+    "a cell of a .csv may hold anything, after a byte-order mark": (
+        "d.csv",
+        [{"premise": 'One, two "three"', "hypothesis": "a\nb", "label": "2"},
+         {**TEXTS, "label": "0"}], {},
+        [("snli:0", 'One, two "three"', "a\nb", "contradiction"),
+         ("snli:1", "p", "h", "entailment")],
+    ),
+    "Parquet as the Hub has it: no label is -1 or null": (
+        "d.parquet", [{**TEXTS, "label": n, "idx": 10 + i} for i, n in enumerate([0, 1, 2, -1,
+                                                                                  None])],
+        {"source": "mnli-mm"},
+        [("mnli-mm:10", "p", "h", "entailment"), ("mnli-mm:11", "p", "h", "neutral"),
+         ("mnli-mm:12", "p", "h", "contradiction"), ("mnli-mm:13",), ("mnli-mm:14",)],
+    ),
+    "votes in a list column": (
+        "d.parquet", [VOTES], {},
+        [("snli:1", "A boy runs.", "The boy runs.", "entailment", "entailment", "neutral")],
+    ),
+    "votes in numbers": (
+        "d.jsonl", [{**PLAIN, "annotator_labels": [0, 1, 2, 0, -1]}], {},
+        [("snli:1", "A boy runs.", "The boy runs.", "entailment", "entailment", "neutral",
+          "contradiction", "entailment")],
+    ),
+    "votes in one string": (
+        "d.jsonl", [{**PLAIN, "annotator_labels": "neutral entailment"}], {},
+        [("snli:1", "A boy runs.", "The boy runs.", "entailment", "neutral", "entailment")],
+    ),
+    "RTE needs a map of one label only": (
+        "dev.tsv", [{"index": str(n), "sentence1": "p", "sentence2": "h", "label": label}
+                    for n, label in enumerate(["not_entailment", "entailment"])],
+        {"source": "rte", "label_map": {"not_entailment": "neutral"}},
+        [("rte:0", "p", "h", "neutral"), ("rte:1", "p", "h", "entailment")],
+    ),
+    "SICK's own columns, and labels in any case": (
+        "SICK.txt", [SICK, {**SICK, "pair_ID": "6", "entailment_label": "NEUTRAL"},
+                     {**SICK, "pair_ID": "9", "entailment_label": "CONTRADICTION"}],
+        {"source": "sick"},
+        [("sick:14", "A boy", "Boys", "entailment"), ("sick:6", "A boy", "Boys", "neutral"),
+         ("sick:9", "A boy", "Boys", "contradiction")],
+    ),
+    "ANLI's context, uid and letters": (
+        "R1.jsonl", [{"uid": f"u{label}", "context": "P", "hypothesis": "H", "label": label}
+                     for label in "enc"], {"source": "anli-r1"},
+        [("anli-r1:ue", "P", "H", "entailment"), ("anli-r1:un", "P", "H", "neutral"),
+         ("anli-r1:uc", "P", "H", "contradiction")],
+    ),
+    "columns that are named go before the usual ones": (
+        "d.jsonl", [MINE],
+        {"source": "nl", "premise_column": "tekst", "hypothesis_column": "hyp",
+         "label_column": "oordeel", "id_column": "nr"},
+        [("nl:5", "P!", "H!", "neutral")],
+    ),
+    "a map goes before the usual spellings, and may say that there is no label": (
+        "d.jsonl", [{**TEXTS, "pairID": n, "label": n} for n in (0, 1, 2)],
+        {"label_map": {"0": "contradiction", "1": "entailment", "2": ""}},
+        [("snli:0", "p", "h", "contradiction"), ("snli:1", "p", "h", "entailment"), ("snli:2",)],
+    ),
+    "without a column of ids rows are numbered, dropped ones too": (
+        "d.jsonl", [{**TEXTS, "label": label} for label in ("e", "-", "c")], {},
+        [("snli:0", "p", "h", "entailment"), ("snli:2", "p", "h", "contradiction"), ("snli:1",)],
+    ),
+    "an empty id is the row's number, which meets no number that is an id": (
+        "d.jsonl", [{**TEXTS, "label": "e", "pairID": i} for i in (None, "a", "", "3", "3")], {},
+        [(f"snli:{i}", "p", "h", "entailment") for i in ("0", "a", "2", "3", "3~2")],
+    ),
+    "a row without a label counts for the numbering, and may lack its text": (
+        "d.jsonl", [{**TEXTS, "pairID": "x", "label": "-", "hypothesis": None},
+                    {**TEXTS, "pairID": "x", "label": "e"}], {},
+        [("snli:x~2", "p", "h", "entailment"), ("snli:x",)],
+    ),
+}  # fmt: skip
+"""Case → file, rows, settings, and the problems: id, texts, label, votes; an id alone has none."""
 
 
-def test_sick_columns_and_upper_case_labels(tmp_path: Path) -> None:
-    """SICK's own columns are known, and its labels are read in any case."""
-    header = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score"]
-    rows = [
-        ["14", "A boy", "Boys", "ENTAILMENT", "4.5"],
-        ["6", "B", "C", "NEUTRAL", "1"],
-        ["9", "D", "E", "CONTRADICTION", "3"],
-    ]
-    path = table(tmp_path / "SICK.txt", header, rows, tab=True)
-    assert [(s.seed_id, s.premise, s.label) for s in load(path, source="sick").seeds] == [
-        ("sick:14", "A boy", "entailment"),
-        ("sick:6", "B", "neutral"),
-        ("sick:9", "D", "contradiction"),
-    ]
-
-
-def test_anli_letters_and_context_column(tmp_path: Path) -> None:
-    """ANLI's context is the premise, uid the id, and e, n, c the labels."""
-    rows = [
-        {"uid": f"u{label}", "context": f"Premise {label}", "hypothesis": "H", "label": label}
-        for label in "enc"
-    ]
-    seeds = load(jsonl(tmp_path / "R1.jsonl", rows), source="anli-r1").seeds
-    assert [(s.seed_id, s.premise, s.label) for s in seeds] == [
-        ("anli-r1:ue", "Premise e", "entailment"),
-        ("anli-r1:un", "Premise n", "neutral"),
-        ("anli-r1:uc", "Premise c", "contradiction"),
-    ]
+@pytest.mark.parametrize("case", FILES)
+def test_columns_labels_and_ids(tmp_path: Path, case: str) -> None:
+    """Each kind of file, column, label and id is read as its case says."""
+    name, rows, settings, expected = FILES[case]
+    problems = load(written(tmp_path / name, rows), **settings)
+    found = [(s.seed_id, *s.texts, s.label, *s.annotator_labels) for s in problems.seeds]
+    assert found + [(name,) for name in problems.unlabelled] == expected
 
 
 @pytest.mark.parametrize("source", ["anli-r1", "anli-r2", "anli-r3"])
@@ -294,36 +289,6 @@ def test_every_known_source_has_its_problems(hub: dict[str, Any]) -> None:
         assert loaded(Config(source=source)).seeds
 
 
-def test_named_columns_go_before_the_usual_ones(tmp_path: Path) -> None:
-    """The columns given by name are read although usual names are there too."""
-    row = {**PLAIN, "tekst": "P!", "hyp": "H!", "oordeel": "n", "nr": 5}
-    (seed,) = load(
-        jsonl(tmp_path / "d.jsonl", [row]),
-        source="nl",
-        premise_column="tekst",
-        hypothesis_column="hyp",
-        label_column="oordeel",
-        id_column="nr",
-    ).seeds
-    assert (seed.seed_id, seed.premise, seed.hypothesis, seed.label) == (
-        "nl:5",
-        "P!",
-        "H!",
-        "neutral",
-    )
-
-
-def test_label_map_goes_before_the_usual_spellings(tmp_path: Path) -> None:
-    """A map can turn the numbers round, and name what is unlabelled with an empty string."""
-    rows = [{**PLAIN, "pairID": n, "gold_label": n} for n in (0, 1, 2)]
-    problems = load(
-        jsonl(tmp_path / "d.jsonl", rows), label_map={"0": "contradiction", "1": "entailment",
-                                                      "2": ""}
-    )  # fmt: skip
-    assert [s.label for s in problems.seeds] == ["contradiction", "entailment"]
-    assert problems.unlabelled == ["snli:2"]
-
-
 @pytest.mark.parametrize("spelling", ["-", "-1", -1, "", "  ", None, "hidden", "None"])
 def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: object) -> None:
     """However a row says that it has no gold label, its id is listed and it is no seed."""
@@ -331,12 +296,6 @@ def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: objec
     problems = load(jsonl(tmp_path / "d.jsonl", rows))
     assert problems.unlabelled == ["snli:a"]
     assert [s.seed_id for s in problems.seeds] == ["snli:1"]
-
-
-def test_an_unlabelled_row_may_lack_its_text(tmp_path: Path) -> None:
-    """Rows that are left out anyway are not checked further."""
-    rows = [{**PLAIN, "pairID": "a", "gold_label": "-", "sentence2": None}, PLAIN]
-    assert load(jsonl(tmp_path / "d.jsonl", rows)).unlabelled == ["snli:a"]
 
 
 # --- Ids ---
@@ -375,26 +334,16 @@ def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
     assert ids[: len(names) // 2] == ids_of(names[: len(names) // 2])
 
 
-def test_many_ids_lie_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever they were moved there, they are the same, and nothing is left of the file."""
+def test_many_ids_lie_in_a_file(tmp_path: Path) -> None:
+    """They are the same as in memory, and nothing is left of the file."""
     names = ["x", "y", "x", "x~2", "é#?", "x", "x/noun/a", "é#?", "x/noun/a"]
     expected = ids_of(names)
     assert expected[-4:] == ["x~3", "x/noun/a", "é#?~2", "x/noun/a~2"]
-    for number in range(1, len(names)):
-        monkeypatch.setattr(row_ids, "IDS_IN_MEMORY", number)
-        with UniqueIds(tmp_path / "ids") as unique:
-            assert [unique(name, f"row {n}") for n, name in enumerate(names)] == expected
-            assert unique.of_variant() == ("x/noun/a", "x", "row 6")
-            assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
-        assert not list(tmp_path.iterdir())
-
-
-def test_dropped_rows_count_for_the_numbering(tmp_path: Path) -> None:
-    """An unlabelled x is the first x, so the labelled one after it is x~2."""
-    rows = [{**PLAIN, "pairID": "x", "gold_label": "-"}, {**PLAIN, "pairID": "x"}]
-    problems = load(jsonl(tmp_path / "d.jsonl", rows))
-    assert problems.unlabelled == ["snli:x"]
-    assert [s.seed_id for s in problems.seeds] == ["snli:x~2"]
+    with UniqueIds(tmp_path / "ids") as unique:
+        assert [unique(name, f"row {n}") for n, name in enumerate(names)] == expected
+        assert unique.of_variant() == ("x/noun/a", "x", "row 6")
+        assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9])
@@ -419,17 +368,6 @@ def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
     problems = load(jsonl(tmp_path / "d.jsonl", rows), limit=1)
     assert [s.seed_id for s in problems.seeds] == ["snli:1"]
     assert problems.unlabelled == ["snli:a"]
-
-
-def test_rows_without_an_id_column_are_numbered(tmp_path: Path) -> None:
-    """Without a usual id column the number of the row is the id, dropped rows counted."""
-    rows = [
-        {"premise": "p", "hypothesis": "h", "label": label} for label in ("e", "-", "c")
-    ]  # fmt: skip
-    assert [s.seed_id for s in load(jsonl(tmp_path / "d.jsonl", rows)).seeds] == [
-        "snli:0",
-        "snli:2",
-    ]
 
 
 def test_sha256_tells_other_problems_apart(tmp_path: Path) -> None:
@@ -513,19 +451,6 @@ def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
         load(str(path))
 
 
-def test_rows_without_an_id_get_their_number(tmp_path: Path) -> None:
-    """A null or empty id never becomes text, and never meets a number that is an id."""
-    rows = [{**PLAIN, "pairID": value} for value in (None, "a", "", "3", "3")]
-    path = jsonl(tmp_path / "d.jsonl", rows)
-    assert [seed.seed_id for seed in load(path).seeds] == [
-        "snli:0",
-        "snli:a",
-        "snli:2",
-        "snli:3",
-        "snli:3~2",
-    ]
-
-
 def test_a_row_without_the_label_column_is_malformed(tmp_path: Path) -> None:
     """A missing label is not the same as an unlabelled row."""
     rows = [PLAIN, {key: value for key, value in PLAIN.items() if key != "gold_label"}]
@@ -570,47 +495,26 @@ def test_a_missing_column_names_those_there_are(
         load(jsonl(tmp_path / "bad.jsonl", [row]), **settings)
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
-    """A file without rows is no source, whatever its format."""
-    for name, text in {"e.jsonl": "\n\n", "e.csv": "premise,hypothesis,label\n"}.items():
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("e.jsonl", "\n\n", "^e.jsonl: expected problems, found no rows$"),
+        ("e.csv", "premise,hypothesis,label\n", "^e.csv: expected problems, found no rows$"),
+        (
+            "h.jsonl",
+            json.dumps({**PLAIN, "gold_label": "hidden"}),
+            r"^h.jsonl: expected labelled problems, found none; 1 without",
+        ),
+        ("no.jsonl", None, r"expected a file, found none at .*no\.jsonl"),
+        ("d.xlsx", "PK", r"d.xlsx: expected a file whose name ends in .jsonl"),
+    ],
+)
+def test_files_without_problems(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+    """A file that is empty, unlabelled, of another kind or not there is named."""
+    if text is not None:
         (tmp_path / name).write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=f"^{name}: expected problems, found no rows$"):
-            load(str(tmp_path / name))
-
-
-def test_a_file_without_any_label(tmp_path: Path) -> None:
-    """A test set whose labels are hidden gives no problems, and says so."""
-    path = jsonl(tmp_path / "h.jsonl", [{**PLAIN, "gold_label": "hidden"}])
-    with pytest.raises(
-        ValueError, match=r"^h.jsonl: expected labelled problems, found none; 1 without"
-    ):
-        load(path)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_a_file_in_another_encoding_is_named(tmp_path: Path, suffix: str) -> None:
-    """Bytes that are no UTF-8 are an error with the file's name."""
-    path = tmp_path / f"latin.{suffix}"
-    path.write_bytes("premise,hypothesis,label\ncafé,h,neutral\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=rf"latin\.{suffix}"):
-        load(str(path))
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    """The message has the path."""
-    with pytest.raises(FileNotFoundError, match=r"expected a file, found none at .*no\.jsonl"):
-        load(str(tmp_path / "no.jsonl"))
-
-
-def test_an_unknown_format(tmp_path: Path) -> None:
-    """A file of another kind is refused by its name."""
-    (tmp_path / "d.xlsx").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"d.xlsx: expected a file whose name ends in .jsonl"):
-        load(str(tmp_path / "d.xlsx"))
-
-
-def test_an_unknown_source_without_data() -> None:
-    """A source of one's own has to say where its problems are."""
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        load(str(tmp_path / name))
     with pytest.raises(
         ValueError, match=r"expected problems for 'rte', got none; .*data.*dataset.*: snli, "
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from generation import signals
-from generation.model_signals.nonce_words import in_form, nonce_stems
+from generation.model_signals.nonce_probe import in_form, nonce_stems
 from generation.problems.tagging import Tagger
 from generation.signals.articles import fitting_article
 from generation.signals.label_flags import (
@@ -17,10 +17,10 @@ from generation.signals.label_flags import (
     MASCULINE,
     clashes,
     gender_of,
+    hangs,
     pronoun_genders,
     words_beyond,
 )
-from generation.signals.nonce_answers import hangs
 from generation.signals.signal_columns import zipf_frequency
 
 LISTS = tomllib.loads(

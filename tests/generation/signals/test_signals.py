@@ -29,6 +29,7 @@ from generation.records import Sentence, Token, replacement_schema
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
 from generation.signals import grammar
+from generation.signals.grammar import valency
 from generation.signals.signal_columns import (
     NO,
     UNKNOWN,
@@ -40,7 +41,6 @@ from generation.signals.signal_columns import (
     rejections,
     zipf_frequencies,
 )
-from generation.signals.valency import valency
 from generation.variants.funnel import SIGNAL_REASONS
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset

@@ -124,9 +124,9 @@ def answers_in(store: SuggestionStore) -> dict[bytes, tuple[Any, ...]]:
     """Content of the store for each question, bit by bit."""
     columns = [field.name for field in dataclasses.fields(Scores)]
     return {
-        key: tuple(getattr(part.scores, name)[row].tobytes() for name in columns)
-        for part in store.parts()
-        for row, key in enumerate(part.keys)
+        key: tuple(getattr(scores, name)[row].tobytes() for name in columns)
+        for part_keys, scores in store.parts()
+        for row, key in enumerate(part_keys)
     }
 
 
@@ -150,11 +150,11 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert there.identity == IDENTITY
     assert answers_in(there) == expected_answers(QUERIES)
     assert there.keys() == keys(QUERIES)
-    for part in there.parts():
-        assert part.scores.tokens.shape == part.scores.logits.shape == (len(part.keys), K)
-        assert part.scores.tokens.dtype == part.scores.original.dtype == np.int32
-        assert part.scores.logits.dtype == part.scores.log_normalizer.dtype == np.float32
-        assert part.scores.windowed.dtype == np.bool_
+    for part_keys, scores in there.parts():
+        assert scores.tokens.shape == scores.logits.shape == (len(part_keys), K)
+        assert scores.tokens.dtype == scores.original.dtype == np.int32
+        assert scores.logits.dtype == scores.log_normalizer.dtype == np.float32
+        assert scores.windowed.dtype == np.bool_
 
 
 def test_the_vocabulary_comes_out_as_it_went_in(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_damaged_part_is_made_again(
     """A part that is not what it was counts as not there and comes back byte for byte."""
     store = filled(tmp_path)
     before, path = files_of(store), parts_of(store)[number]
-    lost = list(store.parts())[number].keys
+    lost, _ = list(store.parts())[number]
     path.write_bytes(damage(path.read_bytes()))
     assert store.keys() == keys(QUERIES) - set(lost)
     assert answers_in(store).keys() == store.keys()

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary, read_vocabulary
 
-BYTE_LEVEL = ("roberta", "modernbert")
+BYTE_LEVEL = ("roberta", "modernbert", "bart")
 UNIGRAM = ("albert", "deberta")
 MARKS = {kind: "Ġ" if kind in BYTE_LEVEL else "▁" if kind in UNIGRAM else "" for kind in KINDS}
 """The mark of a whole word in the vocabulary of a kind."""

@@ -23,12 +23,6 @@ from generation.suggestions.word_pieces import score_words
 K = 30
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    with threadpool_limits(1):
-        yield
-
-
 @cache
 def loaded(path: Path) -> MaskedLM:
     return MaskedLM.load(path, device="cpu")

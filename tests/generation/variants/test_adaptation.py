@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from helpers.replacement_tables import Replacement, table_of
-from threadpoolctl import threadpool_limits
+from helpers.tagged_texts import sentence
 
 from generation.config import Config
+from generation.problems.morphology import inflected, lemmas, require_library
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
-from generation.records import Seed, Sentence, Token
+from generation.records import Seed, Sentence, SharedWord, Token
 from generation.variants.adaptation import (
     REPLACEMENTS,
     Fate,
     adapt,
     count_fates,
+    family_of,
+    is_in_compound,
+    may_be_auxiliary,
     rejected_families,
     shuffle_letters,
 )
@@ -37,12 +41,6 @@ from generation.variants.perturbations import (
 from generation.variants.rows import substitute
 from generation.variants.words import scramble
 from merge_dataset.schema import WORD_CLASSES
-
-
-@pytest.fixture(scope="module")
-def tagger() -> Iterator[Tagger]:
-    with threadpool_limits(1):
-        yield Tagger.load()
 
 
 def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
@@ -125,24 +123,114 @@ CAT = (
     "A cat sleeps, as cats have always slept.",
 )
 
+INFLECT, REJECT = {"families": "inflect"}, {"families": "reject"}
+REPAIR = {"repair_articles": True}
+OWL, DOG = (
+    ("An owl sees another owl.", "There is an owl."),
+    ("A dog sees a dog.", "A dog is there."),
+)
+ADAPTED: dict[str, tuple[tuple[str, str], str, dict[str, Any], Any, Any]] = {
+    "a verb's other forms follow into their own tense": (
+        CAT, "sleeps/verb runs plays", INFLECT,
+        {"sleeps sleeping slept → runs running run":
+         ("The cat runs here; it was running there before.",
+          "A cat runs, as cats have always run."),
+         "sleeps sleeping slept → plays playing played":
+         ("The cat plays here; it was playing there before.",
+          "A cat plays, as cats have always played.")},
+        {KEPT: 2},
+    ),
+    "the paper ignores families": (
+        CAT, "sleeps/verb runs", {},
+        {"sleeps → runs": ("The cat runs here; it was sleeping there before.",
+                           "A cat runs, as cats have always slept.")}, {},
+    ),
+    "words with a family are left out, with their replacements counted": (
+        CAT, "sleeps/verb runs sings", REJECT, (Reason.FAMILY_REJECTED, 2),
+        {Reason.FAMILY_REJECTED: 2},
+    ),
+    "words without a family stay": (
+        ("A cat runs.", "The cat sat."), "cat/noun dog", REJECT,
+        {"cat → dog": ("A dog runs.", "The dog sat.")}, {},
+    ),
+    "a form that differs in case alone takes the replacement as it is (D6)": (
+        ("Children play; the children laugh.", "The children sing."), "children/noun girls",
+        INFLECT,
+        {"children Children → girls Girls": ("Girls play; the girls laugh.", "The girls sing.")},
+        {KEPT: 1},
+    ),
+    "no such form, one that stands in the problem, one that is the replacement itself": (
+        ("One woman and two women watch the men.", "A woman walks."),
+        "woman/noun man sheep frisbee girl", INFLECT,
+        {"woman women → girl girls": ("One girl and two girls watch the men.", "A girl walks.")},
+        {KEPT: 1, Reason.IN_PROBLEM: 1, Reason.AMBIGUOUS: 1, Reason.NO_INFLECTION: 1},
+    ),
+    "D8 with all changes in place: the tagger takes this sings for a noun": (
+        CAT, "sleeps/verb sings", INFLECT, {}, {Reason.WORD_CLASS: 1},
+    ),
+    "nobody knows from what dogs become what a dog show becomes": (
+        ("A dog show is no show of dogs.", "The dog show is here."), "dog/noun cat", INFLECT,
+        (Reason.FAMILY_IN_COMPOUND, 1), {Reason.FAMILY_IN_COMPOUND: 1},
+    ),
+    "nor the other way round": (
+        ("The dogs are at a dog show.", "The dogs run."), "dogs/noun cats boys", INFLECT,
+        (Reason.FAMILY_IN_COMPOUND, 2), {Reason.FAMILY_IN_COMPOUND: 2},
+    ),
+    "a replacement of is cannot help another verb": (
+        ("He is old and was sleeping.", "He is there."), "is/verb looks", INFLECT,
+        (Reason.FAMILY_AUXILIARY, 1), {Reason.FAMILY_AUXILIARY: 1},
+    ),
+    "an becomes a, in its casing, wherever the word stands": (
+        OWL, "owl/noun dog eagle", REPAIR,
+        {"owl An an → dog A a": ("A dog sees another dog.", "There is a dog."),
+         "owl → eagle": ("An eagle sees another eagle.", "There is an eagle.")}, {KEPT: 1},
+    ),
+    "and a becomes an": (
+        DOG, "dog/noun owl cat", REPAIR,
+        {"dog → cat": ("A cat sees a cat.", "A cat is there."),
+         "dog A a → owl An an": ("An owl sees an owl.", "An owl is there.")}, {KEPT: 1},
+    ),
+    "the paper leaves articles alone": (
+        DOG, "dog/noun owl", {}, {"dog → owl": ("A owl sees a owl.", "A owl is there.")}, {},
+    ),
+    "an adjective decides for itself, and the fits anything": (
+        ("A big dog runs to the dog.", "A dog sat."), "dog/noun owl", REPAIR,
+        {"dog A → owl An": ("A big owl runs to the owl.", "An owl sat.")}, {KEPT: 1},
+    ),
+    "an article before an adjective": (
+        ("A big dog runs.", "A big dog sat."), "big/adjective old", REPAIR,
+        {"big A → old An": ("An old dog runs.", "An old dog sat.")}, {KEPT: 1},
+    ),
+    "articles before other forms fit what their own word becomes": (
+        ("He saw an older man, not a young one, and an old one.", "An old man sat."),
+        "old/adjective unhappy big beautiful", INFLECT | REPAIR,
+        {"old older an An → big bigger a A":
+         ("He saw a bigger man, not a young one, and a big one.", "A big man sat."),
+         "old older → unhappy unhappier":
+         ("He saw an unhappier man, not a young one, and an unhappy one.", "An unhappy man sat.")},
+        {KEPT: 2, Reason.NO_INFLECTION: 1},
+    ),
+    "an article that did not fit is put right": (
+        ("A owl runs.", "A owl sat."), "owl/noun eagle dog", REPAIR,
+        {"owl → dog": ("A dog runs.", "A dog sat."),
+         "owl A → eagle An": ("An eagle runs.", "An eagle sat.")}, {KEPT: 1},
+    ),
+}  # fmt: skip
+"""Case → texts, word and replacements, options, variants or why the word is left out, fates."""
+
+
+@pytest.mark.parametrize("case", ADAPTED)
+def test_families_and_articles(tagger: Tagger, case: str) -> None:
+    """All that changes with a word, or why nothing does, and how many replacements that meets."""
+    texts, said, options, expected, counted = ADAPTED[case]
+    (word, word_class), *new = [each.split("/") for each in said.split()]
+    made = adapted(tagger, *texts, word, word_class, *(text for (text,) in new), **options)
+    left_out = {("s:1", word_class, word): expected} if isinstance(expected, tuple) else {}
+    assert (variants(made), made.families) == ({} if left_out else expected, left_out)
+    assert fates(made) == counted
+
+
 # --- Families ---
-
-
-def test_families_are_inflected(tagger: Tagger) -> None:
-    """A verb's other forms follow it into their own tense; its tense does not follow them."""
-    made = adapted(tagger, *CAT, "sleeps", "verb", "runs", "plays", families="inflect")
-    assert variants(made) == {
-        "sleeps sleeping slept → runs running run": (
-            "The cat runs here; it was running there before.",
-            "A cat runs, as cats have always run.",
-        ),
-        "sleeps sleeping slept → plays playing played": (
-            "The cat plays here; it was playing there before.",
-            "A cat plays, as cats have always played.",
-        ),
-    }
-    assert fates(made) == {KEPT: 2}
-    assert made.families == {}
 
 
 def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
@@ -170,78 +258,6 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
     assert fates(made) == {KEPT: 3, Reason.SAME_TEXT: 1}
 
 
-def test_families_reject_the_word(tagger: Tagger) -> None:
-    """With its replacements counted; a word without a family stays as it was."""
-    made = adapted(tagger, *CAT, "sleeps", "verb", "runs", "sings", families="reject")
-    assert len(made.rows) == 0
-    assert made.families == {("s:1", "verb", "sleeps"): (Reason.FAMILY_REJECTED, 2)}
-    assert fates(made) == {Reason.FAMILY_REJECTED: 2}
-    made = adapted(tagger, "A cat runs.", "The cat sat.", "cat", "noun", "dog", families="reject")
-    assert variants(made) == {"cat → dog": ("A dog runs.", "The dog sat.")}
-    assert (made.families, fates(made)) == ({}, {})
-
-
-def test_families_are_ignored_by_default(tagger: Tagger) -> None:
-    """As the paper does it."""
-    made = adapted(tagger, *CAT, "sleeps", "verb", "runs")
-    assert variants(made) == {
-        "sleeps → runs": (
-            "The cat runs here; it was sleeping there before.",
-            "A cat runs, as cats have always slept.",
-        )
-    }
-
-
-def test_a_form_that_differs_in_case_alone(tagger: Tagger) -> None:
-    """It takes over the replacement as it is, in its own casing (D6)."""
-    made = adapted(tagger, "Children play; the children laugh.", "The children sing.",
-                   "children", "noun", "girls", families="inflect")  # fmt: skip
-    assert variants(made) == {
-        "children Children → girls Girls": ("Girls play; the girls laugh.", "The girls sing.")
-    }
-
-
-def test_forms_that_cannot_follow(tagger: Tagger) -> None:
-    """No such form, a form that stands in the problem, one that is the replacement itself."""
-    texts = ("One woman and two women watch the men.", "A woman walks.")
-    made = adapted(tagger, *texts, "woman", "noun", "man", "sheep", "frisbee", "girl",
-                   families="inflect")  # fmt: skip
-    assert variants(made) == {
-        "woman women → girl girls": ("One girl and two girls watch the men.", "A girl walks.")
-    }
-    assert fates(made) == {
-        KEPT: 1,
-        Reason.IN_PROBLEM: 1,
-        Reason.AMBIGUOUS: 1,
-        Reason.NO_INFLECTION: 1,
-    }
-
-
-def test_families_keep_their_class(tagger: Tagger) -> None:
-    """D8 with all changes in place: the tagger takes this "sings" for a noun."""
-    made = adapted(tagger, *CAT, "sleeps", "verb", "sings", families="inflect")
-    assert (variants(made), fates(made)) == ({}, {Reason.WORD_CLASS: 1})
-
-
-def test_compounds_are_left_alone(tagger: Tagger) -> None:
-    """Nobody knows from what dogs become what "dog show" becomes, nor the other way round."""
-    texts = ("A dog show is no show of dogs.", "The dog show is here.")
-    made = adapted(tagger, *texts, "dog", "noun", "cat", families="inflect")
-    assert fates(made) == {Reason.FAMILY_IN_COMPOUND: 1}
-    made = adapted(tagger, "The dogs are at a dog show.", "The dogs run.", "dogs", "noun",
-                   "cats", "boys", families="inflect")  # fmt: skip
-    assert len(made.rows) == 0
-    assert made.families == {("s:1", "noun", "dogs"): (Reason.FAMILY_IN_COMPOUND, 2)}
-
-
-def test_auxiliaries_are_left_alone(tagger: Tagger) -> None:
-    """A replacement of "is" cannot help another verb."""
-    made = adapted(tagger, "He is old and was sleeping.", "He is there.", "is", "verb", "looks",
-                   families="inflect")  # fmt: skip
-    assert len(made.rows) == 0
-    assert made.families == {("s:1", "verb", "is"): (Reason.FAMILY_AUXILIARY, 1)}
-
-
 def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
     """One text of three has only another form of the word, which follows too."""
     texts = ("The cat sleeps here.", "It was sleeping.", "A cat sleeps.")
@@ -259,23 +275,6 @@ def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
 # --- Articles ---
 
 
-def test_articles_are_repaired_both_ways(tagger: Tagger) -> None:
-    """In their casing, wherever the word stands."""
-    texts = ("An owl sees another owl.", "There is an owl.")
-    made = adapted(tagger, *texts, "owl", "noun", "dog", "eagle", repair_articles=True)
-    assert variants(made) == {
-        "owl An an → dog A a": ("A dog sees another dog.", "There is a dog."),
-        "owl → eagle": ("An eagle sees another eagle.", "There is an eagle."),
-    }
-    assert fates(made) == {KEPT: 1}
-    texts = ("A dog sees a dog.", "A dog is there.")
-    made = adapted(tagger, *texts, "dog", "noun", "owl", "cat", repair_articles=True)
-    assert variants(made) == {
-        "dog → cat": ("A cat sees a cat.", "A cat is there."),
-        "dog A a → owl An an": ("An owl sees an owl.", "An owl is there."),
-    }
-
-
 def test_whether_articles_fit() -> None:
     """As they are then, where they are tagged as articles; None where there are none."""
     tokens = [("A", 0, "DT"), ("dog", 2, "NN"), ("A", 6, "NN"), ("cat", 8, "NN"), ("cat", 12, "NN")]
@@ -290,52 +289,6 @@ def test_whether_articles_fit() -> None:
     assert fits((WORD, 0, 1, "owl"), (ARTICLE, 0, 0, "An")) is True
     assert fits((WORD, 0, 1, "cow"), (ARTICLE, 0, 0, "An")) is False
     assert fits((WORD, 0, 3, "owl"), (WORD, 0, 4, "owl")) is None
-
-
-def test_articles_are_left_alone_by_default(tagger: Tagger) -> None:
-    """As the paper does it."""
-    made = adapted(tagger, "A dog runs.", "A dog sat.", "dog", "noun", "owl")
-    assert variants(made) == {"dog → owl": ("A owl runs.", "A owl sat.")}
-
-
-def test_what_stands_between_keeps_the_article(tagger: Tagger) -> None:
-    """An adjective decides for itself, and "the" fits anything."""
-    texts = ("A big dog runs to the dog.", "A dog sat.")
-    made = adapted(tagger, *texts, "dog", "noun", "owl", repair_articles=True)
-    assert variants(made) == {
-        "dog A → owl An": ("A big owl runs to the owl.", "An owl sat."),
-    }
-    made = adapted(tagger, "A big dog runs.", "A big dog sat.", "big", "adjective", "old",
-                   repair_articles=True)  # fmt: skip
-    assert variants(made) == {"big A → old An": ("An old dog runs.", "An old dog sat.")}
-
-
-def test_articles_before_other_forms(tagger: Tagger) -> None:
-    """They fit what their own word becomes."""
-    texts = ("He saw an older man, not a young one, and an old one.", "An old man sat.")
-    made = adapted(tagger, *texts, "old", "adjective", "unhappy", "big", "beautiful",
-                   families="inflect", repair_articles=True)  # fmt: skip
-    assert variants(made) == {
-        "old older an An → big bigger a A": (
-            "He saw a bigger man, not a young one, and a big one.",
-            "A big man sat.",
-        ),
-        "old older → unhappy unhappier": (
-            "He saw an unhappier man, not a young one, and an unhappy one.",
-            "An unhappy man sat.",
-        ),
-    }
-    assert fates(made) == {KEPT: 2, Reason.NO_INFLECTION: 1}
-
-
-def test_an_article_that_did_not_fit_before(tagger: Tagger) -> None:
-    """A seed's mistake is put right where its word changes."""
-    made = adapted(tagger, "A owl runs.", "A owl sat.", "owl", "noun", "eagle", "dog",
-                   repair_articles=True)  # fmt: skip
-    assert variants(made) == {
-        "owl → dog": ("A dog runs.", "A dog sat."),
-        "owl A → eagle An": ("An eagle runs.", "An eagle sat."),
-    }
 
 
 # --- Ablations ---
@@ -374,3 +327,139 @@ def test_no_replacements(tagger: Tagger) -> None:
     for options in ({"families": "inflect"}, {"repair_articles": True}, {"families": "reject"}):
         made = adapted(tagger, *CAT, "sleeps", "verb", **options)
         assert (len(made.rows), variants(made), made.families) == (0, {}, {})
+
+
+# --- Families ---
+
+
+def family(word: str, word_class: str, *tagged: str) -> list[str]:
+    """The other forms as text number and word."""
+    sentences = [sentence(each) for each in tagged]
+    positions = tuple(
+        tuple(n for n, token in enumerate(s.tokens) if token.text == word) for s in sentences
+    )
+    found = family_of(SharedWord(word, word_class, positions), sentences)
+    return [f"{text} {sentences[text].tokens[position].text}" for text, position in found]
+
+
+@pytest.mark.parametrize(
+    ("word", "premise", "hypothesis", "expected"),
+    [
+        # In either text, the word itself not.
+        (
+            "sleeps/verb",
+            "He/PRP sleeps/VBZ ,/, he/PRP is/VBZ always/RB sleeping/VBG",
+            "He/PRP sleeps/VBZ as/IN he/PRP slept/VBD",
+            ["0 sleeping", "1 slept"],
+        ),
+        # Also irregular ones, and those that differ in case alone.
+        (
+            "child/noun",
+            "Child/NN and/CC children/NNS and/CC child/NN",
+            "A/DT child/NN of/IN CHILDREN/NNS",
+            ["0 Child", "0 children", "1 CHILDREN"],
+        ),
+        (
+            "good/adjective",
+            "good/JJ better/JJR best/JJS",
+            "good/JJ well/RB",
+            ["0 better", "0 best"],
+        ),
+        ("soon/adverb", "soon/RB or/CC sooner/RBR", "soon/RB", ["0 sooner"]),
+        # A noun of the same lemma, a participle that is a noun or an adjective, a proper noun.
+        ("sleep/verb", "I/PRP sleep/VBP my/PRP$ sleeps/NNS", "I/PRP sleep/VBP", []),
+        ("dog/noun", "a/DT dog/NN dogs/VBZ me/PRP", "dog/NN Dogs/NNP", []),
+        ("sleep/verb", "sleep/VB in/IN sleeping/NN bags/NNS", "sleep/VB", []),
+        # Of several lemmas one in common is enough: "lay" is of "lie" and of "lay".
+        (
+            "lay/verb",
+            "lay/VBD laying/VBG lying/VBG lies/VBZ",
+            "lay/VBD",
+            ["0 laying", "0 lying", "0 lies"],
+        ),
+        ("saw/noun", "a/DT saw/NN saws/NNS and/CC saw/VBD see/VB", "saw/NN", ["0 saws"]),
+        # The "'s" of "be" has more than letters.
+        ("is/verb", "he/PRP is/VBZ and/CC she/PRP 's/VBZ", "it/PRP is/VBZ", []),
+        ("is/verb", "he/PRP is/VBZ they/PRP are/VBP", "it/PRP is/VBZ", ["0 are"]),
+    ],
+)
+def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[str]) -> None:
+    """Forms of the same class with a lemma in common."""
+    assert family(*word.split("/"), premise, hypothesis) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "tag", "expected"),
+    [
+        ("children", "NNS", ("child",)),
+        ("glasses", "NNS", ("glass", "glasses")),
+        ("glass", "NN", ("glass",)),
+        ("are", "VBP", ("be",)),
+        ("sleep", "VBP", ("sleep",)),
+        ("found", "VBD", ("find", "found")),
+        ("saw", "VB", ("saw",)),
+        # By rule: no dictionary has them.
+        ("frisbees", "NNS", ("frisbee",)),
+        ("zorbing", "VBG", ("zorb",)),
+        ("frisbee", "NN", ("frisbee",)),
+        ("would", "MD", ("would",)),
+    ],
+)
+def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
+    """Base forms are their own lemma, others have what dictionary or rules say."""
+    assert lemmas(word, tag) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "tag", "wanted", "expected"),
+    [
+        ("runs", "VBZ", "VBG", "running"),
+        ("runs", "VBZ", "VBZ", "runs"),
+        ("ran", "VBD", "VBN", "run"),
+        ("walks", "VBZ", "VBN", "walked"),
+        ("sits", "VBZ", "VBP", "sit"),
+        ("girl", "NN", "NNS", "girls"),
+        ("men", "NNS", "NN", "man"),
+        ("big", "JJ", "JJS", "biggest"),
+        ("largest", "JJS", "JJ", "large"),
+        ("soon", "RB", "RBR", "sooner"),
+        # No such form, or none that a dictionary has.
+        ("beautiful", "JJ", "JJR", None),
+        ("frisbee", "NN", "NNS", None),
+        # Of several lemmas, by which it differs.
+        ("leaves", "NNS", "NN", None),
+        ("dice", "NNS", "NN", None),
+        ("found", "VBD", "VBG", None),
+        ("best", "JJS", "JJ", None),
+        # Number and person decide.
+        ("is", "VBZ", "VBP", None),
+        ("was", "VBD", "VBG", None),
+        # Another class, or none.
+        ("run", "NN", "VBG", None),
+        ("would", "MD", "VBD", None),
+    ],
+)
+def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> None:
+    """The form with the tag wanted, or none."""
+    assert inflected(word, tag, wanted) == expected
+
+
+def test_the_first_part_of_a_compound() -> None:
+    """A noun with a noun after it, not the last one."""
+    found = sentence("the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN")
+    assert [n for n in range(len(found.tokens)) if is_in_compound(found, n)] == [1]
+
+
+def test_verbs_that_help_others() -> None:
+    """Whether they do or not; what is no verb is none."""
+    found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")
+    shown = [t.text for n, t in enumerate(found.tokens) if may_be_auxiliary(found, n)]
+    assert shown == ["is", "being", "had", "done"]
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install."""
+    require_library("families")
+    monkeypatch.setitem(sys.modules, "lemminflect", None)
+    with pytest.raises(ValueError, match=r"families: expected lemminflect.*merge-nli\[morphology"):
+        require_library("families")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
 from typing import Any
@@ -16,7 +16,6 @@ from helpers.replacement_tables import Replacement, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from threadpoolctl import threadpool_limits
 
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, tag_problems
@@ -24,15 +23,6 @@ from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
 from generation.records import Exclusion, Seed, sorted_replacements
 from generation.variants.adaptation import Fate, adapt, shuffle_letters
-from generation.variants.combinations import (
-    COMBINATIONS,
-    Combinations,
-    Walk,
-    Walks,
-    combined,
-    draw_several,
-    shuffled,
-)
 from generation.variants.perturbations import (
     ARTICLE,
     WORD,
@@ -42,6 +32,14 @@ from generation.variants.perturbations import (
     text_edits_of,
 )
 from generation.variants.rows import substitute
+from generation.variants.sampling import (
+    COMBINATIONS,
+    Combinations,
+    combined,
+    draw_several,
+    first_valid,
+    shuffled,
+)
 from merge_dataset.schema import WORD_CLASSES
 
 # --- Ranks, keyed orders and walks ---
@@ -97,9 +95,9 @@ def test_the_first_of_many_are_spread_out() -> None:
 
 
 def walked(total: int, wanted: int, good: set[int], key: str) -> list[int]:
-    walk = Walk(0, shuffled(total, key), wanted)
-    Walks(lambda asked: [rank in good for _, rank in asked]).finish([walk])
-    return walk.found
+    walk = (0, shuffled(total, key), wanted)
+    (found,) = first_valid([walk], lambda asked: [rank in good for _, rank in asked], {})
+    return found
 
 
 @given(st.integers(0, 30), st.integers(1, 10), st.sets(st.integers(0, 29)), st.text(max_size=3))
@@ -127,14 +125,12 @@ def test_walks_judge_together_and_once() -> None:
         calls.append(list(asked))
         return [rank != 2 for _, rank in asked]
 
-    walks = Walks(judge)
-    first, second = Walk(7, iter([0, 1, 2, 3]), 3), Walk(7, iter([2, 1, 0]), 3)
-    walks.finish([first, second])
-    assert (first.found, second.found) == ([0, 1, 3], [1, 0])
+    known: dict[tuple[int, int], bool] = {}
+    walks = [(7, iter([0, 1, 2, 3]), 3), (7, iter([2, 1, 0]), 3)]
+    assert first_valid(walks, judge, known) == [[0, 1, 3], [1, 0]]
     assert calls == [[(7, 0), (7, 1), (7, 2)], [(7, 3)]]
-    other = Walk(8, iter([0]), 1)
-    walks.finish([Walk(7, iter([1, 3]), 2), other])
-    assert (calls[2:], other.found) == ([[(8, 0)]], [0])
+    assert first_valid([(7, iter([1, 3]), 2), (8, iter([0]), 1)], judge, known) == [[1, 3], [0]]
+    assert calls[2:] == [[(8, 0)]]
 
 
 @pytest.mark.parametrize("wanted", [1, 5])
@@ -146,17 +142,11 @@ def test_a_walk_does_not_go_further_than_it_has_to(wanted: int) -> None:
         seen.extend(asked)
         return [True] * len(asked)
 
-    Walks(judge).finish([Walk(0, shuffled(10**30, "key"), wanted)])
+    first_valid([(0, shuffled(10**30, "key"), wanted)], judge, {})
     assert len(seen) == wanted
 
 
 # --- Valid combinations ---
-
-
-@pytest.fixture(scope="module")
-def tagger() -> Iterator[Tagger]:
-    with threadpool_limits(1):
-        yield Tagger.load()
 
 
 TEXTS = ("A boy and a dog see a house.", "A dog and a boy run to the house.")

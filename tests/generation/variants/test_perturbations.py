@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from helpers.reference import tag, word_class
-from threadpoolctl import threadpool_limits
 
 from generation.problems.tagging import Tagger
 from generation.reasons import Reason
@@ -32,12 +31,6 @@ WORDS = (
     "cat", "owl", "houses", "walks", "singing", "sang", "red", "quickly", "a", "an", "the", "can",
     "cannot", "gonna", "e", "man", "is", "better",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def tagger() -> Iterator[Tagger]:
-    with threadpool_limits(1):
-        yield Tagger.load()
 
 
 def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:

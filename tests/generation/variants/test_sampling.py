@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from hashlib import shake_128
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from helpers.replacement_tables import Replacement, Variant, replacements_in, table_of, variants_in
 from hypothesis import given
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from generation.reasons import Reason
 from generation.records import Exclusion
-from generation.variants.sampling import draw, eligible_pairs, of_pairs
+from generation.variants.sampling import draw, of_pairs
 from generation.variants.sampling import eligible as eligible_columns
+from merge_dataset.provenance import DRAW
 
 
 def replacement(seed_id: str, word_class: str, word: str, text: str) -> Replacement:
@@ -164,7 +166,7 @@ def test_every_replacement_is_kept_or_accounted_for(
 def test_the_pairs_of_another_build() -> None:
     """An ablation keeps (seed, class) pairs, whatever it finds for them and for others (D13)."""
     kept, _ = eligible_columns(table_of(PROBLEM), minimum=20, scope="class")
-    pairs = eligible_pairs(kept)
+    pairs = kept.group_by(["seed_id", "word_class"]).aggregate([])
     assert sorted(map(tuple, zip(*pairs.to_pydict().values(), strict=True))) == [
         ("s:1", "noun"),
         ("t:3", "adjective"),
@@ -359,4 +361,25 @@ def test_a_small_draw_stays_as_it_is() -> None:
         "boy003": (2,),
         "boy004": (1,),
         "boy005": (0,),
+    }
+
+
+def test_the_draw_has_its_version() -> None:
+    """A change of the draw takes `provenance.DRAW` the next number, which manifests then have."""
+    names = [f"word{number}" for number in range(30)]
+    rows = pa.table({
+        "seed_id": ["snli:1"] * 30, "word_class": ["noun"] * 30, "word": ["dog"] * 30,
+        "replacement": names, "source": ["snli"] * 30,
+    })  # fmt: skip
+    drawn = draw(rows, subsamples=2, size=5, rng_seed=0)
+    assert DRAW == 2
+    found = zip(drawn["replacement"].to_pylist(), drawn["subsamples"].to_pylist(), strict=True)
+    assert {int(name.removeprefix("word")): numbers for name, numbers in found} == {
+        15: [0, 1],
+        16: [0],
+        21: [1],
+        24: [1],
+        27: [0],
+        4: [0, 1],
+        5: [0, 1],
     }

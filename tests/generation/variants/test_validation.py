@@ -6,20 +6,22 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from helpers.one_problem import (
     Answers,
     Tags,
     found,
     odds,
     run,
-    sentence,
 )
 from helpers.replacement_tables import Replacement
 from helpers.set_algebra import class_verdict
+from helpers.tagged_texts import sentence
 from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config
+from generation.problems.shared_words import coarse_class
 from generation.problems.substitutions import Place
 from generation.reasons import KEPT, Reason
 from generation.records import MaskedQuery, Sentence, SharedWord
@@ -488,3 +490,52 @@ def test_stricter_settings_never_find_more(case: Case) -> None:
         coarse = found(combine=combine)
         assert fine <= coarse <= found(combine=combine, class_filter=False)
     assert found() <= found(combine="union")
+
+
+# --- Classes and tags as D8 compares them ---
+
+
+@pytest.mark.parametrize(
+    ("tags", "originals", "coarse", "fine"),
+    [
+        (("NN",), ("NN",), None, None),
+        (("NNS",), ("NN",), None, "other_class"),
+        (("VBD",), ("VBG",), None, "other_class"),
+        (("JJ",), ("NN",), "other_class", "other_class"),
+        (("NNP",), ("NN",), "other_class", "other_class"),
+        (("MD",), ("VB",), "other_class", "other_class"),
+        (None, ("NN",), "tokenization", "tokenization"),
+        (("NN", "NN"), ("NN", "NNS"), None, "other_class"),
+        (("NN", "VB"), ("NN", "NN"), "other_class", "other_class"),
+        # An occurrence outside the four classes keeps its very tag (D2).
+        (("NN", "MD"), ("NN", "MD"), None, None),
+        (("NN", "NNPS"), ("NN", "NNP"), "other_class", "other_class"),
+    ],
+)
+def test_class_verdict(
+    tags: tuple[str, ...] | None,
+    originals: tuple[str, ...],
+    coarse: str | None,
+    fine: str | None,
+) -> None:
+    """Classes are compared place by place; `fine` compares the tags themselves."""
+    for tag_match, verdict in (("coarse", coarse), ("fine", fine)):
+        assert class_verdict(tags, originals, tag_match=tag_match) == verdict
+        if tags is not None:
+            compared = (
+                [coarse_class(tag) if tag_match == "coarse" else tag for tag in both]
+                for both in (tags, originals)
+            )
+            assert (next(compared) == next(compared)) == (verdict is None)
+
+
+TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"])
+
+
+@given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
+def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
+    """Words that pass with the same tag pass with the same class."""
+    tags, originals = zip(*pairs, strict=True)
+    if class_verdict(tags, originals, tag_match="fine") is None:
+        assert class_verdict(tags, originals, tag_match="coarse") is None
+    assert class_verdict(tags, tags, tag_match="fine") is None

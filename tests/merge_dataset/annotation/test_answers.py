@@ -28,8 +28,8 @@ from merge_dataset.annotation.answers import (
     read_standing,
     replay,
 )
-from merge_dataset.annotation.spreadsheet import read as read_csv
 from merge_dataset.annotation.transfer import SCHEMAS, read_answers
+from merge_dataset.annotation.transfer import read_spreadsheet as read_csv
 from merge_dataset.files import target_of
 from merge_dataset.json_lines import sealed
 

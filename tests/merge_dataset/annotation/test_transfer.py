@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from merge_dataset.annotation import label_studio, spreadsheet, transfer
+from merge_dataset.annotation import label_studio, transfer
 from merge_dataset.annotation.answers import (
     Answer,
     Undo,
@@ -105,7 +105,7 @@ def test_texts_are_no_formulas(session: Session) -> None:
     item = session.items[CAT]
     for start in "=+-@\t\r\n":
         text = f"{start}HYPERLINK(A1)"
-        rendered = spreadsheet.render(
+        rendered = transfer.render_spreadsheet(
             [replace(item, variant_texts={"premise": text}, seed_texts={})]
         )[".csv"]
         (row,) = csv.DictReader(io.StringIO(rendered.removeprefix("\ufeff"), newline=""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.replacements import restore, row_problems
-from merge_dataset.checks.splits import repetition_findings
-from merge_dataset.schema import arrow_schema
+from merge_dataset.checks.replacements import (
+    _right_rows,
+    _substitution_problems,
+    restore,
+    row_problems,
+)
+from merge_dataset.checks.rules import repeated_texts
+from merge_dataset.engine import connect
+from merge_dataset.schema import NLI, arrow_schema
 
 Rows = list[dict[str, Any]]
 Edit = Callable[[str, Callable[[Rows], object]], None]
@@ -324,6 +331,50 @@ def test_several_changes_that_are_wrong(change: Any, expected: str, got: str) ->
     assert (expected, got) in list(row_problems(SEVERAL | change, SEED_OF_SEVERAL, 10))
 
 
+def test_queries_pass_no_row_in_which_python_finds_something() -> None:
+    """Rows that are good, changed in one to three columns, or without a seed."""
+    rng, sharing = random.Random(0), ("premise",)
+    spans = [None, [], [[2, 5]], [[12, 15]], [[2, 5], [12, 15]], [[12, 15], [2, 5]], [[0, 1]]]
+    spans += [[[2, 5, 6]], [[5, 2]], [[2, None]], [None], [[2, 5], [5, 9]], [[-3, 5]], [[2, 99]]]
+    names = [None, [], ["a"], ["b"], ["a", "b"], ["b", "a"], ["a", "a"], ["a", None]]
+    values: dict[str, list[Any]] = {
+        "premise": ["A boy and a boy.", "A boy and a girl.", "𝔸 boy 🐶nd a boy.", "", None],
+        "hypothesis": ["A boy.", "boy", None],
+        "original": ["girl", "girls", "boy", "girl A", "", None],
+        "replacement": ["boy", "girl", "boy an", None],
+        **dict.fromkeys(["premise_spans", "hypothesis_spans"], spans),
+        **dict.fromkeys(["mlms", "premise_mlms", "hypothesis_mlms"], names),
+        "mlm_count": [0, 1, 2, None],
+        "premise_pll_change": [None, -0.5],
+        "hypothesis_pll_change": [None, -0.5],
+        "subsamples": [None, [], [0], [9, 0], [0, 0], [-1], [10], [0, None]],
+    }
+    good = VARIANT | {"seed_id": "s", "seed premise": SEED["premise"], "has seed": True}
+    good |= {"seed hypothesis": SEED["hypothesis"]}
+    rows: Rows = []
+    for number in range(1_500):
+        changed = rng.sample(sorted(values), rng.randrange(4))
+        row = good | {name: rng.choice(values[name]) for name in changed}
+        row |= {"variant_id": str(number), "row number": number, "has seed": rng.random() < 0.95}
+        rows.append(row)
+    types = {"has seed": pa.bool_(), "row number": pa.int64()}
+    types |= {f"seed {name}": pa.string() for name in SEED}
+    schema = pa.schema([*arrow_schema(), *types.items()])
+    wanted = [
+        (expected, f"{got} ({row['variant_id']})")
+        for row in pa.Table.from_pylist(rows, schema).to_pylist()
+        for expected, got in row_problems(row, SEED if row["has seed"] else None, 10, NLI, sharing)
+    ]
+    with connect() as connection:
+        connection.register("given", pa.Table.from_pylist(rows, schema))
+        connection.execute("CREATE TABLE variants AS FROM given")
+        [(right,)] = connection.execute(
+            f"SELECT count(*) FROM variants WHERE {' AND '.join(_right_rows(10, NLI, sharing))}"
+        ).fetchall()
+        assert list(_substitution_problems(connection, 10, NLI, sharing)) == wanted
+    assert right > 300
+
+
 @pytest.mark.parametrize(
     "spans",
     [
@@ -595,5 +646,8 @@ def test_texts_of_two_variants() -> None:
         ([("a/noun/1", "a", "x", "y"), ("a/noun/1", "a", "x", "y")], []),  # found as an id
         ([("a/noun/1", "a", "x", "y"), ("a/noun/2", "a", "x", "z")], []),
     ):
-        got = [each.got for each in repetition_findings("where", table(*rows), seeds)]
-        assert got == found, rows
+        with connect() as connection:
+            for name, there in (("seeds", seeds), ("variants", table(*rows))):
+                connection.register(name, there)
+            pairs = repeated_texts(connection, "variants", "seeds", ("premise", "hypothesis"))
+        assert [" and ".join(pair) for pair in pairs] == found, rows

@@ -8,6 +8,7 @@ from itertools import permutations
 import krippendorff
 import numpy as np
 import pytest
+from helpers.judged import alpha, kappa
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import cohens_kappa
 
@@ -17,11 +18,9 @@ from merge_metric.agreement.coefficients import (
     Codes,
     Level,
     Weighting,
-    alpha,
     alphas,
     coincidences,
     confusions,
-    kappa,
     kappas,
     resampled,
 )

@@ -13,7 +13,12 @@ import pytest
 from helpers.judged import BAD, MLMS, answers_table, run_with, write_dataset, write_session
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from merge_metric.agreement.judgements import JudgedVariant, Judgements, read_study, variant_files
+from merge_metric.agreement.judgements import (
+    JudgedVariant,
+    Judgements,
+    read_judgements,
+    variant_files,
+)
 from merge_metric.agreement.masked_lms import (
     DROP,
     KEEP,
@@ -133,7 +138,7 @@ def test_without_a_masked_lm() -> None:
 
 def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
     """Its verdict alone; and once it is dropped, nobody else's."""
-    judgements = read_study([study]).judgements
+    judgements = read_judgements([study])
     table = drop_table(judgements)
     assert [row["mlm"] for row in table.rows] == sorted(MLMS)
     assert dropped(table) == [BAD]
@@ -144,15 +149,13 @@ def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
 def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
     """Equal items, but how likely they were to be drawn; equal weights."""
     files = sorted(study.glob("answers/*.jsonl"))
-    from_session, from_dataset = read_study([study]), read_study(files, dataset=dataset)
+    from_session, from_dataset = read_judgements([study]), read_judgements(files, dataset=dataset)
     assert from_session.seeds == from_dataset.seeds
-    assert from_session.judgements.items is not None
-    assert from_dataset.judgements.items is not None
-    for one, other in zip(
-        from_session.judgements.items, from_dataset.judgements.items, strict=True
-    ):
+    assert from_session.items is not None
+    assert from_dataset.items is not None
+    for one, other in zip(from_session.items, from_dataset.items, strict=True):
         assert (one.cell, one.validated) == (other.cell, other.validated)
-    assert read_study(files, [study]).judgements.items == from_session.judgements.items
+    assert read_judgements(files, [study]).items == from_session.items
 
 
 # --- What each provides ---
@@ -211,5 +214,5 @@ def test_shared_and_lost_against_sets(dataset: Path) -> None:
         needs = [r for r in rows if [mlm] in (r["premise_mlms"], r["hypothesis_mlms"])]
         left = {r["seed_id"] for r in rows if r not in needs}
         assert found.lost[mlm] == (len(needs), len(problems - left))
-    row = of(read_study(list(dataset.parent.glob("study"))).judgements, BAD, provided=found)
+    row = of(read_judgements(list(dataset.parent.glob("study"))), BAD, provided=found)
     assert (row["variants_lost"], row["seeds_lost"]) == found.lost[BAD]

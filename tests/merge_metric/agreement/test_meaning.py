@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.judged import kappa
 from helpers.paraphrase_run import write_paraphrase_run
 from typer.testing import CliRunner
 
@@ -15,9 +16,8 @@ from generation.cli import app
 from merge_dataset.annotation.answers import Equivalence, answers_path, append
 from merge_dataset.annotation.session import open_session
 from merge_dataset.export import export_dataset
-from merge_metric.agreement.coefficients import kappa
 from merge_metric.agreement.judgements import SAME, Judgements
-from merge_metric.agreement.meaning import meaning_table
+from merge_metric.agreement.shares import meaning_table
 
 
 def judged(*said: str) -> Judgements:

@@ -16,7 +16,7 @@ from helpers.analysed import random_dataset, write_dataset
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.analyses.composition import composition, of_dataset, of_run, plot_composition
+from merge_metric.analyses.run_folders import composition, of_dataset, of_run, plot_composition
 
 LABELS = ("entailment", "neutral", "contradiction")
 FOUND = {

@@ -25,7 +25,6 @@ from merge_metric.analyses.contrasts import (
 from merge_metric.analyses.variant_groups import (
     ORIGINS,
     PAPER,
-    Counterparts,
     origin,
     read_counterparts,
     sole_mlms,
@@ -225,7 +224,7 @@ def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
 
 # --- Source MLMs ---
 
-BERT = Counterparts(frozenset({"bert"}), frozenset({"bert-large"}))
+BERT = {"bert": "equiv", "bert-large": "size"}
 
 
 def origin_of(row: Row) -> str | None:
@@ -369,9 +368,8 @@ def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
     """Further names of a model lead to the same MLMs."""
     file = tmp_path / "mlms.toml"
     file.write_text('[a]\nnames = ["org/a"]\nequivalent = ["x"]\nsize = ["y", "z"]\n[b]\nsize = []')
-    expected = Counterparts(frozenset("x"), frozenset("yz"))
-    nothing = Counterparts(frozenset(), frozenset())
-    assert read_counterparts(file) == {"a": expected, "org/a": expected, "b": nothing}
+    expected = {"x": "equiv", "y": "size", "z": "size"}
+    assert read_counterparts(file) == {"a": expected, "org/a": expected, "b": {}}
 
 
 @pytest.mark.parametrize(
@@ -404,7 +402,7 @@ def test_the_papers_mapping_names_the_papers_mlms() -> None:
     mapping = read_counterparts(PAPER)
     assert {"BERT-B-S", "ALBERT-XXL-SMFA", "roberta-large-mnli"} <= set(mapping)
     for mlms in mapping.values():
-        assert len(mlms.equivalent) == len(mlms.size) == 1
-        assert mlms.equivalent | mlms.size <= known
-        (own,), (other,) = mlms.equivalent, mlms.size
+        assert sorted(mlms.values()) == ["equiv", "size"]
+        assert set(mlms) <= known
+        own, other = mlms
         assert own.partition("/")[0] == other.partition("/")[0]

@@ -12,7 +12,7 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import answered, run, seeds_table, text_of
 from helpers.metric_oracle import Row, problems, random_problems
 
-from merge_metric.analyses.hardest import SeedScores, count_answers, hardest, read_corrections
+from merge_metric.analyses.hardest import hardest, read_corrections
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +20,10 @@ def models() -> dict[str, list[Row]]:
     """Three weak models on 30 seeds in two subsamples."""
     rng = random.Random(3)
     rows = random_problems(rng, seeds=30, variants=(2, 6), subsamples=2)
+    rows = [row for row in rows if row.subsamples]  # as in every dataset
     return {
         name: answered(rows, rng, skill) for name, skill in (("a", 0.0), ("b", 0.2), ("c", 0.3))
     }
-
-
-def of(rows: list[Row], model: str = "a") -> SeedScores:
-    """A model's answers as the analysis takes them."""
-    return count_answers(run(rows, model))
 
 
 def variants_right(rows: list[Row]) -> Fraction:
@@ -49,7 +45,7 @@ def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]
 def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
     """These and no others, by the share of variants right, with texts, votes and answers."""
     table = hardest(
-        [of(rows, name) for name, rows in models.items()], {"snli": seeds_table(models["a"])}
+        [run(rows, name) for name, rows in models.items()], {"snli": seeds_table(models["a"])}
     )
     expected = [each for each in expected_order(models) if each[1] == 0]
     assert 1 < len(expected) < 30
@@ -74,7 +70,7 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
 def test_the_hardest_whether_right_or_wrong(models: dict[str, list[Row]]) -> None:
     """As many as asked for, by the average share of variants right."""
     table = hardest(
-        [of(rows, name) for name, rows in models.items()],
+        [run(rows, name) for name, rows in models.items()],
         {"snli": seeds_table(models["a"])},
         top=12,
     )
@@ -88,7 +84,7 @@ def test_votes_are_summed_up() -> None:
     rows = [
         Row("s:10" if r.seed_id == "s:0" else r.seed_id, r.gold, r.own, r.prediction) for r in rows
     ]
-    table = hardest([of(rows)], {"snli": seeds_table(rows)})
+    table = hardest([run(rows)], {"snli": seeds_table(rows)})
     assert [row["seed_id"] for row in table.rows] == ["s:2", "s:10"]
     assert table.notes[1] == (
         "snli: 2 of 3 seeds (66.67 %) are answered wrong by the 1 model; annotators disagree "
@@ -103,7 +99,7 @@ def test_votes_are_summed_up() -> None:
 def test_nothing_is_hard_for_a_perfect_model() -> None:
     """An empty table, which still says of how many seeds."""
     rows = problems("E E EN", "N N N")
-    table = hardest([of(rows)], {"snli": seeds_table(rows)})
+    table = hardest([run(rows)], {"snli": seeds_table(rows)})
     assert table.rows == ()
     assert "0 of 2 seeds (0.00 %)" in table.to_text()
 
@@ -115,7 +111,7 @@ HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C
 def test_below_a_share() -> None:
     """Strictly below, whether models answer the seed itself right or wrong."""
     rows = problems(*HARD)
-    runs, seeds = [of(rows)], {"snli": seeds_table(rows)}
+    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
     for below, expected in ((0.05, ["s:0", "s:2"]), (0.06, ["s:0", "s:2", "s:1"]), (0.0, [])):
         table = hardest(runs, seeds, below=below)
         assert [row["seed_id"] for row in table.rows] == expected
@@ -129,7 +125,7 @@ def test_below_a_share() -> None:
 def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
     """The CSV, filled in, is read; letters are labels; who disagrees is shown."""
     rows = problems(*HARD)
-    runs, seeds = [of(rows)], {"snli": seeds_table(rows)}
+    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
     lines = list(csv.DictReader(hardest(runs, seeds, below=0.06).to_csv().splitlines()))
     assert [line["corrected_label"] for line in lines] == [""] * 3
     for line, label in zip(lines, ("N", "neutral", ""), strict=True):
@@ -161,7 +157,7 @@ def test_wrong_corrections_are_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"labels.csv: line 3: expected one label of an annotator"):
         read_corrections([file])
     rows = problems(*HARD)
-    runs, seeds = [of(rows)], {"snli": seeds_table(rows)}
+    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
     with pytest.raises(ValueError, match=r"out of entailment, .*, got 'maybe' for 's:0'"):
         hardest(runs, seeds, corrections={"s:0": {"": "maybe"}})
     with pytest.raises(ValueError, match="got 1 of others, such as 's:9'"):

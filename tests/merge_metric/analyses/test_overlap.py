@@ -18,14 +18,13 @@ from merge_metric.analyses.overlap import (
     cosine_distances,
     fuzzy_match,
     histogram_divergence,
-    hypothesis_pairs,
     n_common,
     overlap,
-    read_pairs,
     tokens,
 )
+from merge_metric.analyses.variant_rows import VariantRows, variant_rows
 from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.run import read_runs
+from merge_metric.runs.run import Run, read_runs
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
@@ -107,6 +106,11 @@ def folder(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "merge-nli", "snli", LINES)
 
 
+def pairs_of(folder: Path, run: Run | None = None) -> VariantRows:
+    """The hypotheses that the analysis asks for."""
+    return variant_rows(folder, "snli_paraphrases", ["hypothesis"], ["hypothesis"], run=run)
+
+
 def pairs_by_hand() -> list[tuple[str, str]]:
     """The hypotheses of all variants of `LINES` beside those of their seeds."""
     return [
@@ -118,7 +122,7 @@ def pairs_by_hand() -> list[tuple[str, str]]:
 
 def test_overlap_of_a_dataset(folder: Path) -> None:
     """Averages over pairs; no predictions."""
-    (row,) = overlap([read_pairs(folder, "snli_paraphrases")]).rows
+    (row,) = overlap([pairs_of(folder)]).rows
     split = [[re.findall(r"\w+|\.", text.lower()) for text in pair] for pair in pairs_by_hand()]
     assert (row["config"], row["dataset"], row["model"]) == ("snli_paraphrases", "merge-nli", None)
     assert row["n_pairs"] == len(split) == 8
@@ -134,15 +138,15 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
 
 def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of any size."""
-    whole = overlap([read_pairs(folder, "snli_paraphrases")]).rows[0]
+    whole = overlap([pairs_of(folder)]).rows[0]
     monkeypatch.setattr(overlap_module, "_CHUNK", 3)
-    parts = overlap([read_pairs(folder, "snli_paraphrases")]).rows[0]
+    parts = overlap([pairs_of(folder)]).rows[0]
     assert parts == pytest.approx(whole)
 
 
 def test_the_table_of_a_dataset(folder: Path) -> None:
     """Two decimals for lengths, percent for matches."""
-    table = overlap([read_pairs(folder, "snli_paraphrases")])
+    table = overlap([pairs_of(folder)])
     heading, _, values = table.to_text().splitlines()[2:5]
     assert heading.split()[:4] == ["source", "data", "set", "pairs"]
     row = table.rows[0]
@@ -207,8 +211,8 @@ def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     """Shares of seeds answered right; averaged over models."""
     other = [line.replace("EEC", "EEE") for line in LINES]
     sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
-    runs = read_runs(sources, folder, keep=("variant_ids",))
-    a, b, mean = overlap(map(hypothesis_pairs, runs), encode=encode).rows
+    runs = read_runs(sources, folder)
+    a, b, mean = overlap((pairs_of(run.folder, run) for run in runs), encode=encode).rows
     pairs = pairs_by_hand()
     distances = [distance(*pair) for pair in pairs]
     assert a["distance"] == pytest.approx(np.mean(distances), abs=1e-12)
@@ -228,7 +232,7 @@ def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
 def test_without_changed_predictions_there_is_no_distance_of_them(folder: Path) -> None:
     """A dash."""
     lines = ("E E EEE", "N N NN", "C C CC", "C C C")
-    runs = read_runs([answers_of(folder, "a", lines)], folder, keep=("variant_ids",))
-    table = overlap(map(hypothesis_pairs, runs), encode=encode)
+    runs = read_runs([answers_of(folder, "a", lines)], folder)
+    table = overlap((pairs_of(run.folder, run) for run in runs), encode=encode)
     assert table.rows[0]["distance_changed"] is table.rows[0]["distance_jsd"] is None
     assert table.to_text().splitlines()[4].split()[-2:] == ["–", "–"]

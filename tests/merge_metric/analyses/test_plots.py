@@ -35,9 +35,8 @@ from merge_metric.analyses.curves import (
     plot_curves,
     plot_matching,
 )
-from merge_metric.analyses.hardest import count_answers, hardest, plot_hardest
+from merge_metric.analyses.hardest import hardest, plot_hardest
 from merge_metric.analyses.variant_groups import (
-    Counterparts,
     plot_source_mlms,
     source_mlms,
     word_classes,
@@ -166,7 +165,7 @@ def test_accuracy_bars(runs: list[Run]) -> None:
     seeds = {str(seed): True for each in runs for seed in each.counts.seed_ids}
     named = [run_ for run_ in runs if run_.config == "snli"]
     table = accuracy(
-        [Run(r.model, "s", r.rows, r.counts) for r in named],
+        [Run(r.model, "s", r.counts, r.answers) for r in named],
         {"a": {**seeds, **{f"s:x{k}": v for k, v in answers.items()}}},
     )
     (axes,) = drawn(plot_accuracy(table)).axes
@@ -218,7 +217,7 @@ def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
 
 def test_source_mlms_are_drawn(runs: list[Run]) -> None:
     """A line per group, each of its own colour and dashes."""
-    bert = Counterparts(frozenset({"bert"}), frozenset({"bert-large"}))
+    bert = {"bert": "equiv", "bert-large": "size"}
     table = source_mlms(runs[:1], {"a": bert}, Contrast(n_bootstrap=0))
     matched, every = drawn(plot_source_mlms(table)).axes
     titles = [axes.get_title() for axes in (matched, every)]
@@ -235,7 +234,7 @@ def test_source_mlms_are_drawn(runs: list[Run]) -> None:
 def test_ablations_are_drawn(runs: list[Run]) -> None:
     """A line per data set."""
     some = [
-        Run(r.model, r.config, r.rows, r.counts, dataset=name)
+        Run(r.model, r.config, r.counts, r.answers, dataset=name)
         for name in ("all", "union")
         for r in runs[:2]
     ]
@@ -250,7 +249,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     rng = random.Random(2)
     rows = random_dataset(rng, seeds=30)
     some = [run(answered(rows, rng, 0.2), model) for model in "abc"]
-    table = hardest(map(count_answers, some), {"snli": seeds_table(rows)}, top=9)
+    table = hardest(some, {"snli": seeds_table(rows)}, top=9)
     (axes,) = drawn(plot_hardest(table)).axes
     *models, mean = axes.get_lines()
     for line, model in zip(models, "abc", strict=True):
@@ -259,7 +258,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [row["seed_id"] for row in table.rows]
     assert axes.yaxis_inverted()
-    drawn(plot_hardest(hardest(map(count_answers, some), {"snli": seeds_table(rows)}, top=None)))
+    drawn(plot_hardest(hardest(some, {"snli": seeds_table(rows)}, top=None)))
 
 
 # --- Readable ---

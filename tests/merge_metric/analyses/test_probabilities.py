@@ -7,20 +7,17 @@ from typing import Any
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, run
+from helpers.analysed import answered, make_run, run
 from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
 from merge_metric.analyses.probabilities import confidence, shift
-from merge_metric.runs.counted import Counted, count_run
-from merge_metric.runs.run import make_run
+from merge_metric.runs.run import Run
 
 Exact = dict[str, float | None]
 
 
-def some_runs(
-    *configs: str, models: str = "ab"
-) -> tuple[list[Counted], dict[tuple[str, str], Exact]]:
+def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[str, str], Exact]]:
     """Models on configurations, and what the oracle says of them."""
     rng = random.Random(11)
     runs, exact = [], {}
@@ -31,7 +28,7 @@ def some_runs(
             one, after, before = run_with_probabilities(
                 rows, columns(rows, subsamples=True), model, config
             )
-            runs.append(count_run(one))
+            runs.append(one)
             # Rows that no subsample drew are no part of the data.
             drawn = [n for n, row in enumerate(rows) if row.subsamples]
             found = oracle.divergences(
@@ -93,27 +90,27 @@ def test_by_hand() -> None:
     given: dict[str, Any] = columns(rows)
     given["seed_probabilities"] = [[1, 0, 0], [0, 0, 1], [1, 0, 0]]
     given["probabilities"] = [[0.5, 0.5, 0], [1, 0, 0], [0, 1, 0]]
-    one = make_run("m", "snli", given, keep=("probabilities", "seed_probabilities"))
-    (row,) = shift([count_run(one)]).rows
+    one = make_run("m", "snli", given)
+    (row,) = shift([one]).rows
     assert (row["n_unchanged"], row["n_changed"]) == (1, 1)
     assert row["jsd_unchanged"] == pytest.approx(0.311278124459)  # of (1, 0) and (.5, .5)
     assert (row["jsd_changed"], row["ks_changed"], row["ks_unchanged"]) == (1, 1, 0.5)
-    (row,) = confidence([count_run(one)]).rows
+    (row,) = confidence([one]).rows
     assert row["sigma_seeds"] == row["sigma_changed"] == pytest.approx(0.4714045)
     assert row["sigma_unchanged"] == pytest.approx((1 / 18) ** 0.5)
-    assert "at most 0.471" in confidence([count_run(one)]).notes[0]
+    assert "at most 0.471" in confidence([one]).notes[0]
 
 
 def test_where_nothing_changes_there_is_nothing_to_say() -> None:
     """Dashes, and no difference."""
     rows = problems("E E EE")
     one, *_ = run_with_probabilities(rows, columns(rows))
-    (row,) = shift([count_run(one)]).rows
+    (row,) = shift([one]).rows
     assert (row["n_changed"], row["jsd_changed"], row["ks_changed"]) == (0, None, None)
     assert row["jsd_unchanged"] is not None
-    notes = shift([count_run(one)]).notes + confidence([count_run(one)]).notes
+    notes = shift([one]).notes + confidence([one]).notes
     assert not any("Changed less" in note for note in notes)
-    assert "–" in shift([count_run(one)]).to_text()
+    assert "–" in shift([one]).to_text()
 
 
 def test_predictions_without_probabilities_are_an_error() -> None:
@@ -121,4 +118,4 @@ def test_predictions_without_probabilities_are_an_error() -> None:
     one = run(problems("E E EN"), "m", subsamples=False)
     for analysis in (shift, confidence):
         with pytest.raises(ValueError, match="m, snli: expected label probabilities, in a column"):
-            analysis([count_run(one)])
+            analysis([one])

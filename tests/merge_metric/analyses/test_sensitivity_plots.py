@@ -7,9 +7,10 @@ import random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.analysed import answered, run
-from helpers.metric_oracle import columns, random_problems
+from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,10 +24,10 @@ from merge_metric.analyses.fooling import (
     plot_sizes,
     short,
 )
-from merge_metric.analyses.overlap import HypothesisPairs, overlap, plot_overlap
+from merge_metric.analyses.overlap import overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
 from merge_metric.analyses.variant_groups import kinds
-from merge_metric.runs.counted import count_run
+from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import Run
 from merge_metric.tables.plots import percent_axis
 
@@ -133,7 +134,7 @@ def test_one_model_of_one_size(runs: list[Run]) -> None:
 
 def test_shift_is_drawn_over_sources(runs: list[Run]) -> None:
     """Averaged over models, the rounds of ANLI as one, JSD and KS side by side."""
-    table = shift(map(count_run, runs))
+    table = shift(runs)
     jsd, ks = drawn(plot_shift(table)).axes
     averages = {row["config"]: row for row in table.rows if row["averaged"]}
     assert names(jsd) == names(ks) == list(averages) == ["snli_paraphrases", "anli_paraphrases"]
@@ -148,26 +149,24 @@ def test_shift_is_drawn_over_sources(runs: list[Run]) -> None:
 
 def test_confidence_is_drawn_over_sources(runs: list[Run]) -> None:
     """Three bars below the highest there can be; of a single model its own values."""
-    table = confidence(map(count_run, runs))
+    table = confidence(runs)
     (axes,) = drawn(plot_confidence(table)).axes
     averages = [row for row in table.rows if row["averaged"]]
     keys = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
     assert heights(axes) == [[row[key] for row in averages] for key in keys]
     assert axes.get_lines()[0].get_ydata()[0] == pytest.approx(2**0.5 / 3)  # type: ignore[index]
-    (axes,) = drawn(plot_confidence(confidence(map(count_run, runs[:1])))).axes
+    (axes,) = drawn(plot_confidence(confidence(runs[:1]))).axes
     assert heights(axes) == [[table.rows[0][key]] for key in keys]
 
 
-def some_pairs(with_predictions: bool) -> list[HypothesisPairs]:
+def some_pairs(with_predictions: bool) -> list[VariantRows]:
     """Tables of two configurations."""
-    flags: dict[str, Any] = {}
-    if with_predictions:
-        flags = {"changed": np.array([True, False]), "right": np.array([True, True])}
-    return [
-        HypothesisPairs(config, "d", ["A dog.", "A cat."], ["A dog!", "It is a cat."],
-              model="m" if with_predictions else None, **flags)
-        for config in CONFIGS[1:]
-    ]  # fmt: skip
+    texts = {
+        "seed_hypothesis": ["A dog.", "A cat."], "hypothesis": ["A dog!", "It is a cat."],
+        "changed": [True, False], "seed_right": [True, True],
+    }  # fmt: skip
+    answers = run(problems("E E E"), "m") if with_predictions else None
+    return [VariantRows(config, "d", pa.table(texts), run=answers) for config in CONFIGS[1:]]
 
 
 @pytest.mark.slow

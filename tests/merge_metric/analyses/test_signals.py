@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.analysed import (
     answered,
@@ -37,12 +38,12 @@ from merge_metric.analyses.rank_correlation import (
 from merge_metric.analyses.signals import (
     ALL,
     NONE,
-    Observed,
     Signal,
     best_of,
     bins_of,
     signals,
 )
+from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.resampling import seed_weights
 
 N_BOOTSTRAP = 60
@@ -187,25 +188,19 @@ def test_quality_says_how_good_the_best_are() -> None:
     n = 200
     good = (np.arange(n) % 4 == 0).astype(float)
     values = good * 0.5 + np.random.default_rng(0).random(n) * 0.6
-    judgements = {"good": good, "fluency": 4 + good, "reasoning": np.full(n, 4.5)}
-    observed = Observed(
-        config="s",
-        model=None,
-        seed=np.arange(n),
-        n_seeds=n,
-        signals=(Signal("quality", values, False), Signal("log_odds", values, False)),
-        right=None,
-        judgements=judgements,
-    )
-    table = signals([observed], n_bootstrap=100)
-    rows = {(row["signal"], row["bin"]): row for row in table.rows}
+    table = pa.table({
+        "seed_id": [str(number) for number in range(n)], "quality": values, "log_odds": values,
+        "good": good, "fluency": 4 + good, "reasoning": np.full(n, 4.5),
+    })  # fmt: skip
+    found = signals([VariantRows("s", "d", table, ("quality", "log_odds"))], n_bootstrap=100)
+    rows = {(row["signal"], row["bin"]): row for row in found.rows}
     shares = [rows["quality", f"best {share} %"] for share in (90, 75, 50, 25)]
     precision = [row["good"] for row in shares]
     assert precision == sorted(precision)
     assert precision[-1] > 0.8
     assert all(row["good_ci"][0] <= row["good"] <= row["good_ci"][1] for row in shares)
     assert not any(bin.startswith("best") for name, bin in rows if name == "log_odds")
-    assert "keeps so many of those of other seeds" in table.notes[0]
+    assert "keeps so many of those of other seeds" in found.notes[0]
 
 
 # --- From files ---

@@ -17,7 +17,7 @@ from helpers.subsampled_folder import SUBSAMPLES, write_folder
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record
 from merge_dataset.schema import LABELS, arrow_schema
-from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
+from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_csv
 from merge_metric.exports.folders import MARK
 
 Row = dict[str, Any]
@@ -102,6 +102,22 @@ def test_csv(folder: Path, tmp_path: Path) -> None:
                     row[column.name] = None
         assert same(found, of_dataset(folder, *files))
     assert found[0]["premise_spans"] == [[0, 1], [2, 3]]
+
+
+def test_csv_for_spreadsheets(tmp_path: Path) -> None:
+    """Texts that begin like a formula are marked, numbers are not, and others stay as they are."""
+    texts = ("=1+1", "+49", "-x", "@SUM(1)", "A girl runs.")
+    row = {"annotator_labels": [0], "label": 1, "min_log_odds": -1.5}
+    schema = pa.schema({"premise": pa.string(), "annotator_labels": pa.list_(pa.int64()),
+                        "label": pa.int64(), "min_log_odds": pa.float64()})  # fmt: skip
+    rows = pa.Table.from_pylist([{**row, "premise": text} for text in texts], schema)
+    for marks in (False, True):
+        write_csv(tmp_path / "rows.csv", [rows], for_spreadsheets=marks)
+        with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as stream:
+            found = list(csv.DictReader(stream))
+        expected = [f"'{text}" if marks and text[0] in "=+-@" else text for text in texts]
+        assert [each["premise"] for each in found] == expected
+        assert {each["min_log_odds"] for each in found} == {"-1.5"}
 
 
 def test_csv_is_read_by_datasets(folder: Path, tmp_path: Path) -> None:

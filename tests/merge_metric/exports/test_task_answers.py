@@ -17,8 +17,8 @@ from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.folders import place_of
-from merge_metric.exports.harness import examples_of, figure_names, prepare
-from merge_metric.exports.lm_eval import export_lm_eval
+from merge_metric.exports.harness import prepare
+from merge_metric.exports.lm_eval import export_lm_eval, figure_names
 from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
@@ -210,7 +210,6 @@ def test_options(folder: Path) -> None:
     assert both.choices == (" A", " B", " C", "A", "B", "C")
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
-    assert examples_of(read_prompt("none")) == []
 
 
 def test_unusable_options(folder: Path, tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.conversion import unfit_torch
-from merge_metric.models.heads import CLASSIFIER
-from merge_metric.models.inspection import inspect
+from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.opening import find_kind
 from merge_metric.models.pair_model import ModelRequest
 

@@ -10,9 +10,8 @@ from helpers.tiny_models import tiny_model
 
 from merge_metric.models import checkpoints
 from merge_metric.models.checkpoints import load
-from merge_metric.models.heads import HEADS, MASKED_LM, Head
-from merge_metric.models.inspection import inspect
-from merge_metric.models.model_files import Checkpoint, find_checkpoint
+from merge_metric.models.inspection import HEADS, MASKED_LM, Head, inspect
+from merge_metric.models.model_files import ModelFiles, find_files
 
 
 def test_ids_folders_and_files_are_told_apart(
@@ -22,15 +21,15 @@ def test_ids_folders_and_files_are_told_apart(
     (folder := tmp_path / "mine@2").mkdir()
     (gguf := folder / "mine.Q8.gguf").touch()
     monkeypatch.chdir(folder)
-    assert find_checkpoint("org/name") == Checkpoint("org/name", "org/name")
-    assert find_checkpoint("org/name@refs/pr/1", "a.gguf") == Checkpoint(
+    assert find_files("org/name") == ModelFiles("org/name", "org/name")
+    assert find_files("org/name@refs/pr/1", "a.gguf") == ModelFiles(
         "org/name", "org/name", "refs/pr/1", "a.gguf"
     )
-    assert find_checkpoint(folder) == Checkpoint(str(folder), "mine@2")
-    assert find_checkpoint(".").name == "mine@2"
-    in_folder = Checkpoint(str(folder), "mine.Q8", gguf_file="mine.Q8.gguf")
-    assert find_checkpoint(gguf) == find_checkpoint(folder, "mine.Q8.gguf") == in_folder
-    assert find_checkpoint(folder / "other.gguf").name == str(folder).partition("@")[0]
+    assert find_files(folder) == ModelFiles(str(folder), "mine@2", folder=folder)
+    assert find_files(".").name == "mine@2"
+    in_folder = ModelFiles(str(folder), "mine.Q8", gguf_file="mine.Q8.gguf", folder=folder)
+    assert find_files(gguf) == find_files(folder, "mine.Q8.gguf") == in_folder
+    assert find_files(folder / "other.gguf").name == str(folder).partition("@")[0]
 
 
 def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_every_head_refuses_alike(head: Head, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=reason):
             load(found, device="cpu")
     found = inspect("nobody/nothing", head)
-    with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
+    with pytest.raises(ValueError, match="device: expected one that torch finds here"):
         load(found, device="abacus")
     with pytest.raises(ValueError, match=r"dtype: expected one of auto, float32.* got 'int4'"):
         load(found, device="cpu", dtype="int4")

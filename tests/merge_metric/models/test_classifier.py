@@ -105,6 +105,7 @@ def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPat
     assert list(again) == [first[0], *list(batches)[len(first) :]]
     assert all(np.array_equal(answers, batches[positions]) for positions, answers in again.items())
     assert list(model.resume(PAIRS, frozenset(range(len(PAIRS))))) == []
+    assert list(model.probabilities([])) == []
 
 
 def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,11 +128,6 @@ def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.Monk
     shapes.clear()
     ask(model, [pair] * 50 + [(TEXTS[0], TEXTS[0] + " dog" * 10)])
     assert sorted(shapes) == [(1, length + 10), (10, length), (20, length), (20, length)]
-
-
-def test_nothing_to_ask() -> None:
-    """No pairs, no batches."""
-    assert list(tiny("roberta").probabilities([])) == []
 
 
 # --- Limits ---
@@ -258,13 +254,6 @@ def test_half_precision_weights_are_computed_in_float32(kind: str, tmp_path: Pat
     assert 1e-6 < difference < 0.2
 
 
-def test_no_model(tmp_path: Path) -> None:
-    """A folder without one; a name that is not there."""
-    for name in (tmp_path, "nobody/nothing"):
-        with pytest.raises(ValueError, match=r"expected a model, found no|is not in the cache"):
-            Classifier.load(name)
-
-
 def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
     """A masked LM's weights would get a random head."""
     folder = shutil.copytree(tiny_model("roberta"), tmp_path / "mlm")
@@ -273,12 +262,6 @@ def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | claims))
     with pytest.raises(ValueError, match=r"expected a trained classification head, .*classifier"):
         Classifier.load(folder)
-
-
-def test_unknown_device() -> None:
-    """The message has both what came and why it does not do."""
-    with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
-        Classifier.load(tiny_classifier("roberta"), device="abacus")
 
 
 @pytest.mark.gpu

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from helpers.tiny_classifiers import tiny_classifier
 
-from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head
-from merge_metric.models.inspection import inspect
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head, inspect
 from merge_metric.models.model_files import files_of_folder
-from merge_metric.models.weight_files import Tensor, read_header
+from merge_metric.models.weights import Tensor, read_header
 
 TOKENIZER = {"tokenizer.json": b"{}"}
 
@@ -54,7 +53,7 @@ def test_what_is_there(tmp_path: Path) -> None:
         "tokenizer.json",
         24,
     )
-    assert (found.memory_bytes, found.download_bytes, found.commit) == (48, 0, None)
+    assert (found.memory_bytes, found.download_bytes, found.files.commit) == (48, 0, None)
     assert found.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
     assert inspect(folder_of(tmp_path, TOKENIZER | halves), MASKED_LM).memory_bytes == 84

@@ -44,11 +44,39 @@ def test_selection(only: list[str], names: list[str]) -> None:
 
 def test_unknown_names() -> None:
     """The messages say what there is."""
-    with pytest.raises(ValueError, match="preset: expected one of paper, got 'papers'"):
+    with pytest.raises(ValueError, match="preset: expected one of paper, sensitivity, poster, got"):
         read_presets("papers")
     message = "^only: expected models of the preset paper or its groups S, SMFA, M, LLM, got 'BERT'"
     with pytest.raises(ValueError, match=message):
         read_presets("paper", ["SMFA", "BERT"])
+
+
+def test_the_models_of_the_other_papers() -> None:
+    """Columns of Table 1 of the paper on sensitivity, in its order; those that the poster names."""
+    sensitivity, poster = read_presets("sensitivity"), read_presets("poster")
+    assert [preset.name for preset in sensitivity] == [
+        "bart-large", "roberta-large", "distilbart", "deberta-base", "deberta-large",
+        "deberta-xlarge",
+    ]  # fmt: skip
+    assert {preset.label_order for preset in sensitivity} == {None}
+    assert [preset.model for preset in poster] == [
+        "textattack/bert-base-uncased-snli",
+        "ynie/bart-large-snli_mnli_fever_anli_R1_R2_R3-nli",
+        "pepa/deberta-base-snli",
+        "pepa/roberta-base-snli",
+    ]
+
+
+def test_a_model_of_two_lists_has_one_label_order() -> None:
+    """The lists agree on the models, names and documents that they share."""
+    by_model: dict[str, set[object]] = {}
+    for name in ("paper", "sensitivity", "poster"):
+        for preset in read_presets(name):
+            by_model.setdefault(preset.model, set()).add(
+                (preset.label_order, preset.label_order_source)
+            )
+    assert {model: kinds for model, kinds in by_model.items() if len(kinds) > 1} == {}
+    assert len(by_model) == 19 + 4 + 1
 
 
 def test_documented_orders() -> None:

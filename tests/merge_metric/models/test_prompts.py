@@ -132,13 +132,6 @@ def test_exc_takes_the_sources_own_examples(sources: list[str], expected: str) -
     assert read_prompt("exc", sources=sources) == read_prompt(expected)
 
 
-@pytest.mark.parametrize("sources", [[], ["demo"], ["snli", "mnli-m"]])
-def test_exc_refuses_where_there_are_no_own_examples(sources: list[str]) -> None:
-    """Unknown sources, and several that have none in common."""
-    with pytest.raises(ValueError, match=r"^shots: expected with exc problems of one of the "):
-        read_prompt("exc", sources=sources)
-
-
 def test_descriptions_tell_prompts_apart() -> None:
     """The digest is of all that is asked: examples, their order, the start."""
     prompts = [
@@ -225,14 +218,20 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
         read_prompt(str(path))
 
 
-@pytest.mark.parametrize("shots", ["six", "own.txt", ""])
-def test_unknown_examples(shots: str) -> None:
-    """The message lists what there is."""
-    with pytest.raises(ValueError, match=r"shots: expected exc, mix, none, snli, mnli, or a"):
-        read_prompt(shots)
-
-
-def test_an_absent_file() -> None:
-    """A file's name without a file."""
-    with pytest.raises(ValueError, match=r"shots: expected a file at nowhere\.toml, found none"):
-        read_prompt("nowhere.toml")
+@pytest.mark.parametrize(
+    ("shots", "sources", "message"),
+    [
+        *(
+            (shots, [], "expected exc, mix, none, snli, mnli, or a")
+            for shots in ("six", "o.txt", "")
+        ),
+        ("nowhere.toml", [], r"expected a file at nowhere\.toml, found none"),
+        ("exc", [], "expected with exc problems of one of the "),
+        ("exc", ["demo"], "expected with exc problems of one of the "),
+        ("exc", ["snli", "mnli-m"], "expected with exc problems of one of the "),
+    ],
+)
+def test_examples_that_cannot_be_had(shots: str, sources: list[str], message: str) -> None:
+    """Names of no kind, an absent file, and sources that have no examples in common."""
+    with pytest.raises(ValueError, match=f"^shots: {message}"):
+        read_prompt(shots, sources=sources)

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from helpers.completions_server import Reply, Request, Server, serving
 from numpy.typing import NDArray
 
+from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import RemoteModel, alternatives, mask_secrets
+from merge_metric.models.remote import RemoteModel, alternatives
 
 PROMPT = read_prompt("mix")
 PAIRS = [(f"Premise {i}.", f"Hypothesis {i}.") for i in range(23)]
@@ -193,6 +195,45 @@ def test_a_key_in_an_answer_is_not_shown(
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        lambda key: {"error": f"no credit left for {key}"},
+        lambda key: {"error": "x" * 290 + key},
+        lambda key: {key: {"deep": [key.upper()]}},
+        lambda key: table({f" {key}": -0.1, "The": -3.0}),
+        lambda key: table({f" {key}": 0.7}),
+        lambda key: records({f"{key}": -0.1, "The": -3.0}),
+        lambda key: {"choices": [{"logprobs": {"content": [{"token": key}]}}]},
+        lambda key: f"<html>{key}</html>".encode(),
+        lambda key: ("[" * 100_000 + key).encode(),
+    ],
+)
+def test_a_key_in_a_good_answer_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    repeat: Callable[[str], Any],
+    chat: bool,
+) -> None:
+    """Nor where the server says that all is well, and repeats it in place of letters."""
+    monkeypatch.setenv("MY_KEY", KEY)
+    with caplog.at_level(logging.DEBUG):
+        error, _ = outcome(lambda *_: Reply(repeat(KEY)), api_key_env="MY_KEY", chat=chat)
+    assert "expected" in str(error)
+    shown = "".join(traceback.format_exception(error)) + caplog.text
+    assert KEY[:8].lower() not in shown.lower()
+
+
+def test_a_key_where_the_models_name_belongs() -> None:
+    """A URL given as a model's name is asked for as it is, and called without its password."""
+    with serving(good) as server:
+        model = RemoteModel(server.url, f"https://me:{KEY}@host/m", prompt=PROMPT)
+        answers(model, PAIRS[:1])
+    assert server.requests[0].payload["model"] == f"https://me:{KEY}@host/m"
+    assert model.name == model.describe()["name"] == "https://***@host/m"
+
+
 @pytest.mark.parametrize("value", [None, " "])
 def test_an_unset_key(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     """Found out before anything is sent."""
@@ -203,11 +244,13 @@ def test_an_unset_key(monkeypatch: pytest.MonkeyPatch, value: str | None) -> Non
         RemoteModel("http://localhost/v1", "m", prompt=PROMPT, api_key_env="MY_KEY")
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/b", "", "http://", "http://a:b:c"])
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/b", "", "http://", "http://a:b:c",
+                                 "ftp://me:secret@b", "me:secret@localhost:8000/v1"])  # fmt: skip
 def test_urls_that_are_none(url: str) -> None:
-    """The message shows what one looks like."""
-    with pytest.raises(ValueError, match="expected a URL like http://localhost:8000/v1"):
+    """The message shows what one looks like, and no password."""
+    with pytest.raises(ValueError, match="expected a URL like http://localhost:8000/v1") as error:
         RemoteModel(url, "m", prompt=PROMPT)
+    assert "secret" not in str(error.value)
 
 
 # --- Servers in trouble ---
@@ -250,8 +293,18 @@ def test_nobody_there() -> None:
     """A port without a server."""
     with serving(good) as server:
         pass
-    with pytest.raises(ConnectionError, match=r"in 2 attempts; the last one ended in ConnectErr"):
-        answers(model_at(server, retries=1))
+    said = r"in 2 attempts; the last one ended in ConnectErr.*; is the server running"
+    with pytest.raises(ConnectionError, match=said):
+        answers(model_at(server, retries=6))
+
+
+def test_a_server_that_goes_away_and_comes_back() -> None:
+    """A server that has answered once is waited for as often as was asked."""
+    with serving(good) as server:
+        model = model_at(server, retries=3)
+        answers(model)
+    with pytest.raises(ConnectionError, match="in 4 attempts; the last one ended in ConnectErr"):
+        answers(model)
 
 
 def test_a_server_that_hangs() -> None:
@@ -342,6 +395,63 @@ def test_other_answers(body: Any, message: str, chat: bool) -> None:
     error, server = outcome(lambda *_: Reply(body), chat=chat)
     assert message in str(error)
     assert len(server.requests) == 1
+
+
+# --- Servers that do something else than asked ---
+
+
+def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Request, int], Reply]:
+    """Answer as another model, or of no more than so many tokens, one and a half to a word."""
+
+    def answer(request: Request, number: int) -> Reply:
+        payload = request.payload
+        parts = [m["content"] for m in payload["messages"]] if "messages" in payload else []
+        words = len(" ".join(parts or [payload["prompt"]]).split())
+        tokens = min(3 * words // 2, limit or 10**9)
+        body = {**good(request).body, "model": model, "usage": {"prompt_tokens": tokens}}
+        return Reply({key: value for key, value in body.items() if value is not None})
+
+    return answer
+
+
+LENGTHS = [(f"Premise {'very ' * (n % 20)}{n}.", f"Hypothesis {n}.") for n in range(23)]
+WORDS = len(PROMPT.text(*LENGTHS[0]).split())
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "message", "noted"),
+    [
+        (odd("gpt-other"), "the model tiny, the server says they are of gpt-other", "answered_as"),
+        (odd(limit=50), "it counts 50 tokens for ", "prompts_cut"),
+        (odd(limit=3 * WORDS // 2 - 2), "the server seems to cut them", "prompts_cut"),
+    ],
+    ids=["model", "half", "end"],
+)
+def test_other_models_and_cut_prompts(
+    answer: Any, message: str, noted: str, chat: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once and noted; refused if strict."""
+    with serving(answer) as server:
+        model = model_at(server, chat=chat)
+        answers(model, LENGTHS)
+        assert caplog.text.count(message) == caplog.text.count("warning: ") == 1
+        assert model.notes(LENGTHS).keys() - {"answers_partial", "answers_without_letters"} == {
+            noted
+        }
+        with pytest.raises(ValueError, match=message) as error:
+            answers(model_at(server, chat=chat, strict=True), LENGTHS)
+    assert "`strict_server` refuses such answers" in str(error.value)
+
+
+@pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])
+def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """No word of them; nor of a longest prompt or two, or where a server says nothing."""
+    with serving(answer) as server:
+        model = model_at(server, strict=True)
+        answers(model, LENGTHS)
+    assert caplog.text == ""
+    assert model.notes(LENGTHS) == {"answers_partial": 0, "answers_without_letters": 0}
 
 
 # --- Letters ---

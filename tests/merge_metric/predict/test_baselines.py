@@ -262,12 +262,6 @@ def test_files_that_will_not_do(name: str, text: str, message: str, tmp_path: Pa
         read_training_data(tmp_path / name)
 
 
-def test_no_file(tmp_path: Path) -> None:
-    """Said so."""
-    with pytest.raises(FileNotFoundError, match="expected a file of NLI problems"):
-        read_training_data(tmp_path / "nothing.jsonl")
-
-
 def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training and predicting work where pickles cannot be read."""
 

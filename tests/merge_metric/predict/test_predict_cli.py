@@ -234,7 +234,7 @@ def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
         (["--model", MODEL, "--out", "a.txt"], "expected the name of a predictions file to end"),
         (["--model", MODEL, "--label-order", "e,n"], "each of e, n, c once"),
         (["--model", tiny_classifier("electra", ("yes", "no"))], "two classes cannot tell"),
-        (["--preset", "poster"], "preset: expected one of paper"),
+        (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster"),
         (["--preset", "paper", "--only", "BERT"], "got 'BERT'"),
         (["--model", "x", "--kind", "remote"], "a remote model: expected --base-url"),
         (["--model", "x", "--kind", "lm", "--label-order", "e,n,c"], "for classifiers only"),
@@ -335,14 +335,6 @@ def test_a_preset_goes_on_past_what_fails(
 
 
 @pytest.mark.slow
-def test_some_of_a_preset(predict: Run, preset: list[Preset]) -> None:
-    """By name or group."""
-    done = predict("--preset", "mine", "--only", "last, first", "--config", "demo")
-    assert done.exit_code == 0, done.output
-    assert len(list(Path("predictions").iterdir())) == 2
-
-
-@pytest.mark.slow
 def test_models_whose_order_no_document_says(
     run: Run, turned: Path, preset: list[Preset], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -377,7 +369,7 @@ def test_settings_reach_the_models(
         raise ValueError("seen")
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
-    monkeypatch.setattr("merge_metric.predict.jobs.look_at_preset", lambda *_: None)
+    monkeypatch.setattr("merge_metric.predict.jobs.require_usable", lambda *_, **__: None)
     options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
     assert predict("--preset", "mine", *options).exit_code == 1
     first, second = seen[0], seen[-1]

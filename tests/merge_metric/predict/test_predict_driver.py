@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,14 @@ def journals(out: Path) -> list[Path]:
     return sorted(out.parent.glob(f".{out.name}.*.journal"))
 
 
+def interrupt(problems: pa.Table, out: Path, batches: int) -> Fake:
+    """Stop a model after some batches."""
+    model = Fake(stop_after=batches)
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, problems, out, progress=False)
+    return model
+
+
 def pairs_of(problems: pa.Table) -> list[Pair]:
     return list(
         zip(problems["premise"].to_pylist(), problems["hypothesis"].to_pylist(), strict=True)
@@ -106,22 +114,7 @@ def test_each_distinct_pair_is_asked_once(problems: pa.Table, out: Path) -> None
         len(pairs), len(set(pairs)), len(set(pairs)))  # fmt: skip
 
 
-def test_the_file(problems: pa.Table, out: Path) -> None:
-    """Rows in the order of the problems; every answer at its own pair."""
-    assert predict(Fake(), problems, out, progress=False).path == out
-    rows = read_predictions(out).to_pylist()
-    assert len(rows) == len(problems)
-    for row, problem in zip(rows, problems.to_pylist(), strict=True):
-        expected = answer((problem["premise"], problem["hypothesis"]))
-        assert row["probabilities"] == expected.tolist()
-        assert row["prediction"] == int(expected.argmax())
-        assert [row[k] for k in ("variant_id", "seed_id", "label")] == [
-            problem[k] for k in ("variant_id", "seed_id", "label")]  # fmt: skip
-    assert journals(out) == []
-    assert [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl.gz"])
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz"])
 def test_the_file_is_made_some_rows_at_a_time(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,10 +133,10 @@ def test_the_file_is_made_some_rows_at_a_time(
         "label": [rows[name][2] for name in ids],
         "prediction": [int(each.argmax()) for each in answers],
         "text_digest": [
-            blake2b(
-                "".join(f"{len(text)}:{text}" for text in (name, *rows[name][:2])).encode(),
-                digest_size=8,
-            ).hexdigest()
+            "md5:"
+            + md5(
+                "".join(f"{len(text.encode())}:{text}" for text in (name, *rows[name][:2])).encode()
+            ).hexdigest()[:16]
             for name in ids
         ],
         "probabilities": pa.array(map(list, answers), pa.list_(pa.float64(), 3)),
@@ -179,14 +172,6 @@ def test_notes_of_a_model(problems: pa.Table, out: Path) -> None:
     assert metadata["longest"] == max(len(premise) for premise, _ in pairs_of(problems))
 
 
-@pytest.mark.parametrize("name", ["fake.jsonl", "fake.jsonl.gz"])
-def test_json_lines(problems: pa.Table, out: Path, name: str) -> None:
-    """JSON lines have the same rows, without metadata."""
-    predict(Fake(), problems, out, progress=False)
-    predict(Fake(), problems, out.with_name(name), progress=False)
-    assert read_predictions(out.with_name(name)).equals(read_predictions(out))
-
-
 def test_progress_is_on_stderr(
     problems: pa.Table, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,9 +191,7 @@ def test_an_interrupted_run_goes_on(
 ) -> None:
     """Answered pairs are not asked again, and the file is the same, byte by byte."""
     whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
-    first, second = Fake(stop_after=3), Fake(batch=11)
-    with pytest.raises(KeyboardInterrupt):
-        predict(first, problems, out, progress=False)
+    first, second = interrupt(problems, out, 3), Fake(batch=11)
     assert not out.exists()
     assert len(journals(out)) == 1
     with caplog.at_level(logging.INFO):
@@ -222,28 +205,17 @@ def test_an_interrupted_run_goes_on(
     assert journals(out) == []
 
 
-@pytest.mark.parametrize("cut", [1, 7, 8, 9, 40, 233])
-def test_a_batch_half_written_is_asked_again(problems: pa.Table, out: Path, cut: int) -> None:
-    """Wherever in its last batch the journal ends; its first is complete."""
-    with pytest.raises(KeyboardInterrupt):
-        predict(Fake(stop_after=2), problems, out, progress=False)
+@pytest.mark.parametrize("cut", [None, 1, 7, 8, 9, 40, 231])
+def test_half_a_batch_or_a_damaged_one_is_asked_again(
+    problems: pa.Table, out: Path, cut: int | None
+) -> None:
+    """Wherever in its second batch the journal ends; a checksum stands before every batch."""
+    interrupt(problems, out, 2 if cut else 3)
     (journal,) = journals(out)
-    content = journal.read_bytes()
-    assert len(content) == 2 * (8 + 7 * 32)
-    journal.write_bytes(content[: len(content) // 2 + min(cut, len(content) // 2 - 1)])
-    again = Fake()
-    outcome = predict(again, problems, out, progress=False)
-    assert len(again.asked) == outcome.pairs - 7
-
-
-def test_a_damaged_batch_and_what_follows_are_asked_again(problems: pa.Table, out: Path) -> None:
-    """A checksum stands before every batch."""
-    with pytest.raises(KeyboardInterrupt):
-        predict(Fake(stop_after=3), problems, out, progress=False)
-    (journal,) = journals(out)
-    content = bytearray(journal.read_bytes())
-    content[8 + 7 * 32 + 50] ^= 1
-    journal.write_bytes(content)
+    content, batch = bytearray(journal.read_bytes()), 8 + 7 * 32
+    assert len(content) == (2 if cut else 3) * batch
+    content[batch + 50] ^= 0 if cut else 1
+    journal.write_bytes(content[: batch + cut if cut else None])
     again = Fake()
     outcome = predict(again, problems, out, progress=False)
     assert len(again.asked) == outcome.pairs - 7
@@ -252,8 +224,7 @@ def test_a_damaged_batch_and_what_follows_are_asked_again(problems: pa.Table, ou
 @pytest.mark.parametrize("other", ["model", "problems", "labels"])
 def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str) -> None:
     """A run with another model or other problems starts afresh, and the first one can go on."""
-    with pytest.raises(KeyboardInterrupt):
-        predict(Fake(stop_after=3), problems, out, progress=False)
+    interrupt(problems, out, 3)
     changed, model = problems, Fake()
     if other == "model":
         model = Fake("another")
@@ -378,8 +349,7 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
                 if not known.issuperset(positions[1:]):
                     yield positions, answers
 
-    with pytest.raises(KeyboardInterrupt):
-        predict(Fake(stop_after=2), problems, out, progress=False)
+    interrupt(problems, out, 2)
     outcome = predict(Resuming(batch=5), problems, out)
     assert outcome.inferred == outcome.pairs - 14
     whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
@@ -459,21 +429,15 @@ class Turned(Fake):
 def test_a_wrong_order_is_noticed(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The warning names the order that would do: here e→n, n→c, c→e are turned back."""
-    seeds = seeds_of(problems)
-    model = Turned()
+    """The warning names the order that would do: here e→n, n→c, c→e are turned back.
+
+    There is none on 29 seeds.
+    """
+    seeds, model = seeds_of(problems), Turned()
     model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
+    predict(model, seeds.slice(1), out.with_name("few.parquet"), progress=False)
+    assert "order" not in caplog.text
     metadata = predict(model, seeds, out, progress=False).metadata
     assert metadata["label_order_check"]["accuracy"] < 0.2
-    assert "is right on 0 % of 30 seeds, and would be on 100 % under another order" in caplog.text
+    assert "right on 0 % of 30 seeds, and would be on 100 % under another order" in caplog.text
     assert "its classes are taken for c,e,n: try `label_order` n,c,e" in caplog.text
-
-
-def test_few_seeds_say_nothing(
-    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No warning on 29 seeds."""
-    model = Turned()
-    model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
-    predict(model, seeds_of(problems).slice(1), out, progress=False)
-    assert "order" not in caplog.text

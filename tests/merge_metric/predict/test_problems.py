@@ -27,6 +27,7 @@ from merge_metric.predict.problems import (
     sources_of,
 )
 from merge_metric.runs import mapped
+from merge_metric.runs.draws import draw_digests
 
 PROBLEMS: dict[str, Problem] = {
     "snli:1": ("A girl runs.", "A girl moves.", 0),
@@ -65,10 +66,12 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
     assert rows_of(table) == PROBLEMS
     assert table.schema.equals(problem_schema())
     assert sources_of(table) == ["demo", "snli"]
+    files = ("demo/verbs", "snli/nouns", "snli/verbs")
     assert description_of(table) == {
         "dataset": "merge-nli",
         "revision": None,
         "configs": ["demo", "snli"],
+        "draws": draw_digests(folder, [f"{file}/variants.parquet" for file in files]),
     }
 
 

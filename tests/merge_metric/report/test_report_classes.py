@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.browser import console_errors, outside, requests
 from helpers.dataset_files import write_predictions
@@ -21,9 +20,9 @@ from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import dataset_facts, definitions
 from merge_metric.report.write import render_html, write_report
-from merge_metric.runs.coverage import Parts, cover
-from merge_metric.runs.join import JoinOptions, join
+from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.run import read_runs
 from merge_metric.seed_variant_accuracy.scoring import score
 
 FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matching_threshold",
@@ -198,18 +197,24 @@ def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
         (model, config) for model in files for config in ("snli", "snli_paraphrases")
     ]
     for row in contrast.rows:
-        predictions = read_predictions(Path(files[row["model"]]))
-        parts = Parts.whole(predictions, cover(predictions, folder))
-        found = join(parts, lambda part: part, JoinOptions(configs=("snli", "snli_paraphrases")))
-        both = [part for _, (part,), _ in found]
-        shared = set.intersection(*(set(each.columns["seed_ids"]) for each in both))
-        columns = next(each.columns for each in both if each.config == row["config"])
-        keep = [i for i, seed in enumerate(columns["seed_ids"]) if seed in shared]
-        some = {
-            name: np.asarray(columns[name])[keep] if name != "subsamples"
-            else [columns[name][i] for i in keep]
-            for name in ("predictions", "references", "seed_ids", "seed_predictions", "subsamples")
-        }  # fmt: skip
+        source = PredictionsSource("", Path(files[row["model"]]))
+        both = list(read_runs([source], folder, ("snli", "snli_paraphrases")))
+        shared = set.intersection(*(set(run.counts.seed_ids) for run in both))
+        rows = next(run.rows for run in both if run.config == row["config"])
+        some: dict[str, list[Any]] = {}
+        for number in range(len(rows.seed)):
+            seed = rows.seed[number]
+            if rows.seed_ids[seed] not in shared:
+                continue
+            one = {
+                "predictions": rows.prediction[number],
+                "references": rows.gold[seed],
+                "seed_ids": rows.seed_ids[seed],
+                "seed_predictions": rows.own[seed],
+                "subsamples": rows.draw_subsample[rows.draw_row == number].tolist(),
+            }
+            for name, value in one.items():
+                some.setdefault(name, []).append(value)
         expected = score(**some, n_bootstrap=60)
         assert row["n_seeds"] == expected["n_seeds"] == 16
         for key in FIGURES:
@@ -373,7 +378,7 @@ def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
     source: SourceSeeds = read_seeds(evidence)[1]
     texts = [
         row["hypothesis"]
-        for row in source.read_variants().to_pylist()
+        for row in source.read(["hypothesis", "seed_id", "word_class"]).to_pylist()
         if row["seed_id"] == "snli:p001" and row["word_class"] == "paraphrase"
     ]
     marked = [row.find_element(By.CSS_SELECTOR, "mark") for row in rows]

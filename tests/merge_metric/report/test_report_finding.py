@@ -12,9 +12,9 @@ import pytest
 from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
 
+from merge_dataset.schema import NLI
 from merge_metric.compare import Comparison
-from merge_metric.report.classes import Classes
-from merge_metric.report.evidence import Configuration, Evidence, gather_evidence
+from merge_metric.report.evidence import Classes, Configuration, Evidence, gather_evidence
 from merge_metric.report.finding import findings, flipped_example, overall_findings
 from merge_metric.report.seeds import read_seeds
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS
@@ -48,7 +48,10 @@ def result(
 
 def pair(a: str, b: str, **more: Any) -> dict[str, Any]:
     """A row of the comparison, by default of models that differ in everything."""
-    significant = {"mcnemar_p_value_holm": 0.01, "tie": False, "seed_variant_accuracy": 0.2}
+    significant = {
+        "mcnemar_p_value_holm": 0.01, "tie": False, "seed_variant_accuracy": 0.2,
+        "seed_accuracy_ci": [-0.03, 0.07],
+    }  # fmt: skip
     return {"a": a, "b": b, **significant, "relaxed_fooling_rate_ci": [-0.3, -0.1], **more}
 
 
@@ -112,10 +115,14 @@ def test_two_models_that_nothing_tells_apart() -> None:
     models = {"a": result(0.66, changes=0.2), "b": result(0.68, changes=0.25)}
     tied = pair("b", "a", mcnemar_p_value_holm=0.4, tie=True, relaxed_fooling_rate_ci=[-0.1, 0.2])
     assert say(models, tied)[:2] == [
-        "Both models answer about as many seeds right: 66.0 to 68.0 %.",
+        "Both models answer 66.0 to 68.0 % of the seeds right; the difference may be chance (95 % "
+        "interval −3.0 to 7.0 points).",
         "On some variant they change their answer to about 1 in 5 to 1 in 4 of the seeds that "
         "they answer right.",
     ]
+    turned = {**tied, "a": "a", "b": "b"}
+    assert "(95 % interval −7.0 to 3.0 points)" in say(models, turned)[0]
+    assert say(models, {**tied, "seed_accuracy_ci": None})[0].endswith("may be chance.")
     models["b"] = result(0.66, changes=0.2)
     assert say(models, tied)[:2] == [
         "Both models answer 66.0 % of the seeds right.",
@@ -242,7 +249,7 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
     assert (example.model, example.others) == ("bad", ("good",))
     row = next(
         row
-        for row in sources[0].read_variants().to_pylist()
+        for row in sources[0].read(["seed_id", "original", "replacement", *NLI.fields]).to_pylist()
         if _is_flipped(row) and row["seed_id"] == example.seed_id
     )
     assert example.variant == (row["premise"], row["hypothesis"])

@@ -19,13 +19,15 @@ from merge_dataset.schema import LABELS, NLI
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import embed
 from merge_metric.report.seeds import (
+    SIGNALS,
+    ProblemFiles,
     SourceSeeds,
     describe_sample,
     embed_source,
     limit_variants,
+    pack_signals,
     read_seeds,
 )
-from merge_metric.report.variant_signals import as_signals, pack_signals
 
 
 def of_source(sources: list[SourceSeeds], name: str = "snli") -> SourceSeeds:
@@ -80,7 +82,7 @@ def test_overlapping_configurations_hold_each_variant_once(case: Any) -> None:
     evidence = gather_evidence(case.files, case.folder, ["snli_nouns", "snli"], n_bootstrap=0)
     (source,) = read_seeds(evidence)
     assert source.n_variants.sum() == len(case.snli.variants)
-    assert source.read_variants()["variant_id"].to_pylist() == sorted(
+    assert source.read(["variant_id"])["variant_id"].to_pylist() == sorted(
         row["variant_id"] for row in case.snli.variants
     )
 
@@ -117,9 +119,8 @@ def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
     }
     pq.write_table(pa.table({"quality": [0.75, 0.5, None], **rows}), tmp_path / "a.parquet")
     pq.write_table(pa.table(rows), tmp_path / "b.parquet")
-    files = (pq.ParquetFile(tmp_path / name).read() for name in ("a.parquet", "b.parquet"))
-    read = pa.concat_tables(as_signals(file, NLI) for file in files)
-    packed = pack_signals(read, [2, 0, 1, 3, 4, 5])
+    files = ProblemFiles(tmp_path, ("a.parquet", "b.parquet"), NLI)
+    packed = pack_signals(files.select(SIGNALS, "ORDER BY row").take([2, 0, 1, 3, 4, 5]))
     shown = {
         each["name"]: [
             None if code == "--" else (int(code, 36) - 648) / 10 ** each["decimals"]
@@ -190,7 +191,7 @@ def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> Non
 
     def sampled(of: Evidence) -> set[str]:
         source = of_source(read_seeds(of)).sample(2, 30)
-        return set(source.read_variants()["variant_id"].to_pylist())
+        return set(source.read(["variant_id"])["variant_id"].to_pylist())
 
     assert sampled(other) == sampled(evidence)
     assert len(sampled(evidence)) == 60

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_metric import parse_source, read_runs, seed_results
+from merge_metric.runs.per_seed import write_seed_results
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -78,6 +79,32 @@ def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> Non
     votes = {"annotator_labels": "entailment entailment contradiction"}
     assert first == {key: str(value) for key, value in (EXPECTED | votes).items()}
     assert others[0]["annotator_labels"] == ""
+
+
+def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:
+    """Texts that begin like one get an apostrophe where that is asked for; else all stay."""
+    texts = ["=1+1", "+49", "-x", "@SUM(1)", "A girl runs.", "", None]
+    columns = {"premise": texts, "n_right": [-1] * 7, "annotator_labels": [["neutral"]] * 7}
+    for marks in (False, True):
+        path = tmp_path / f"{marks}.csv"
+        write_seed_results(path, pa.table(columns), for_spreadsheets=marks)
+        rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+        expected = [f"'{text}" if marks and text[:1] in tuple("=+-@") else text
+                    for text in (*texts[:-1], "")]  # fmt: skip
+        assert [row["premise"] for row in rows] == expected
+        assert {(row["n_right"], row["annotator_labels"]) for row in rows} == {("-1", "neutral")}
+
+
+def test_marks_are_for_csv_alone(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """Where no CSV is written the option is refused; where it is, texts and figures are there."""
+    for more, got in ((), "none"), (("--per-seed", "seeds.parquet"), "seeds.parquet"):
+        result = score(files, *more, "--for-spreadsheets")
+        assert result.exit_code == 2
+        assert "--for-spreadsheets: expected" in result.stderr
+        assert f"CSV, got {got}" in result.stderr
+    result = score(files, "--per-seed", tmp_path / "seeds.csv", "--for-spreadsheets")
+    assert result.exit_code == 0, result.output
+    assert "\n" in (tmp_path / "seeds.csv").read_text("utf-8")
 
 
 def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -205,7 +205,9 @@ def test_digests_of_texts(write: Write) -> None:
     rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
     assert read_predictions(write(rows)).to_pylist() == rows
     rows[2]["text_digest"] = "0123"
-    with pytest.raises(ValueError, match=r"3: text_digest: expected 16 hexadecimal .*'0123'"):
+    with pytest.raises(
+        ValueError, match=r"3: text_digest: expected md5: and 16 hexadecimal .*'0123'"
+    ):
         read_predictions(write(rows))
 
 
@@ -261,7 +263,7 @@ def test_wrong_rows(rows: Rows, message: str, write: Write) -> None:
         ([-0.5, 1.0, 0.5], "got [-0.5, 1.0, 0.5]"),
         ([2.5, 0.1, -3.0], "got [2.5, 0.1, -3.0]"),
         ([0.3, 0.3, 0.38], "got [0.3, 0.3, 0.38]"),
-        ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0]"),
+        ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0] (1 such row); the model overflows"),
     ],
 )
 def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> None:

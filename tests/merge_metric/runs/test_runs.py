@@ -14,12 +14,12 @@ from helpers.report_data import paraphrased, problems
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
 from merge_metric.report.evidence import gather_evidence
-from merge_metric.runs import model as model_module
-from merge_metric.runs import run as runs_module
+from merge_metric.runs.counting import ConfigAnswers
+from merge_metric.runs.relations import DatasetRelations
 from merge_metric.score import score_file
 
-STEPS = ("read_predictions", "cover", "read_rows", "count")
-"""From a file to counts."""
+STEPS = {"join": DatasetRelations, "count": ConfigAnswers}
+"""From files to counts."""
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    for name in STEPS:
-        home = model_module if name in ("read_predictions", "cover") else runs_module
-        original = getattr(home, name)
-        for module in ("runs.model", "runs.run", "seed_variant_accuracy.scoring"):
-            target = f"merge_metric.{module}.{name}"
-            monkeypatch.setattr(target, counting(name, original), raising=False)
+    for name, home in STEPS.items():
+        monkeypatch.setattr(home, name, counting(name, getattr(home, name)))
     return calls
 
 
@@ -66,7 +62,7 @@ def test_report_counts_each_model_and_configuration_once(
     folder, files = case
     evidence = gather_evidence(files, folder, n_bootstrap=0)
     assert [c.name for c in evidence.configurations] == ["snli", "snli_paraphrases"]
-    assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
+    assert counted == {"join": 3, "count": 6}
 
 
 def test_compare_counts_each_model_and_configuration_once(
@@ -79,7 +75,7 @@ def test_compare_counts_each_model_and_configuration_once(
         ("snli", 3),
         ("snli_paraphrases", 3),
     ]
-    assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
+    assert counted == {"join": 3, "count": 6}
 
 
 def test_analyse_counts_each_model_and_configuration_once(
@@ -89,7 +85,7 @@ def test_analyse_counts_each_model_and_configuration_once(
     folder, files = case
     table, _ = analyse("matching", files, folder)
     assert [row["model"] for row in table.rows] == ["a", "b", "c"]
-    assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
+    assert counted == {"join": 3, "count": 6}
 
 
 def test_score_counts_each_configuration_once(
@@ -99,7 +95,7 @@ def test_score_counts_each_configuration_once(
     folder, files = case
     results = score_file(files[0].partition("=")[2], folder, n_bootstrap=0)
     assert list(results) == ["snli", "snli_paraphrases"]
-    assert counted == {"read_predictions": 1, "cover": 1, "read_rows": 2, "count": 2}
+    assert counted == {"join": 1, "count": 2}
 
 
 def test_parts_of_a_model_are_one_model_everywhere(case: tuple[Path, list[str]]) -> None:

@@ -137,10 +137,16 @@ def test_labels_in_another_order_are_told(made: Path, caplog: pytest.LogCaptureF
     for done in (score(path, made / "merge-nli"), run("score", path, "--n-bootstrap", 0)):
         assert done.exit_code == 0
     said = (
-        f"{path}: warning: right on 0 % of 40 seeds, and would be on 100 % if entailment, neutral, "
-        "contradiction meant contradiction, entailment, neutral: are the model's labels in an"
+        f"{path}: warning: right on 0 % of 40 seeds, and would be on 100 % under another order of "
+        "labels; it seems to say entailment for contradiction, neutral for entailment, "
+        "contradiction for neutral: are the model's labels in another order? Predictions given by "
+        "name leave no doubt"
     )
     assert sum(message.startswith(said) for message in caplog.messages) == 2
     caplog.clear()
-    assert score(made / "p.jsonl", made / "merge-nli").exit_code == 0
+    assert score(made / "p.parquet", made / "merge-nli").exit_code == 0
     assert [each for each in caplog.messages if "fewer than" not in each] == []
+    # Only metadata say that it is the baseline which is made to say one label.
+    assert score(made / "p.jsonl", made / "merge-nli").exit_code == 0
+    (told,) = (each for each in caplog.messages if "warning" in each)
+    assert "p.jsonl: warning: never says neutral (32% of the problems), contradiction" in told

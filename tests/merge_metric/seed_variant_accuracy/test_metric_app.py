@@ -42,10 +42,8 @@ from merge_metric.seed_variant_accuracy.app_view import (
     download,
     figures_table,
     labels_table,
-    percent,
-    points,
+    show,
     summary,
-    threshold,
 )
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -352,10 +350,11 @@ def test_whole_numbers() -> None:
 
 def test_units() -> None:
     """One decimal; thresholds are percent already."""
-    assert percent(2 / 3) == "66.7 %"
-    assert points(-1 / 3) == "−33.3 points"
-    assert points(-1e-9) == "0.0 points"
-    assert [threshold(value) for value in (90.0, 100.0, 51.25)] == ["90 %", "100 %", "51.2 %"]
+    assert show(2 / 3, "share") == "66.7 %"
+    assert show(-1 / 3, "points") == "−33.3 points"
+    assert show(-1e-9, "points") == "0.0 points"
+    shown = [show(value, "threshold") for value in (90.0, 100.0, 51.25)]
+    assert shown == ["90 %", "100 %", "51.2 %"]
 
 
 def test_figures_of_the_example() -> None:

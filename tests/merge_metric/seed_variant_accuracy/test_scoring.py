@@ -198,34 +198,22 @@ def test_ties_of_the_gap_are_ties_though_floats_say_otherwise(
     assert thresholds(scored(*lines)) == (1, 1, 100, 50, pytest.approx(gap))
 
 
-def test_matching_threshold_of_a_model_that_is_never_right() -> None:
-    """S = 0 = SV everywhere: every threshold matches and holds."""
-    assert thresholds(scored("E N NNN", "C N EEE")) == (1, 1, 100, 100, 0.0)
-
-
-def test_matching_threshold_of_a_model_that_is_always_right() -> None:
-    """S = 1 = SV everywhere: every threshold matches and holds."""
-    assert thresholds(scored("E E EEE", "C C CCC")) == (1, 1, 100, 100, 0.0)
-
-
-def test_matching_threshold_of_right_seeds_with_wrong_variants() -> None:
-    """S = 1, SV = 0 everywhere: all are equally far, none holds."""
-    assert thresholds(scored("E E NNN", "C C NNN")) == (1, 1, 100, 0, 1.0)
-
-
-def test_matching_threshold_of_wrong_seeds_with_right_variants() -> None:
-    """S = 0, SV = 1 everywhere: all are equally far, all hold."""
-    assert thresholds(scored("E N EEE", "C N CCC")) == (1, 1, 100, 100, 1.0)
-
-
-def test_matching_threshold_where_s_is_one() -> None:
-    """S = 1: SV is 1 up to the worst seed's share."""
-    assert thresholds(scored("E E EEEEN", "C C CNNNN")) == (1, 1, 20, 20, 0.0)
-
-
-def test_matching_threshold_where_s_is_zero() -> None:
-    """S = 0: SV is 0 above the best seed's share; every threshold holds."""
-    assert thresholds(scored("E N EEEEN", "C N CNNNN")) == (81, 81, 100, 100, 0.0)
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("E N NNN", "C N EEE"), (1, 1, 100, 100, 0.0)),  # S = 0 = SV: all match, all hold
+        (("E E EEE", "C C CCC"), (1, 1, 100, 100, 0.0)),  # S = 1 = SV: the same
+        (("E E NNN", "C C NNN"), (1, 1, 100, 0, 1.0)),  # S = 1, SV = 0: all as far, none holds
+        (("E N EEE", "C N CCC"), (1, 1, 100, 100, 1.0)),  # S = 0, SV = 1: all as far, all hold
+        (("E E EEEEN", "C C CNNNN"), (1, 1, 20, 20, 0.0)),  # S = 1 = SV to the worst seed's share
+        (("E N EEEEN", "C N CNNNN"), (81, 81, 100, 100, 0.0)),  # S = 0 = SV above the best one's
+    ],
+)
+def test_matching_threshold_at_both_ends(
+    lines: tuple[str, ...], expected: tuple[float, ...]
+) -> None:
+    """Models that are right on all seeds or on none."""
+    assert thresholds(scored(*lines)) == expected
 
 
 # --- Fooling rates ---

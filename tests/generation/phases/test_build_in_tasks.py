@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from generation import Config, suggest
 from generation.cli import app
-from generation.phases import build_tasks
+from generation.phases import build_blocks
 from generation.problems import on_disk
 from merge_dataset.executors.plan import Distribution
 
@@ -136,7 +136,7 @@ def test_tasks_with_other_taggers_are_not_mixed(
     build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor with other packages than the command's."""
-    block = build_tasks.block_unit
+    block = build_blocks.block_unit
 
     def elsewhere(folder: Path, unit: str) -> None:
         before = set(folder.glob("said/*"))
@@ -146,12 +146,12 @@ def test_tasks_with_other_taggers_are_not_mixed(
             path.write_text(path.read_text().replace('"tagger": "', '"tagger": "other '))
 
     with monkeypatch.context() as patch:
-        patch.setattr(build_tasks, "block_unit", elsewhere)
+        patch.setattr(build_blocks, "block_unit", elsewhere)
         told = build("mixed", *TASKS, 2)
     assert told.exit_code == 2
     assert "tagger: expected the same in every task, got en_core_web_sm" in told.stderr
-    other = with_packages(build_tasks.call_tasks, {"numpy": "1.0"})
-    monkeypatch.setattr(build_tasks, "call_tasks", other)
+    other = with_packages(build_blocks.call_tasks, {"numpy": "1.0"})
+    monkeypatch.setattr(build_blocks, "call_tasks", other)
     told = build("mixed", *TASKS, 2)
     assert told.exit_code == 2
     assert (

@@ -17,11 +17,11 @@ from generation.cli import app
 from generation.records import Seed, problem_table
 from merge_dataset.files import digest_of_file, digests, write_record
 from merge_dataset.schema import LABELS, WORD_CLASSES
-from merge_metric.analyses.filters import filters, plot_filters
-from merge_metric.analyses.potential_seeds import (
+from merge_metric.analyses.run_folders import (
+    filters,
+    plot_filters,
     plot_potential_seeds,
     potential_seeds,
-    read_run_problems,
 )
 
 Word = dict[str, Any]
@@ -95,7 +95,7 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
         ],
         [("s:0", "noun", "man"), ("s:2", "verb", "runs"), ("s:2", "verb", "runs running")],
     )
-    table = potential_seeds(read_run_problems(run))
+    table = potential_seeds(run)
     shown = {
         (row["which"], row["word_class"]): tuple(
             row[key] for key in ("n", "label_0", "label_1", "label_2", "stands_twice", "other_form")
@@ -131,7 +131,7 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
         for word_class in rng.sample(WORD_CLASSES, rng.randint(0, 3))
         for k in range(rng.randint(1, 2))
     ]
-    table = potential_seeds(read_run_problems(write_run(tmp_path / "a", labels, words)))
+    table = potential_seeds(write_run(tmp_path / "a", labels, words))
     assert "no build yet" in " ".join(table.notes)
     for row in table.rows:
         mine = [each for each in words if row["word_class"] in ("all", each["word_class"])]
@@ -144,7 +144,7 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
             of_label = [each for each in ids if labels[int(each[2:])] == label]
             assert row[f"label_{number}"] == len(of_label) / len(ids)
     unknown = [{**each, "other_forms": None} for each in words]
-    table = potential_seeds(read_run_problems(write_run(tmp_path / "b", labels, unknown)))
+    table = potential_seeds(write_run(tmp_path / "b", labels, unknown))
     assert {row["other_form"] for row in table.rows} == {None}
     assert "lemminflect was not installed" in table.notes[-1]
     plot_potential_seeds(table)
@@ -218,4 +218,4 @@ def test_damage_is_told(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", ["neutral"], words, variants)
     (run / name).write_bytes((run / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-        read_run_problems(run)
+        potential_seeds(run)

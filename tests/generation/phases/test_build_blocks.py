@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.reference import tag, word_class
-from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
 from generation import build, suggest
@@ -40,12 +38,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two": {"words_at_once": 2},
     "all": {"words_at_once": 2, "families": "inflect", "repair_articles": True},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    with threadpool_limits(1):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
 
-from merge_dataset import seed_ranges
+from merge_dataset.layout import split_files
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
-from merge_metric.runs import counted
-from merge_metric.runs.counted import count_file
-from merge_metric.runs.join import JoinOptions
-from merge_metric.runs.per_seed import concatenated
+from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.predictions import write_predictions
+from merge_metric.runs.run import ALL_ROWS
 from merge_metric.runs.texts import text_digests, to_hex
 from merge_metric.score import score_file
+from merge_metric.seed_variant_accuracy.inputs import split_predictions
+from merge_metric.seed_variant_accuracy.scoring import score
 
 SEEDS = 60
 WORDS = {"noun": "dog", "verb": "runs"}
@@ -78,15 +79,42 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of few rows, so that the small dataset has many."""
-    for module in (seed_ranges, counted):
-        monkeypatch.setattr(module, "RANGE_ROWS", 70)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some rows at a time, so that small files come in many pieces."""
+    for module in ("coverage", "predictions"):
+        monkeypatch.setattr(f"merge_metric.runs.{module}.ROWS", 50)
+    monkeypatch.setattr("merge_metric.runs.counting._ROWS_AT_A_TIME", 70)
 
 
 def plain(value: Any) -> Any:
     """Sums of fractions differ in the last digits."""
     return json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 12))
+
+
+def obvious_columns(place: Path, config: str, by: Sequence[str] = ()) -> dict[str, Any]:
+    """The slow road: rows of Python, looked up one by one, as `scoring.score` takes them."""
+    given = {
+        row["variant_id"]: row for row in pq.ParquetFile(place / "p.parquet").read().to_pylist()
+    }
+    rows = read_columns(
+        place / "merge-nli",
+        split_files(place / "merge-nli", config)["variants"],
+        ["variant_id", "seed_id", "label", "premise", "subsamples", "word_class", "mlms"],
+    ).to_pylist()
+    own = [given[row["seed_id"]] for row in rows]
+    answers = [given[row["variant_id"]] for row in rows]
+    classes = ["word_class"] if config == "snli" else []
+    return {
+        "predictions": [each["prediction"] for each in answers],
+        "references": [row["label"] for row in rows],
+        "seed_ids": [row["seed_id"] for row in rows],
+        "seed_predictions": [each["prediction"] for each in own],
+        "subsamples": [row["subsamples"] for row in rows],
+        "variant_ids": [row["variant_id"] for row in rows],
+        "probabilities": [each["probabilities"] for each in answers],
+        "seed_probabilities": [each["probabilities"] for each in own],
+        "groups": {name: [row[name] for row in rows] for name in (*classes, *by)} or None,
+    }
 
 
 def write_csv(path: Path, table: pa.Table) -> None:
@@ -103,14 +131,10 @@ SOME: dict[str, Any] = {"configs": ["snli_verbs", "snli"], "by": ["mlms"], "clus
 @pytest.mark.parametrize(
     ("order", "options"), [("as written", {}), ("shuffled", SOME), ("jsonl", {}), ("csv", {})]
 )
-def test_figures_are_those_of_the_whole(
-    place: Path,
-    tmp_path: Path,
-    order: str,
-    options: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+def test_figures_are_those_of_the_obvious_road(
+    place: Path, tmp_path: Path, order: str, options: dict[str, Any]
 ) -> None:
-    """Figures, intervals, groups, digests, and results seed by seed, with a dataset and without."""
+    """Figures, intervals and groups, to the last bit, with a dataset and without."""
     path = place / "p.parquet"
     if order != "as written":
         rows = pq.ParquetFile(path).read().to_pylist()
@@ -118,25 +142,48 @@ def test_figures_are_those_of_the_whole(
         path = tmp_path / {"shuffled": "p.parquet"}.get(order, f"p.{order}")
         write_rows = write_predictions if order != "csv" else write_csv
         write_rows(path, pa.Table.from_pylist(rows))
-    wanted = score_file(path, place / "merge-nli", **options, n_bootstrap=8)
-    alone = score_file(path, n_bootstrap=8)
-    answers = concatenated(
-        [
-            each.answers
-            for each in count_file(path, place / "merge-nli", JoinOptions(**options), per_seed=True)
-        ]
-    )
-    for module in (seed_ranges, counted):
-        monkeypatch.setattr(module, "RANGE_ROWS", 70)
-    found = count_file(path, place / "merge-nli", JoinOptions(**options), per_seed=True)
-    assert plain(score_file(path, place / "merge-nli", **options, n_bootstrap=8)) == plain(wanted)
-    assert plain(score_file(path, n_bootstrap=8)) == plain(alone)
-    assert concatenated([each.answers for each in found]).equals(answers)
-    assert next(iter(wanted.values()))["n_seeds"] > 20
+    found = score_file(path, place / "merge-nli", **options, n_bootstrap=8)
+    for config, result in found.items():
+        columns = obvious_columns(place, config, options.get("by", ()))
+        if options.get("cluster"):
+            codes = dict.fromkeys(columns["seed_ids"])
+            codes |= {seed: int(seed[-3:]) // 2 for seed in codes}
+            columns["clusters"] = {"premise": [codes[seed] for seed in columns["seed_ids"]]}
+        wanted = score(**columns, n_bootstrap=8)
+        for text in ("signature", "signature_short"):
+            del result[text], wanted[text]
+        assert result.pop("n_seeds_left_out") == 0
+        if options.get("cluster"):  # codes of clusters, and so their order in a draw, are others
+            result, wanted = (_without_intervals(each) for each in (result, wanted))
+        assert result == wanted
+    assert next(iter(found.values()))["n_seeds"] > 20
+    whole = pa.concat_tables([pq.ParquetFile(path).read()]) if path.suffix == ".parquet" else None
+    if whole is not None:
+        columns = split_predictions(
+            *(whole[name].to_pylist() for name in ("variant_id", "seed_id", "label", "prediction")),
+            whole["probabilities"].to_pylist(),
+        )
+        alone = score_file(path, n_bootstrap=8)[ALL_ROWS]
+        wanted = score(**columns, n_bootstrap=8)
+        for text in ("signature", "signature_short"):
+            del alone[text], wanted[text]
+        del alone["n_seeds_left_out"]
+        assert plain(alone) == plain(wanted)
+
+
+def _without_intervals(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    left_out = ("low", "high")
+    return {
+        key: _without_intervals(each)
+        for key, each in value.items()
+        if not key.endswith("_ci") and key not in left_out
+    }
 
 
 def test_models_compared_in_parts(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Tables are those of the whole; one model's answers are in two files."""
     rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
@@ -151,8 +198,7 @@ def test_models_compared_in_parts(
     parts = [f"c={tmp_path / name}.parquet" for name in ("c1", "c2")]
     options: dict[str, Any] = {"cluster": "premise", "n_bootstrap": 20}
     wanted = compare_files([*files, *parts], place / "merge-nli", **options)
-    for module in (seed_ranges, counted):
-        monkeypatch.setattr(module, "RANGE_ROWS", 70)
+    request.getfixturevalue("small_batches")
     found = compare_files([*files, *parts], place / "merge-nli", **options)
     assert [plain(each.as_dict()) for each in found] == [plain(each.as_dict()) for each in wanted]
     differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in found[0].pairs.rows}
@@ -178,7 +224,7 @@ ANALYSES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-def test_analyses_in_parts(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_analyses_in_parts(place: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Tables are those of the whole, also of shuffled predictions in two files."""
     rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
     random.Random(3).shuffle(rows)
@@ -194,8 +240,7 @@ def test_analyses_in_parts(place: Path, tmp_path: Path, monkeypatch: pytest.Monk
         }
 
     wanted = tables()
-    for module in (seed_ranges, counted):
-        monkeypatch.setattr(module, "RANGE_ROWS", 70)
+    request.getfixturevalue("small_batches")
     assert tables() == wanted
 
 
@@ -208,7 +253,7 @@ def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -
     return path
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_batches")
 def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
     """Unknown ids, another seed, another label, missing rows, repeated ids, damage."""
     folder, one = place / "merge-nli", pq.ParquetFile(place / "p.parquet").read().to_pylist()[-1]
@@ -218,7 +263,8 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
             "seed_id": "snli:000"
         },
         "expected for .* the gold label .*, as in the dataset": {"label": (one["label"] + 1) % 3},
-        "predictions for other texts": {"text_digest": "0" * 16},
+        "predictions for other texts": {"text_digest": "md5:" + "0" * 16},
+        "predictions for other texts of 1": {"text_digest": "0" * 16},
     }
     for message, change in cases.items():
         path = changed(place, tmp_path, one | change)
@@ -252,7 +298,7 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
             score_file(path, dataset, n_bootstrap=0)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_batches")
 def test_an_id_of_two_seeds_is_told_without_a_dataset(place: Path, tmp_path: Path) -> None:
     """The two rows are in different parts."""
     rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
@@ -264,7 +310,7 @@ def test_an_id_of_two_seeds_is_told_without_a_dataset(place: Path, tmp_path: Pat
             score_file(path, n_bootstrap=0)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_batches")
 def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
     """Seeds of the first half are in two subsamples, the others in one."""
     rng = random.Random(2)
@@ -279,7 +325,7 @@ def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
         score_file(path, tmp_path / "merge-nli", n_bootstrap=0)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_batches")
 def test_changed_files_are_refused(place: Path, tmp_path: Path) -> None:
     """Rows in another order are not those that were written; the digest tells."""
     table = pq.ParquetFile(place / "p.parquet").read()

@@ -1,0 +1,75 @@
+"""Files of earlier releases are read by this one, and replaced only where that is asked for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+from faults import small_world
+from faults.commands import snapshot
+
+pytestmark = pytest.mark.slow
+
+RELEASES = sorted(Path(__file__).parents[1].glob("data/earlier_releases/*/"))
+
+READERS = (
+    "check merge-nli",
+    "show merge-nli --n 1",
+    "score p.parquet --dataset merge-nli --n-bootstrap 0",
+    "report p.parquet --dataset merge-nli --n-bootstrap 0 --out report.md",
+    "analyse hardest p.parquet --dataset merge-nli",
+    "analyse composition --run run",
+    "annotate --out study --export items.csv",
+    "export jsonl merge-nli --out lines",
+    "baseline majority --dataset merge-nli --out again.parquet",
+    "diff run run",
+    "count --run run",
+    "build --run run --into other --out other-data",
+)
+
+DRAW = "the draw of variants: version 1 (merge-nli before 1.0) there, 2 now"
+
+
+@pytest.fixture(params=RELEASES, ids=lambda path: path.name)
+def release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    shutil.copytree(request.param, tmp_path, dirs_exist_ok=True)
+    with chdir(tmp_path):
+        yield request.param.name
+
+
+def test_everything_reads_them(release: str) -> None:
+    """Commands end well, and leave the files as they are."""
+    before = snapshot(Path())
+    for command in READERS:
+        code, printed, said = small_world.call(*command.split())
+        assert code == 0, (command, printed[-300:], said[-300:])
+    assert before.items() <= snapshot(Path()).items()
+
+
+@pytest.mark.parametrize("command", [
+    "build --run run --out merge-nli",
+    "build --run run --out new-data",
+    "build --run run --into other --out merge-nli",
+    "generate --recipe demo --limit 3 --set suggestions_per_occurrence=40 --set min_replacements=3 "
+    "--set variants_per_class=3 --set subsamples=2 --run new --out merge-nli",
+])  # fmt: skip
+def test_another_draw_replaces_nothing_without_overwrite(release: str, command: str) -> None:
+    """Another draw of an earlier release is refused, as another setting is."""
+    before = snapshot(Path())
+    code, _, said = small_world.call(*command.split())
+    if release.startswith("0."):
+        assert code == 2
+        assert DRAW in said
+        assert "--overwrite" in said
+        assert before.items() <= snapshot(Path()).items()
+        code, _, said = small_world.call(*command.split(), "--overwrite")
+    assert code == 0, said
+    assert small_world.call("check", "merge-nli")[0] == 0
+    if release.startswith("1."):
+        kept = {name for name in before if name.startswith("merge-nli/")}
+        after = snapshot(Path())
+        assert {name: before[name] for name in kept} == {name: after[name] for name in kept}

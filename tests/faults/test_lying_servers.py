@@ -1,0 +1,181 @@
+"""Servers that repeat the key they were sent, wherever they can: nobody gets to see it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from helpers.completions_server import Reply, Request, serving
+
+from faults import small_world
+from faults.attack import Attack
+from merge_metric.runs.predictions import read_metadata
+
+pytestmark = pytest.mark.slow
+
+KEY = "zq-Hidden/4711+value"
+
+_SPELT: tuple[Callable[[str], str], ...] = (
+    str, str.upper, lambda key: quote(key, safe=""), lambda key: f"Bearer {key}",
+    lambda key: base64.b64encode(key.encode()).decode(), lambda key: f"{'x' * 293}{key}",
+    lambda key: f"https://me:{key}@proxy/",
+)  # fmt: skip
+
+
+def _completion(text: str, **log_probs: float) -> dict[str, Any]:
+    return {"choices": [{"text": text, "logprobs": {"top_logprobs": [{text: -0.1, **log_probs}]}}]}
+
+
+_PLACES: tuple[Callable[[str], Reply], ...] = (
+    lambda key: Reply({"error": {"message": key}}, 401),
+    lambda key: Reply({"error": {"message": key}}, 503),
+    lambda key: Reply({"error": {"message": key}}),
+    lambda key: Reply({key: [{key: key}]}),
+    lambda key: Reply(f"<html>{key}".encode()),
+    lambda key: Reply(("[" * 100_000 + key).encode()),
+    lambda key: Reply(_completion(key)),
+    lambda key: Reply(_completion(f" {key}", A=9.0)),
+    lambda key: Reply({"choices": [{"logprobs": {"content": [{"token": key}]}}]}),
+    lambda key: Reply({"choices": [{"logprobs": key}]}),
+    lambda key: Reply({"model": key, "usage": key, **_completion(" A", B=-3.0, C=-4.0)}),
+    lambda key: Reply(b"", 302, {"Location": f"http://127.0.0.1:9/{quote(key)}"}),
+    lambda key: Reply(b"", 429, {"Retry-After": key}),
+)
+
+
+def make(folder: Path) -> None:
+    with chdir(folder):
+        code, _, said = small_world.call(
+            *"generate --recipe demo --limit 3 --run run --out merge-nli".split()
+        )
+        assert code == 0, said
+
+
+def _everything(folder: Path) -> str:
+    return "".join(
+        path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()
+    )
+
+
+def test_keys_that_servers_repeat(
+    attack: Attack, once: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither shown nor kept: on stderr, in predictions, journals and notes of who is at work."""
+    monkeypatch.setattr("merge_metric.models.remote._LONGEST_WAIT", 0.001)
+    monkeypatch.setenv("THE_KEY", KEY)
+    shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
+    with chdir(tmp_path):
+        for each in attack.tries("servers that repeat the key", 91):
+            with each:
+                _ask(each.number, each.random)
+
+
+def _ask(number: int, random: Random) -> None:
+    place, spelt = _PLACES[number % len(_PLACES)], _SPELT[number // len(_PLACES) % len(_SPELT)]
+    begins = random.randrange(3)
+
+    def answer(request: Request, asked: int) -> Reply:
+        good = Reply(_completion(" A", B=-3.0, C=-4.0))
+        return good if asked < begins else place(spelt(KEY))
+
+    with serving(answer) as server:
+        in_url = random.random() < 0.5
+        url = server.url.replace("://", f"://me:{quote(KEY, safe='')}@") if in_url else server.url
+        key = [] if in_url else ["--api-key-env", "THE_KEY"]
+        command = ["predict", "--model", "m", "--base-url", url, *key, "--dataset", "merge-nli",
+                   "--shots", "none", "--out", "p.jsonl", "--overwrite"]  # fmt: skip
+        code, printed, said = small_world.call(*command)
+        assert len(server.requests) > begins
+    assert code == 0 or "error: " in said, said
+    found = (printed + said + _everything(Path())).lower()
+    for spelling in (KEY, quote(KEY, safe=""), base64.b64encode(KEY.encode()).decode()[:12]):
+        assert spelling.lower() not in found
+        assert spelling[:9].lower() not in found
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("where", ["model", "data", "dataset", "mlm", "predictions"])
+def test_keys_in_urls_that_are_no_servers(
+    where: str, once: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A URL that stands where a name or file belongs is refused without its password."""
+    shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
+    url = f"https://me:{KEY.replace('/', '')}@host/v1"
+    commands = {
+        "model": f"predict --model {url} --dataset merge-nli --out p.jsonl",
+        "data": f"generate --recipe demo --source mine --data {url} --run new --out new-data",
+        "dataset": f"generate --recipe demo --source mine --dataset {url} --run new --out new-data",
+        "mlm": f"suggest --recipe demo --mlm {url} --run new",
+        "predictions": f"score {url} --dataset merge-nli",
+    }
+    with chdir(tmp_path):
+        code, printed, said = small_world.call(*commands[where].split())
+        found = printed + said + _everything(Path())
+    assert code == 2
+    assert "Hidden" not in found
+    assert "***" in said
+
+
+def test_servers_that_do_something_else_than_asked(
+    attack: Attack, once: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Another model, and prompts cut to so many tokens: said once and kept, or refused."""
+    shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
+    with chdir(tmp_path):
+        for each in attack.tries("servers that answer something else", 24):
+            with each:
+                _ask_for_something_else(each.random, each.number)
+
+
+def _ask_for_something_else(random: Random, number: int) -> None:
+    limit = random.choice((1, 20, 60)) if number % 3 else None
+    model = random.choice(("m-2", "M", "other/m", "/models/m.gguf")) if number % 3 != 1 else "m"
+    begins = random.randrange(2)
+
+    def answer(request: Request, asked: int) -> Reply:
+        tokens = 2 * len(request.payload["prompt"].split())
+        said = {"model": model, "usage": {"prompt_tokens": min(tokens, limit or tokens)}}
+        good = _completion(" A", B=-3.0, C=-4.0)
+        return Reply(good | (said if asked >= begins else {}))
+
+    with serving(answer) as server:
+        Path("p.parquet").unlink(missing_ok=True)
+        command = ["predict", "--model", "m", "--base-url", server.url, "--dataset", "merge-nli",
+                   "--shots", "mix", "--out", "p.parquet"]  # fmt: skip
+        code, _, refused = small_world.call(*command, "--strict-server")
+        assert code == 2
+        assert "--strict-server refuses such answers" in refused
+        begins = 0
+        code, _, said = small_world.call(*command)
+    assert code == 0, said
+    metadata = read_metadata(Path("p.parquet"))
+    for wrong, what, words in (
+        (model != "m", "answered_as", "the server says they are of"),
+        (limit is not None, "prompts_cut", "the server seems to cut them"),
+    ):
+        assert (what in metadata) == wrong
+        assert said.count(words) == wrong
+
+
+def test_an_answer_is_json_or_refused(attack: Attack) -> None:
+    """Errors are of this package for any bytes."""
+    from merge_metric.models.prompts import read_prompt
+    from merge_metric.models.remote import RemoteModel
+
+    bodies = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe", b"", b"NaN", b"1e999", b"null",
+              b'{"choices": 7}', b'{"choices": [[]]}', json.dumps({"choices": [None]}).encode(),
+              b"1" * 10_000, b'{"choices": [{"logprobs": {"content": "A"}}]}']  # fmt: skip
+    for each in attack.tries("answers that are none", 24):
+        with each, serving(lambda *_, n=each.number: Reply(bodies[n % len(bodies)])) as server:
+            chat = each.number >= len(bodies)
+            model = RemoteModel(server.url, "m", prompt=read_prompt("none"), chat=chat, retries=0)
+            with pytest.raises((ValueError, ConnectionError), match="expected"):
+                list(model.probabilities([("a", "b")]))

@@ -1,0 +1,141 @@
+"""Names of files and folders that mean something to a shell, to DuckDB or to nobody; and links.
+
+The same command on files of such a name gives the same results as on files of a plain one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from faults import small_world
+from faults.attack import Attack
+from merge_dataset.files import digest_of
+
+pytestmark = pytest.mark.slow
+
+COMMANDS = (
+    "check {d}",
+    "score {p}.parquet --dataset {d} --n-bootstrap 0",
+    "score {p}.jsonl --dataset {d} --n-bootstrap 0",
+    "score {p}.csv --dataset {d} --n-bootstrap 0 --per-seed {o}.csv",
+    "compare {p}.parquet {p}.jsonl --dataset {d} --n-bootstrap 10",
+    "show {d} --n 1",
+    "diff {r} {r}",
+    "count --run {r}",
+    "agreement {s} --dataset {d} --n-bootstrap 0",
+    "analyse hardest {p}.parquet --dataset {d}",
+    "export jsonl {d} --out {o}",
+    "export croissant {d} --out {o}.json",
+    "report {p}.parquet {p}.jsonl --dataset {d} --n-bootstrap 0 --out {o}.html",
+    "analyse curves {p}.csv --dataset {d} --out {o}.svg",
+    "baseline majority --dataset {d} --out {o}.parquet",
+    "baseline hypothesis-only --train {q}.jsonl --dataset {d} --out {o}.jsonl",
+    "annotate {d} --out {o} --per-class 2",
+    "annotate --out {s} --export {o}.csv",
+    "build --run {r} --out {o}",
+    "generate --recipe demo --source mine --data {q}.jsonl --set min_replacements=2 "
+    "--set variants_per_class=2 --run {o}-run --out {o}",
+    "register {d} --cache-dir {o}",
+)
+"""With names of a dataset, predictions, a run, a session, problems and what is made."""
+
+INPUTS = {"d": "merge-nli", "r": "runs/demo", "s": "study", "p.parquet": "a.parquet",
+          "p.jsonl": "b.jsonl", "p.csv": "c.csv", "q.jsonl": "problems.jsonl"}  # fmt: skip
+
+NAMES = {
+    "spaces and quotes": ("it's", 'a "b" c', " a", "`a`", "a  b"),
+    "characters of patterns": ("[a]*?", "a[0-9]", "*", "?", "**", "{a,b}", "[!a]"),
+    "characters of other languages": (
+        "a%20b",
+        "%s",
+        "a;b",
+        "a;DROP TABLE x",
+        "$HOME",
+        "~",
+        "{0}",
+        "a\\b",
+        "a=1",
+        "a#b",
+        "a&b",
+        "a|b",
+        "<a>",
+        "a\nb",
+    ),
+    "leading dashes": ("./-a", "./--out"),
+    "letters of other scripts": ("Mädchen", "女孩", "👩‍👧", "e\u0301", "\u202ea"),
+    "not UTF-8": (os.fsdecode(b"M\xe4dchen"), os.fsdecode(b"\xff\xfe")),
+}
+
+
+def _rows_of(path: Path) -> str:
+    """Digest of a file's rows, without its metadata, which name files."""
+    return digest_of(repr(pq.read_table(path, partitioning=None).to_pylist()))
+
+
+def _made(folder: Path, name: str) -> dict[str, str]:
+    """Digests by name of Parquet files, and the names of others, `name` called `o`."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        place = str(path.relative_to(folder)).replace(name, "o")
+        if path.is_file() and not path.name.startswith("."):
+            found[place] = _rows_of(path) if path.suffix == ".parquet" else ""
+    return found
+
+
+def _run(
+    folder: Path, world: Path, name: str, command: str
+) -> tuple[int, str, str, dict[str, str]]:
+    """Run a command on files of a name: exit code, stdout and stderr, and what it makes."""
+    for each in ("in", "out"):
+        shutil.rmtree(folder / each, ignore_errors=True)
+        (folder / each / name).mkdir(parents=True)
+    places = {}
+    for key, source in INPUTS.items():
+        letter, _, suffix = key.partition(".")
+        if f"{{{letter}}}{'.' if suffix else ''}{suffix}" in command:
+            places[letter] = f"in/{name}/{letter}{name.removeprefix('./')}"
+            target = folder / f"{places[letter]}{'.' if suffix else ''}{suffix}"
+            copy = shutil.copytree if (world / source).is_dir() else shutil.copyfile
+            copy(world / source, target)
+    places["o"] = f"out/{name}/o{name.removeprefix('./')}"
+    words = [word.format(**places) for word in command.split()]
+    with chdir(folder):
+        code, printed, said = small_world.call(*words)
+    return code, printed, said, _made(folder / "out", name.removeprefix("./"))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names(kind: str, attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
+    """Names are names: nothing in them is run, matched or put in."""
+    world = once("names", small_world.make)
+    whole = 2 * len(COMMANDS)
+    ends = "passes: nothing in a name means anything"
+    if kind == "not UTF-8":
+        ends = "either: what pyarrow or DuckDB cannot open is refused, with the advice to rename it"
+    for each in attack.tries(f"names: {kind}", whole, ends):
+        name = NAMES[kind][each.number % len(NAMES[kind])]
+        command = COMMANDS[each.random.randrange(len(COMMANDS))]
+        with each:
+            code, printed, said, made = _run(tmp_path, world, name, command)
+            try:
+                if kind == "not UTF-8" and code:
+                    assert "UTF-8" in said + printed
+                    continue
+                usual = _run(tmp_path, world, "plain", command)
+                assert (code, sorted(made)) == (usual[0], sorted(usual[3]))
+                assert made == usual[3]
+                if command.startswith(("score", "check", "compare")):
+                    assert (
+                        printed.split("\n")[-20:-1] == usual[1].split("\n")[-20:-1]
+                        or name.removeprefix("./") in printed
+                    )
+            except BaseException as error:
+                error.add_note(f"{name!r}: {command}: {code}, {said[-600:]}")
+                raise

@@ -1,0 +1,179 @@
+"""Surroundings of a command: folders, outputs, limits, files of other users.
+
+Each kind is refused in a line, or passes with the same result; nothing is half-written, and the
+same command ends well where nothing is odd any more. The table of tries says which, and why.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Literal
+
+import pytest
+
+from faults.attack import Attack, Try
+from faults.commands import COMMANDS, Outcome, Workshop, snapshot, words
+from faults.forking import Ended
+from faults.test_disks import again
+from faults.test_kills import require_whole
+
+pytestmark = pytest.mark.slow
+
+Around = Callable[[Workshop, Random], dict[str, Any]]
+"""Makes something odd around a command; returns what its `Call` has."""
+
+SCORE = "score p.parquet --dataset merge-nli --n-bootstrap 20 --format json"
+CHECK = "check merge-nli"
+WRITING = ("build", "predict", "report", "per-seed", "jsonl", "annotate", "majority", "croissant")
+READING = (SCORE, CHECK, "show merge-nli --n 1", "diff run run")
+NOBODY = 65534
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Something odd around a command."""
+
+    what: str
+    around: Around
+    ends: Literal["refused", "passes", "either"]
+    why: str
+    commands: tuple[str, ...] = (*WRITING, *READING)
+    told: str = ""
+    """A part of the message of a refusal."""
+
+
+def _folder(variable: str, state: str) -> Around:
+    """Make the folder of a variable something else."""
+
+    def around(workshop: Workshop, random: Random) -> dict[str, Any]:
+        place = workshop.folder.with_name(f"odd-{variable}")
+        if place.is_dir():
+            place.chmod(0o755)
+            shutil.rmtree(place)
+        place.unlink(missing_ok=True)
+        if state == "a file":
+            place.write_text("")
+        elif state == "not writable":
+            place.mkdir(mode=0o500)
+        return {"environment": {variable: str(place)}, "as_anyone": True}
+
+    return around
+
+
+def _call(**call: Any) -> Around:
+    return lambda workshop, random: call
+
+
+def _limit(name: str, least: int, most: int) -> Around:
+    return lambda workshop, random: {"limits": {name: random.randrange(least, most)}}
+
+
+def _foreign(*patterns: str, mode: int) -> Around:
+    """Give files or folders to somebody else."""
+
+    def around(workshop: Workshop, random: Random) -> dict[str, Any]:
+        found = sorted({path for each in patterns for path in workshop.base.glob(each)})
+        chosen = random.choice([path for path in found if path.is_dir() == bool(mode & 0o100)])
+        path = workshop.folder / chosen.relative_to(workshop.base)
+        os.chown(path, NOBODY, NOBODY)
+        path.chmod(mode)
+        return {"as_anyone": True}
+
+    return around
+
+
+KINDS = (
+    Kind("TMPDIR: missing", _folder("TMPDIR", "missing"), "passes",
+         "Python takes /tmp or the working folder in its place"),
+    Kind("TMPDIR: a file", _folder("TMPDIR", "a file"), "passes", "the same"),
+    Kind("TMPDIR: not writable", _folder("TMPDIR", "not writable"), "passes", "the same"),
+    Kind("MERGE_NLI_MEMORY: too little", lambda workshop, random: {"environment": {
+        "MERGE_NLI_MEMORY": random.choice(("100KB", "2MB", "8MB", "24MB"))}}, "either",
+        "refused where it is too little", told="MERGE_NLI_MEMORY: expected more memory"),
+    Kind("time zone", lambda workshop, random: {"environment": {"TZ": random.choice(
+        ("Pacific/Kiritimati", "America/St_Johns", "nowhere", "UTC-99", ""))}}, "passes",
+        "no file has a time"),
+    Kind("stdout: closed", _call(stdout="closed"), "passes", "nobody wants the result"),
+    Kind("stdout: its reader has gone", _call(stdout="unread"), "either",
+         "as of any program, without a word: `| head` has what it wants"),
+    Kind("stdout: full", _call(stdout="/dev/full"), "refused",
+         "a result that is cut off would look whole", (*READING, "build", "report"),
+         "the output: no space left on device"),
+    Kind("stderr: closed", _call(stderr="closed"), "passes", "nobody wants to know"),
+    Kind("stderr: its reader has gone", _call(stderr="unread"), "either",
+         "the exit code is left to tell"),
+    Kind("stderr: full", _call(stderr="/dev/full"), "either", "the exit code is left to tell"),
+    Kind("limit of open files", _limit("NOFILE", 8, 60), "either",
+         "refused where it is too few", told="open files"),
+    Kind("limit of memory", _limit("AS", 10 * 2**20, 400 * 2**20), "either",
+         "refused where it is too little, or ended by a library in C++", told="memory"),
+    Kind("somebody else's files", _foreign("merge-nli/**/*.parquet", "merge-nli/**/*.json",
+         "run/*", "p.parquet", mode=0o600), "either",
+         "refused by those who read them", told="ermission"),
+    Kind("somebody else's folders", _foreign("merge-nli", "merge-nli/*", "run", "**",
+         mode=0o555), "either", "refused by those who write there", told="ermission"),
+)  # fmt: skip
+
+
+_SPEED: Final = re.compile(r"in [\d.]+ s \([\d,]+ per second\)")
+"""How fast a command was, which it says on stdout."""
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_odd_surroundings(part: int, attack: Attack, workshop: Workshop) -> None:
+    """Commands end as usual, or in a line; repeated where nothing is odd, they end well."""
+    for each in attack.tries(f"surroundings {part}", 84):
+        number = 2 * each.number + part
+        kind = KINDS[number % len(KINDS)]
+        with each.of(kind.what, f"{kind.ends}: {kind.why}"):
+            name = kind.commands[number // len(KINDS) % len(kind.commands)]
+            _try(workshop, name, kind, each)
+
+
+def _try(workshop: Workshop, name: str, kind: Kind, each: Try) -> None:
+    good = workshop.undisturbed(name)
+    workshop.restore()
+    call = kind.around(workshop, each.random)
+    ended = workshop.forks.run(*words(COMMANDS.get(name, name)), **call)
+    try:
+        _require_good_end(workshop, kind, call, ended, good)
+        require_whole(workshop, name)
+        for path in (workshop.folder, *workshop.folder.rglob("*")):
+            if path.stat().st_uid == NOBODY:
+                os.chown(path, 0, 0)
+                path.chmod(0o755 if path.is_dir() else 0o644)
+        if ended.status:
+            again(workshop, name)
+    except BaseException as error:
+        error.add_note(
+            f"{name}; {call}: {ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
+        )
+        raise
+
+
+def _require_good_end(
+    workshop: Workshop, kind: Kind, call: dict[str, Any], ended: Ended, good: Outcome
+) -> None:
+    assert "Traceback" not in ended.stderr + ended.stdout
+    if ended.status == 0:
+        assert kind.ends != "refused"
+        assert snapshot(workshop.folder) == good.after
+        said, usual = (_SPEED.sub("", each.stdout) for each in (ended, good))
+        in_ascii = usual.encode("ascii", "backslashreplace").decode()
+        assert said in (usual, in_ascii) or "stdout" in call
+        return
+    assert kind.ends != "passes"
+    if "AS" in call.get("limits", {}) and ended.status < 0:
+        return  # libraries in C++ end the process
+    assert ended.status in (1, 2)
+    if "stderr" in call or call.get("stdout") == "unread":
+        return
+    line = ended.stderr.rstrip().rpartition("\n")[2]
+    if not ended.stdout.startswith("merge-nli/"):  # findings of `check`, which name the file
+        assert line.startswith("error: ")
+        assert kind.told in line

@@ -1,0 +1,47 @@
+"""Keys and passwords are masked, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from urllib.parse import quote
+
+import pytest
+
+from merge_dataset.redaction import MaskingFormatter, mask_known, mask_urls, spellings
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("https://me:pass@host/v1", "https://***@host/v1"),
+        ("http://KEY@host: refused", "http://***@host: refused"),
+        ("https:/me:pass@host/v1", "https:/***@host/v1"),  # as of a path
+        ("C:/me@home", None),
+        ("a https://x/y?api_key=abc&n=1 b", "a https://x/y?api_key=***&n=1 b"),
+        ("https://x/y?X-Amz-Signature=abc", "https://x/y?X-Amz-Signature=***"),
+        ("https://x/y?sig=abc#top", "https://x/y?sig=***#top"),
+        ("https://x/y?monkey=1&name=key", "https://x/y?monkey=***&name=key"),
+        ("https://host/~me@v1", None),
+        ("hf-internal-testing/tiny-random-bert@main: no key=value", None),
+        ("me@host: token=5", None),
+    ],
+)
+def test_urls(text: str, masked: str | None) -> None:
+    """Text before an @, and values of keys and tokens, are masked."""
+    assert mask_urls(text) == (text if masked is None else masked)
+
+
+def test_known_secrets_in_any_spelling() -> None:
+    """Quoted, in JSON, HTML or Base64, in any case; short ones stay."""
+    key = 'a/b"c&D e'
+    known = spellings([key, "abc"])
+    for spelt in (key, key.upper(), quote(key, safe=""), 'a/b\\"c&D e', "a/b&quot;c&amp;D e"):
+        assert mask_known(f"<{spelt}> abc", known) == "<***> abc", spelt
+    assert mask_known(base64.b64encode(key.encode()).decode(), known).startswith("***")
+
+
+def test_the_log_is_masked() -> None:
+    """Records are masked, arguments included."""
+    record = logging.LogRecord("x", 20, "f", 1, "at %s", ("http://me:pw@host/",), None)
+    assert MaskingFormatter("%(message)s").format(record) == "at http://***@host/"

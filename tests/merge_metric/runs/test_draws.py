@@ -1,0 +1,138 @@
+"""Predictions remember in which subsamples the variants were; another draw is told of."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.report_data import problems
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.predict.baselines import Majority
+from merge_metric.predict.driver import predict
+from merge_metric.predict.problems import read_problems
+from merge_metric.runs.draws import changed_draws, draw_digests
+from merge_metric.runs.predictions import (
+    read_metadata,
+    read_predictions,
+    with_metadata,
+    write_predictions,
+)
+
+NOUNS, VERBS = "snli/nouns/variants.parquet", "snli/verbs/variants.parquet"
+TOLD = "warning: these predictions are of another draw: the dataset"
+
+
+def drawn_otherwise(folder: Path, out: Path) -> Path:
+    """Copy a dataset, with the nouns' first two variants in other subsamples."""
+    shutil.copytree(folder, out)
+    rows = pq.read_table(out / NOUNS, partitioning=None)
+    lists = rows["subsamples"].to_pylist()
+    lists[:2] = [[0], [1, 2]]
+    at = rows.schema.get_field_index("subsamples")
+    column = pa.array(lists, rows.schema.field(at).type)
+    pq.write_table(rows.set_column(at, rows.schema.field(at), column), out / NOUNS)
+    return out
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset, the same drawn otherwise, and predictions for the former."""
+    root = tmp_path_factory.mktemp("draws")
+    folder = problems(12).write(root / "merge-nli")
+    drawn_otherwise(folder, root / "other")
+    ask(folder, root / "p.parquet")
+    return root
+
+
+def ask(folder: Path, out: Path) -> dict[str, object]:
+    asked = read_problems(str(folder))
+    model = Majority(asked["label"].to_numpy(), {})
+    return predict(model, asked, out, progress=False).metadata
+
+
+def score(path: Path, folder: Path, *more: str) -> str:
+    words = ["score", str(path), "--dataset", str(folder), "--n-bootstrap", "0", *more]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_digests(made: Path) -> None:
+    """By hand; of any order of rows, and of no other lists or ids."""
+    rows = pq.read_table(made / "merge-nli" / NOUNS, partitioning=None)
+    total = 0
+    for row in rows.to_pylist():
+        text = f"{row['variant_id']} {row['subsamples']}"
+        digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+        total += int.from_bytes(digest[8:], "little") % 2**32
+    found = draw_digests(made / "merge-nli", [NOUNS, VERBS, NOUNS])
+    assert list(found) == [NOUNS, VERBS]
+    assert found[NOUNS] == f"{total % 2**32:08x}"
+    again = made / "again"
+    shutil.copytree(made / "merge-nli", again, dirs_exist_ok=True)
+    pq.write_table(rows.slice(3), again / NOUNS)
+    assert changed_draws(again, found, [NOUNS, VERBS]) == [NOUNS]
+    pq.write_table(pa.concat_tables([rows.slice(3), rows.slice(0, 3)]), again / NOUNS)
+    assert changed_draws(again, found, [NOUNS, VERBS]) == []
+    assert changed_draws(made / "other", found, [NOUNS, VERBS]) == [NOUNS]
+    assert changed_draws(made / "other", found, [VERBS]) == []
+
+
+def test_another_draw_is_told_of(made: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By each command that reads the file, once; not where other classes are scored."""
+    path, other = made / "p.parquet", made / "other"
+    score(path, made / "merge-nli")
+    assert TOLD not in caplog.text
+    score(path, other)
+    (message,) = (each for each in caplog.messages if TOLD in each)
+    assert message.startswith(f"{path}: ")
+    assert f"{other} has the variants of {NOUNS} in other subsamples" in message
+    caplog.clear()
+    score(path, other, "--config", "snli_verbs")
+    assert TOLD not in caplog.text
+    for command in (["compare", f"a={path}", f"b={path.with_name('q.parquet')}"],
+                    ["analyse", "accuracy", str(path)]):  # fmt: skip
+        shutil.copy(path, path.with_name("q.parquet"))
+        caplog.clear()
+        done = CliRunner().invoke(app, [*command, "--dataset", str(other)])
+        assert done.exit_code == 0, done.output
+        assert caplog.text.count(TOLD) == (2 if command[0] == "compare" else 1)
+
+
+@pytest.mark.parametrize("recorded", [None, "36.0", {NOUNS: 7}, {"elsewhere.parquet": "0"}])
+def test_files_of_earlier_releases(
+    recorded: object, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files that do not say it are read as before; what others wrote there harms nothing."""
+    metadata = read_metadata(made / "p.parquet")
+    del metadata["problems"]["draws"]
+    if recorded is not None:
+        metadata["problems"]["draws"] = recorded
+    path = tmp_path / "p.parquet"
+    write_predictions(path, with_metadata(read_predictions(made / "p.parquet"), metadata))
+    score(path, made / "merge-nli")
+    assert (TOLD in caplog.text) == (recorded == {NOUNS: 7})
+
+
+def test_the_same_answers_serve_another_draw(
+    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`predict` on the other dataset keeps the file, which is for that one then."""
+    path, rows = tmp_path / "p.parquet", read_predictions(made / "p.parquet")
+    shutil.copy(made / "p.parquet", path)
+    before = read_metadata(path)
+    metadata = ask(made / "other", path)
+    assert metadata == read_metadata(path)
+    assert read_predictions(path).equals(rows)
+    assert metadata["problems"]["draws"] == draw_digests(made / "other", [NOUNS, VERBS])
+    assert {key for key in before if before[key] != metadata[key]} == {"problems"}
+    score(path, made / "other")
+    assert TOLD not in caplog.text
+    score(path, made / "merge-nli")
+    assert TOLD in caplog.text

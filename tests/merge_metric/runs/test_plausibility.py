@@ -1,0 +1,225 @@
+"""Warnings of answers that look wrong: each where it belongs, none of what is honest."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.report_data import problems
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.predict.baselines import Majority
+from merge_metric.predict.driver import predict
+from merge_metric.predict.problems import read_problems
+from merge_metric.runs.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_texts
+from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
+
+NLI = ("entailment", "neutral", "contradiction")
+
+
+def told(
+    gold: NDArray[np.int64],
+    said: NDArray[np.int64],
+    caplog: pytest.LogCaptureFixture,
+    metadata: dict[str, Any] | None = None,
+    *,
+    labels: tuple[str, ...] = NLI,
+    n_variants: int = 0,
+) -> list[str]:
+    """Warnings of answers to seeds, and to as many variants of the first of them."""
+    tally, ids = AnswerTally(labels), [f"s:{n}" for n in range(len(gold))]
+    rows = {"variant_id": ids, "seed_id": ids, "label": gold, "prediction": said}
+    if n_variants:
+        rows["seed_id"] = ids[:-n_variants] + ids[:1] * n_variants
+    table = pa.table(rows)
+    tally.add(table.slice(0, 50))
+    tally.add(table.slice(50))
+    caplog.clear()
+    tell_of_answers("m", tally, metadata or {})
+    return list(caplog.messages)
+
+
+def random_gold(n: int, seed: int = 0) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, 3, n)
+
+
+def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
+    """In words that fit a weak model, too; not of one that is right on half, nor on few seeds."""
+    gold = random_gold(300)
+    guessed = random_gold(300, 1)
+    right, n_gold, n_said = (
+        int((gold == guessed).sum()),
+        np.bincount(gold),
+        np.bincount(guessed),
+    )
+    expected = 100 * float((n_gold * n_said).sum()) / 300**2
+    assert told(gold, guessed, caplog) == [
+        f"m: warning: no better than chance on seeds: right on {right / 3:.0f} % of 300, where "
+        f"guessing is right on {expected:.0f} %; if the model is better than that, its labels may "
+        "stand in another order, its answers in another order than the problems, or they are for "
+        "another dataset"
+    ]
+    half = np.where(np.arange(300) % 4 == 0, gold, guessed)
+    assert (half == gold).mean() == pytest.approx(0.5, abs=0.03)
+    assert told(gold, half, caplog) == []
+    few = slice(0, 99)
+    assert told(gold[few], guessed[few], caplog) == []
+    # 300 rows, of which 201 are of variants.
+    assert told(gold, guessed, caplog, n_variants=201) == []
+
+
+def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
+    """A model that is fooled by most, and under no other order of labels right on more."""
+    gold = random_gold(400)
+    wrong = np.where(np.arange(400) % 2 == 0, (gold + 1) % 3, (gold + 2) % 3)
+    wrong[:80] = gold[:80]
+    (message,) = told(gold, wrong, caplog)
+    assert message.startswith("m: warning: no better than chance on seeds: right on 20 % of 400")
+
+
+@pytest.mark.parametrize("shift", [1, -1, 3, -40])
+def test_shifted_rows(shift: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The shift is named, with what the figure would be; variants may follow the seeds."""
+    gold = random_gold(600)
+    said = np.where(np.arange(600) % 5 == 0, (gold + 1) % 3, gold)
+    (message,) = told(gold, np.roll(said, shift), caplog, n_variants=300)
+    where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'} it"
+    assert "no better than chance on seeds" in message
+    assert message.endswith(
+        f"and would be on 80 % if each row had the prediction that stands {where}: are the "
+        "predictions shifted?"
+    )
+
+
+def test_no_shift_by_chance() -> None:
+    """The best of two thousand shifts of answers at chance stays below what is told."""
+    for seed in range(5):
+        gold, said = random_gold(400, 10 + seed), random_gold(400, 100 + seed)
+        best, _ = best_shift(gold.astype(np.int8), said.astype(np.int8), np.arange(400))
+        assert best - float((gold == said).mean()) < 0.2
+
+
+def test_labels_that_are_never_said(caplog: pytest.LogCaptureFixture) -> None:
+    """From a tenth of the gold labels and a hundred problems on; not of the majority baseline."""
+    gold = np.repeat([0, 1, 2], [60, 30, 10])
+    said = np.where(gold == 2, 0, gold)
+    (message,) = told(gold, said, caplog)
+    assert message == (
+        "m: warning: never says contradiction (10% of the problems): is it a model of fewer "
+        "labels, or are its classes taken for others?"
+    )
+    assert told(gold[:-1], said[:-1], caplog) == []
+    rarer = np.repeat([0, 1, 2], [60, 31, 9])
+    assert told(rarer, np.where(rarer == 2, 0, rarer), caplog) == []
+    always = np.zeros(100, int)
+    (message,) = told(gold, always, caplog)
+    assert "never says neutral (30% of the problems), contradiction (10%" in message
+    assert told(gold, always, caplog, {"kind": "baseline", "name": "majority"}) == []
+    assert len(told(gold, always, caplog, {"kind": "baseline", "name": "hypothesis-only"})) == 1
+
+
+def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
+    """A model's own order is named where it has one; names have none; there may be two labels."""
+    gold = np.arange(120) % 3
+    turned = (gold + 1) % 3
+    order = {"label_order": ["contradiction", "entailment", "neutral"]}
+    start = "m: warning: right on 0 % of 120 seeds, and would be on 100 % under another order of "
+    (message,) = told(gold, turned, caplog, order)
+    assert message == f"{start}labels; its classes are taken for c,e,n: try `label_order` n,c,e"
+    for metadata in ({}, order | {"gives_names": True}, {"label_order": "c,e,n"}):
+        (message,) = told(gold, turned, caplog, metadata)
+        assert message.startswith(f"{start}labels; it seems to say entailment for contradiction, ")
+    gold = np.arange(120) % 2
+    (message,) = told(gold, 1 - gold, caplog, labels=("no", "yes"))
+    assert "it seems to say no for yes, yes for no" in message
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"truncated": 10, "distinct_pairs": 1000}, "10 of 1,000 pairs (1 %) were cut to 8 tokens"),
+        ({"truncated": 9, "distinct_pairs": 1000}, ""),
+        ({"truncated": 0, "distinct_pairs": 1}, ""),
+        ({"truncated": 5, "distinct_pairs": 0}, ""),
+        ({"truncated": "many", "distinct_pairs": True}, ""),
+        ({}, ""),
+        (
+            {"unknown_tokens": {"texts": 2, "tokens": 10, "unknown": 4, "words": ["żółw"]}},
+            "m: 40 % of 10 tokens in 2 texts are unknown to its tokenizer, as in 'żółw'",
+        ),
+        ({"unknown_tokens": ["żółw"]}, ""),
+    ],
+)
+def test_texts_that_were_not_read_whole(
+    metadata: dict[str, Any], expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From one pair in a hundred on; of metadata that others wrote nothing is said."""
+    tell_of_texts("m", {"max_tokens": 8, **metadata})
+    assert expected in caplog.text
+    assert bool(caplog.messages) == bool(expected)
+
+
+COMMANDS = ("score", "compare", "report", "analyse accuracy")
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset and predictions of a model that cut every second pair and never says neutral."""
+    root = tmp_path_factory.mktemp("cut")
+    made = problems(40)
+    made.write(root / "merge-nli")
+    rows = pa.Table.from_pylist(made.predictions(0.9, "a"))
+    said = rows["prediction"].to_numpy().copy()
+    said[said == 1] = 2
+    at = rows.column_names.index("prediction")
+    rows = rows.set_column(at, "prediction", pa.array(said)).drop_columns(["probabilities"])
+    metadata = {"name": "m", "truncated": 60, "distinct_pairs": 120, "max_tokens": 8}
+    for name in ("a.parquet", "b.parquet"):
+        write_predictions(root / name, with_metadata(rows, metadata))
+    return root
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_it(
+    command: str, cut: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each file's warnings come once."""
+    files = [cut / "a.parquet", f"other={cut / 'b.parquet'}"][: 1 if command == "score" else 2]
+    words = [*command.split(), *map(str, files), "--dataset", str(cut / "merge-nli")]
+    words += ["--out", str(tmp_path / "report.md")] if command == "report" else []
+    words += [] if "analyse" in command else ["--n-bootstrap", "20"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    said = [each for each in caplog.messages if "warning: " in each]
+    for name in ("a", "b")[: len(files)]:
+        mine = [each for each in said if each.startswith(f"{cut / name}.parquet: warning: ")]
+        assert len(mine) == 2, mine
+        assert "60 of 120 pairs (50 %) were cut to 8 tokens" in mine[0]
+        assert "never says neutral (3" in mine[1]
+    assert len(said) == 2 * len(files)
+
+
+def test_a_finished_file_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`predict` says the same where the file was there already; of the baseline nothing."""
+    folder = problems(40).write(tmp_path / "merge-nli")
+    asked = read_problems(str(folder))
+    caplog.set_level(logging.WARNING)
+
+    class Always(Majority):
+        def describe(self) -> dict[str, Any]:
+            return super().describe() | {"name": "always"}
+
+    for name, times in (("majority", 0), ("always", 2)):
+        model = (Majority if name == "majority" else Always)(asked["label"].to_numpy(), {})
+        caplog.clear()
+        for _ in range(2):
+            predict(model, asked, tmp_path / f"{name}.parquet", progress=False)
+        assert sum(each.startswith("always: warning: never") for each in caplog.messages) == times
+        assert len(caplog.messages) == times
+    assert len(read_predictions(tmp_path / "always.parquet")) == len(asked)
