@@ -20,7 +20,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo llm test test-slow test-all test-faults mistakes test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers clean
+.PHONY: demo llm test test-slow test-all test-faults mistakes golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -44,6 +44,12 @@ test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile 
 
 mistakes: $(READY)  ## Record anew what commands say of mistakes, in tests/faults/mistakes.toml, to read it
 	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m faults.mistakes && git diff --stat faults/mistakes.toml
+
+golden: $(READY)  ## Compare what commands print and write with the record of tests/golden; a part: make golden GOLDEN="--quick"
+	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m golden $(GOLDEN)
+
+golden-keep: $(READY)  ## Record anew what they print and write, to read the difference; a part: make golden-keep GOLDEN="made"
+	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m golden --keep $(GOLDEN) && git diff --stat golden/kept
 
 test-mutants: $(READY)  ## Whether a test catches each mutant of tests/mutants; a part: make test-mutants MUTANTS="lock sync"
 	$(TEST_ENV) $(BIN)/python tests/mutants/run.py $(MUTANTS)
