@@ -37,6 +37,7 @@ def test_what_exceeds_memory_lies_in_a_folder_that_goes(tmp_path: Path) -> None:
         "from merge_dataset.engine import connect\n"
         "from pathlib import Path\n"
         "connection = connect()\n"
+        "connection.execute('SET threads = 1')\n"  # each thread needs memory of its own
         "connection.execute('CREATE TABLE t AS "
         "SELECT i, md5(i::VARCHAR) d FROM range(1500000) r(i) ORDER BY d')\n"
         f"[folder] = Path({str(tmp_path)!r}).iterdir()\n"
