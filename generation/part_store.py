@@ -112,8 +112,8 @@ def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
 
     Args:
         folder: The folder of the call.
-        name: Of the part.
-        table: Its rows.
+        name: Name of the part.
+        table: Rows of the part.
     """
     return write_part(folder / _OF_UNITS, name, table).name
 

@@ -142,7 +142,7 @@ class _Tally:
     def __init__(
         self, mlms: Sequence[str], config: Config, questions: Questions, passed: NDArray[np.int32]
     ) -> None:
-        """Start at nothing."""
+        """Start without counts."""
         self._mlms, self._config, self._questions, self._passed = mlms, config, questions, passed
         self._fields = config.problem_format.fields
         shape = (len(mlms), len(WORD_CLASSES) * len(self._fields), len(PASSED))

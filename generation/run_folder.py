@@ -192,7 +192,7 @@ class RunFolder:
 
         Args:
             record: `suggested` or `manifest`.
-            names: Of the files.
+            names: Names of the files.
             redo: The command that makes them again.
 
         Raises:
@@ -217,7 +217,7 @@ class RunFolder:
 
         Args:
             file: `signals` or `nonce`.
-            record: Its record.
+            record: The file with its record.
             base: The run that this build belongs to.
 
         Raises:

@@ -197,8 +197,8 @@ def funnel_text(
     """Lay a funnel out as text.
 
     Args:
-        what: What is counted, for the title.
-        headings: Of the columns.
+        what: The things that are counted, for the title.
+        headings: Headings of the columns.
         lines: Name of each line → its cells.
         width: Characters of a column.
     """

@@ -53,7 +53,7 @@ class Built:
             yield cls(base, build)
 
     def config(self, settings: Mapping[str, Any] | None = None) -> Config:
-        """Return settings: where it is computed as the run says, what changes as the build does."""
+        """Return the settings of the run, overlaid by those of the build, and by `settings`."""
         made = {**read_record(self.build.manifest)["config"], **(settings or {})}
         return Config.read(self.run.config).overlaid(None, made)
 

@@ -281,8 +281,8 @@ class CausalLM:
         """Return [n, tokens − 1] log P of all tokens but the first, in float64.
 
         Args:
-            inputs: Of equal length.
-            rows: Of the forward pass.
+            inputs: Inputs of equal length.
+            rows: Number of rows of the forward pass.
         """
         import torch
 

@@ -113,7 +113,11 @@ def write_nonce_answers(
     """
     with Built.held(run, of) as built:
         config, build = built.config(), built.build
-        _look_at_model(config, model, settings, distribution)
+        request = ModelRequest(model=model, **{"device": config.device, **settings})
+        is_classifier = find_kind(request, can_be_told=False) == "classifier"
+        look = "", request, CLASSIFIER if is_classifier else CAUSAL_LM
+        machine = machine_for(distribution, request.device)
+        require_all(inspect_models([look], machine, config.problem_format.labels), machine)
         if distribution is None:
             answers = _open(built, config, model, settings)
         else:
@@ -140,18 +144,6 @@ def write_nonce_answers(
             ],
         }
         return built.record(build.nonce_made, made, build.nonce)
-
-
-def _look_at_model(
-    config: Config, model: str, settings: Mapping[str, Any], distribution: Distribution | None
-) -> None:
-    """Raise ValueError where the model cannot be used, or has no room where it will run."""
-    request = ModelRequest(model=model, **{"device": config.device, **settings})
-    labels = config.problem_format.labels
-    is_classifier = find_kind(request, can_be_told=False) == "classifier"
-    head = CLASSIFIER if is_classifier else CAUSAL_LM
-    machine = machine_for(distribution, request.device)
-    require_all(inspect_models([("", request, head)], machine, labels), machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +230,9 @@ def nonce_stems(
     of them has a frequency in wordfreq.
 
     Args:
-        word: What they stand in for.
+        word: The word that they replace.
         tags: Penn tags of its occurrences.
-        key: Of the random draw.
+        key: Key of the random draw.
         number: How many.
         not_in: Words in lower case that no form may be.
     """

@@ -135,7 +135,7 @@ def _look_at_model(kind: str, model: str, config: Config, machine: Machine) -> N
 
     Args:
         kind: `MASKED` or `CAUSAL`.
-        model: Its place.
+        model: Folder or Hub id of the model.
         config: The settings.
         machine: Where it will run.
     """

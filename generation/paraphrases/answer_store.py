@@ -66,7 +66,7 @@ class LazyModel(Generic[ModelT]):
         asked: Mapping[str, Any],
         record: Path,
     ) -> None:
-        """Open nothing yet.
+        """Get ready to open the model; nothing is opened yet.
 
         Args:
             open_model: Loads it.
@@ -154,9 +154,13 @@ def rewrite_in_parts(
 ) -> list[list[Candidate]]:
     """Return the candidates for each request; batches that are saved are not asked for again.
 
+    Prompts of a batch are of similar lengths. The longest come first: what does not fit into memory
+    shows at once. The others come in random order, so that the speed seen so far is an honest
+    estimate of the speed to come.
+
     Args:
         generator: Opens the model; called only where something is missing.
-        requests: Of one round, distinct ones.
+        requests: Distinct requests of one round.
         batch_size: Requests of a batch.
         identity: What tells the generator and its search from others.
         folder: Where the parts lie, in a folder named after generator and requests.
@@ -169,31 +173,6 @@ def rewrite_in_parts(
     asked = [asdict(request) for request in requests]
     mine = folder / digest_of([identity, batch_size, asked])[:16]
     found: list[list[Candidate]] = [[] for _ in requests]
-    batches = _batches(generator, requests, batch_size, mine)
-    names = [f"{number:06}" for number in range(len(batches))]
-    saved = {path.name.partition(".")[0] for path in part_paths(mine)}
-    there = sum(len(b) for b, name in zip(batches, names, strict=True) if name in saved)
-    with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
-        bar.set_postfix(kept=f"{kept:,}")
-        for batch, name in zip(batches, names, strict=True):
-            table = read_or_make(mine, name, partial(_ask, generator, requests, batch))
-            for row in table.to_pylist():
-                found[row.pop("request")].append(Candidate(**row))
-            bar.update(0 if name in saved else len(batch))
-    return found
-
-
-def _batches(
-    generator: Callable[[], TextGenerator],
-    requests: Sequence[ParaphraseRequest],
-    batch_size: int,
-    folder: Path,
-) -> list[list[int]]:
-    """Deal the places of requests to batches whose prompts are of similar lengths.
-
-    The longest come first: what does not fit into memory shows at once. The others come in
-    random order, so that the speed seen so far is an honest estimate of the speed to come.
-    """
 
     def deal() -> pa.Table:
         lengths = [generator().length(request.hypothesis) for request in requests]
@@ -207,11 +186,21 @@ def _batches(
         ]
         return pa.Table.from_pylist(rows, schema=_BATCHES)
 
-    table = read_or_make(folder, "batches", deal)
-    batches: list[list[int]] = [[] for _ in table["batch"].unique()]
-    for batch, request in zip(*(table[name].to_pylist() for name in _BATCHES.names), strict=True):
-        batches[batch].append(request)
-    return batches
+    dealt = read_or_make(mine, "batches", deal)
+    batches: list[list[int]] = [[] for _ in dealt["batch"].unique()]
+    for number, request in zip(*(dealt[name].to_pylist() for name in _BATCHES.names), strict=True):
+        batches[number].append(request)
+    names = [f"{number:06}" for number in range(len(batches))]
+    saved = {path.name.partition(".")[0] for path in part_paths(mine)}
+    there = sum(len(b) for b, name in zip(batches, names, strict=True) if name in saved)
+    with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
+        bar.set_postfix(kept=f"{kept:,}")
+        for batch, name in zip(batches, names, strict=True):
+            table = read_or_make(mine, name, partial(_ask, generator, requests, batch))
+            for row in table.to_pylist():
+                found[row.pop("request")].append(Candidate(**row))
+            bar.update(0 if name in saved else len(batch))
+    return found
 
 
 def _ask(

@@ -159,11 +159,11 @@ def _step(
     """Take one step of all groups; `counts` and `found` are added to.
 
     Args:
-        lanes: What searches.
-        following: What may come next in their rows.
+        lanes: Groups that search.
+        following: Tokens that may come next in their rows.
         decoding: See `search`.
         counts: [requests, vocabulary] how often earlier beams have chosen a token.
-        found: What has ended, by request and group.
+        found: Beams that have ended, by request and group.
 
     Returns:
         What goes on, one token longer; its rows are those that it continues.

@@ -423,10 +423,23 @@ class _Work:
         where = f"block {block + 1}/{blocks}, round" if blocks > 1 else "round"
         hypotheses = answers.hypotheses[block * BLOCK : (block + 1) * BLOCK]
         verdicts = Verdicts(self._ask, frozenset(hypotheses), ChainMap({}, answers.known))
+
+        def rewrite(number: int, requests: list[ParaphraseRequest]) -> list[list[Candidate]]:
+            described = self.generator.description
+            return rewrite_in_parts(
+                self.generator,
+                requests,
+                batch_size=described["batch_size"],
+                identity=[described, self.config.prompt, asdict(self.config.decoding)],
+                folder=self.run.path / "generated",
+                what=f"{where} {number}",
+                kept=sum(of_round[KEPT] for of_round in counts.values()),
+            )
+
         rounds = run_rounds(
             hypotheses,
             self.config,
-            rewrite=partial(self._rewrite, where, counts),
+            rewrite=rewrite,
             judge=lambda number, pairs: verdicts.of(f"{where} {number}", pairs),
         )
         tables = []
@@ -434,25 +447,6 @@ class _Work:
             counts[number].update(str(each.reason) for each in tried)
             tables.append(paraphrase_table(tried))
         return sorted_paraphrases(tables)
-
-    def _rewrite(
-        self,
-        where: str,
-        counts: Mapping[int, Counter[str]],
-        number: int,
-        requests: list[ParaphraseRequest],
-    ) -> list[list[Candidate]]:
-        """Ask the generator; `where` and `counts` so far are for the progress bar."""
-        description = self.generator.description
-        return rewrite_in_parts(
-            self.generator,
-            requests,
-            batch_size=description["batch_size"],
-            identity=[description, self.config.prompt, asdict(self.config.decoding)],
-            folder=self.run.path / "generated",
-            what=f"{where} {number}",
-            kept=sum(of_round[KEPT] for of_round in counts.values()),
-        )
 
     def _ask(self, what: str, pairs: list[Pair], share: Share | None = None) -> NDArray[np.float64]:
         """Ask the NLI model; `what` is for the progress bar.

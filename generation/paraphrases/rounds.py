@@ -80,7 +80,7 @@ class ParaphraseRequest:
     before the first."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a temperature that is not above 0."""
+        """Raise ValueError for a temperature that is not above 0."""
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature: expected a number above 0, got {self.temperature}")
 
@@ -291,7 +291,22 @@ def run_rounds(
             for request, candidates in zip(requests, rewrite(number, requests), strict=True)
             for each in _screen(request, candidates, number, histories, config)
         ]
-        _judge([each for each in tried if each.reason is None], number, histories, config, judge)
+        new = [each for each in tried if each.reason is None]
+        there = [(each.hypothesis, each.text) for each in new]
+        answers = judge(number, [*there, *((text, hypothesis) for hypothesis, text in there)])
+        entailed = entails(answers).tolist()
+        for i, each in enumerate(new):
+            history = histories[each.hypothesis]
+            each.entailed, each.entailing = (float(answers[i + j, 0]) for j in (0, len(new)))
+            if not entailed[i]:
+                each.reason = str(ParaphraseReason.NOT_ENTAILED)
+            elif not entailed[i + len(new)]:
+                each.reason = str(ParaphraseReason.NOT_ENTAILING)
+            elif history.kept == config.k:
+                each.reason = str(ParaphraseReason.SURPLUS)
+            else:
+                each.reason = KEPT
+                history.kept += 1
         yield tried
 
 
@@ -329,29 +344,3 @@ def _screen(
             score=candidate.score,
             reason=next((str(reason) for reason, holds in tests.items() if holds), None),
         )
-
-
-def _judge(
-    new: list[Tried],
-    number: int,
-    histories: dict[str, _History],
-    config: ParaphraseConfig,
-    judge: Callable[[int, list[Pair]], NDArray[np.float64]],
-) -> None:
-    """Fill in the NLI model's answers for both directions, and the reasons that follow."""
-    there = [(each.hypothesis, each.text) for each in new]
-    back = [(text, hypothesis) for hypothesis, text in there]
-    answers = judge(number, [*there, *back])
-    entailed = entails(answers).tolist()
-    for i, each in enumerate(new):
-        history = histories[each.hypothesis]
-        each.entailed, each.entailing = (float(answers[i + j, 0]) for j in (0, len(new)))
-        if not entailed[i]:
-            each.reason = str(ParaphraseReason.NOT_ENTAILED)
-        elif not entailed[i + len(new)]:
-            each.reason = str(ParaphraseReason.NOT_ENTAILING)
-        elif history.kept == config.k:
-            each.reason = str(ParaphraseReason.SURPLUS)
-        else:
-            each.reason = KEPT
-            history.kept += 1

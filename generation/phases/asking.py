@@ -67,7 +67,7 @@ def ask_what_matters(
 
     Args:
         run: The run.
-        config: Its settings.
+        config: Settings of the run.
         asked: Which questions are to be asked, so far all.
         distribution: Where tasks choose and ask; by default `config.workers` processes choose
             here, and this one asks.
@@ -98,7 +98,7 @@ def ask_what_matters(
 
 
 def _wanted(run: RunFolder, reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_]:
-    """Return [questions] those that are to be asked: in one text, or then in the others."""
+    """Return [questions] whether each is to be asked, about problems here or in tasks."""
     blocks = range(len(block_sizes(run.problems)))
     wanted = np.zeros(len(reach.asked.questions), np.bool_)
     if distribution is None:
@@ -125,7 +125,7 @@ def choose_unit(folder: Path, unit: str) -> list[int]:
     """Do a unit of work: choose what to ask about the problems of a block.
 
     Args:
-        folder: That of the call.
+        folder: Folder of the call.
         unit: Number of the block.
 
     Returns:
@@ -137,7 +137,7 @@ def choose_unit(folder: Path, unit: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _reach(plan: str) -> Reach:
-    """Return what chooses; a task has it once, with its tagger."""
+    """Read from a plan what is needed to choose; a task reads it once, with one tagger."""
     values = json.loads(plan)
     run = RunFolder(Path(values["run"]))
     config, asked = Config.read(run.config), Asked(Questions(run.questions), run.asked)
@@ -228,7 +228,7 @@ def first_sides(words: Occurrences, rows: NDArray[np.int64]) -> NDArray[np.bool_
     What several problems ask costs each of them its share.
 
     Args:
-        words: Those of a block of problems.
+        words: Shared words of a block of problems.
         rows: [occurrences] The row of each one's question.
 
     Returns:

@@ -218,7 +218,7 @@ def _write_results(
     not hold that folder, so that several can run.
 
     Args:
-        results: Those of all blocks, in order.
+        results: Results of all blocks, in order.
         config: The build's settings.
         base: The run.
         out: The folder of the build.

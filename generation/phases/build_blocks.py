@@ -151,7 +151,7 @@ class Builder:
 
         Args:
             problems: The block.
-            rows: Its replacements, a word for a word.
+            rows: Replacements in the block, a word for a word.
             funnel: Takes the rejections by limits.
 
         Returns:
@@ -297,7 +297,7 @@ def block_results(
 
     Args:
         builder: What the build reads, without candidates.
-        out: Its folder.
+        out: Folder of the build.
         distribution: The tasks; None for `config.workers` processes here.
         made_from: Contents of what is read, as JSON: with others, nothing is gone on with.
 
@@ -347,7 +347,7 @@ def candidates_unit(folder: Path, unit: str) -> None:
     """Do a unit of work: write the candidates of a masked LM.
 
     Args:
-        folder: That of the call.
+        folder: Folder of the call.
         unit: "candidates", and the place of the masked LM.
     """
     builder, number = Builder.of_plan(plan_of(folder)), int(unit.split()[1])
@@ -367,7 +367,7 @@ def block_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: write the rows of a block.
 
     Args:
-        folder: That of the call.
+        folder: Folder of the call.
         unit: "block", and its number.
 
     Returns:
@@ -387,7 +387,7 @@ def block_unit(folder: Path, unit: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _builder(folder: Path, text: str) -> Builder:
-    """Return what works on blocks; a task has it once, with its tagger."""
+    """Read from a plan what works on blocks; a task reads it once, with one tagger."""
     plan = json.loads(text)
     require_versions(plan["packages"])
     builder = Builder.of_plan(plan)

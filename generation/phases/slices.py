@@ -200,7 +200,7 @@ def _do_each(
     files are what they were then.
 
     Args:
-        run: Where it is kept what is done.
+        run: Run folder, which records what is done.
         command: `suggest` or `build`.
         slices: All slices.
         work: Does what is to be done of one.
@@ -404,7 +404,7 @@ def suggestions_of(run: RunFolder) -> dict[str, Any]:
 
 
 def _asked(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add the questions that were asked, where some were not."""
+    """Sum the questions that slices asked, where some were left out."""
     some = [each["asked"] for each in made if "asked" in each]
     if not some:
         return {}
@@ -413,7 +413,7 @@ def _asked(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _summed_mlms(made: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Add the counts of each masked LM."""
+    """Sum the counts of each masked LM."""
     return [
         {**mlm, **{key: sum(each["mlms"][n][key] for each in made) for key in _OF_QUESTIONS}}
         for n, mlm in enumerate(made[0]["mlms"])

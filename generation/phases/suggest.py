@@ -132,7 +132,7 @@ def suggest_run(
 def _require_same(
     run: RunFolder, there: Mapping[str, Any] | None, config: Config, made_from: Mapping[str, Any]
 ) -> None:
-    """Raise FileExistsError where a build is there and something else would come of these."""
+    """Raise FileExistsError where a build is there that these would not make again."""
     coming = {"config": config.output_settings(), **made_from}
     if there and (differing := differences(there, coming)):
         raise FileExistsError(
@@ -167,7 +167,7 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
 
     Args:
         run: The run, whose settings are written down.
-        config: Its settings.
+        config: Settings of the run.
         distribution: Where tasks tag the problems; by default this process does.
 
     Raises:
@@ -234,7 +234,7 @@ def tag_unit(folder: Path, unit: str) -> str:
     """Do a unit of work: write the questions about the problems of a block.
 
     Args:
-        folder: That of the call.
+        folder: Folder of the call.
         unit: "block", and its number.
 
     Returns:

@@ -24,7 +24,7 @@ def has_form(word: str, tag: str) -> bool | None:
 
     Args:
         word: In lower case.
-        tag: Of one of the four classes.
+        tag: Penn tag of one of the four classes.
 
     Returns:
         None where the dictionary has no such word of the tag's class, or the tag is of none.

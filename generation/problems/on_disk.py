@@ -65,7 +65,7 @@ class Sorter:
 
 @contextmanager
 def sorting(scratch: Path, problem_format: ProblemFormat = NLI) -> Iterator[Sorter]:
-    """Yield what sorts problems, in a temporary folder like `scratch`."""
+    """Yield a `Sorter`, which uses a temporary folder named after `scratch`."""
     spill = partial_path(scratch)
     try:
         yield Sorter(spill, problem_format)

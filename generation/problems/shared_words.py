@@ -63,7 +63,7 @@ def shared_words(
     """List the words that stand in all texts in the same form with the same class (D1).
 
     Args:
-        texts: Those of a problem.
+        texts: Texts of a problem.
         word_classes: The wanted classes, from `WORD_CLASSES`.
         sharing: Numbers of the texts in which a word has to stand; by default all.
 

@@ -179,7 +179,7 @@ def windows_after(
     A *cell* is a token of a chunk within a window: what is put in the chunk changes it.
 
     Args:
-        substitutions: What is put where; all of them sound.
+        substitutions: Words, and the places where they are put; all of them sound.
         filled: Their chunks.
         sentence_ids: The ids of a place's sentence, with `half_width` ids around it.
         token_id: The id of a token.

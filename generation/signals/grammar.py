@@ -80,7 +80,7 @@ def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
     Args:
         sentence: Tagged, with the original.
         position: Number of the original's token.
-        word: What stands there instead.
+        word: The word that stands there instead.
 
     Returns:
         None where the dictionary does not know it in that class.
@@ -96,7 +96,7 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
     Args:
         sentence: Tagged, with the original.
         position: Number of the original's token.
-        word: What stands there instead.
+        word: The word that stands there instead.
 
     Returns:
         None where no noun stands there, nothing near it has a number, or the dictionary does not
@@ -134,7 +134,7 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
     Args:
         sentence: Tagged, with the original.
         position: Number of the original's token.
-        word: What stands there instead.
+        word: The word that stands there instead.
 
     Returns:
         None where the original is no adjective, or no determiner, numeral or possessive is there.
@@ -188,7 +188,7 @@ def valency(sentence: Sentence, position: int, word: str) -> float | None:
     Args:
         sentence: Tagged, with the original.
         position: Number of the original's token.
-        word: What stands there instead.
+        word: The word that stands there instead.
 
     Returns:
         log P(pattern | verb) − log P(pattern), in nats; below 0 where it is rarer with this verb.

@@ -73,7 +73,7 @@ def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
 
     Args:
         original: A noun of the problem.
-        replacement: What stands in its place.
+        replacement: Word that stands in its place.
         pronouns: Of `pronoun_genders`.
 
     >>> clashes("mother", "son", {"feminine"}), clashes("mother", "aunt", {"feminine"})

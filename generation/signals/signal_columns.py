@@ -192,7 +192,7 @@ def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
 
     Args:
         replacements: With their signals.
-        config: Its limits.
+        config: Settings with the limits.
     """
     reasons = np.full(len(replacements), NO_REASON)
     for reason in Reason.of_steps("signals"):
@@ -253,7 +253,7 @@ class PllChanges:
         """Join the changes to replacements; null where there are none.
 
         Args:
-            replacements: Of some seeds.
+            replacements: Replacements of some seeds.
             required: Whether each has to have them.
 
         Raises:

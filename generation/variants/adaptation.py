@@ -291,9 +291,9 @@ def _inflected(
     Args:
         perturbation: The replacement of the word alone.
         word: The shared word.
-        text: Its replacement.
-        family: Where other forms of the word stand.
-        tags: Those of the replacement where it stands.
+        text: Replacement of the word.
+        family: Places where other forms of the word stand.
+        tags: Penn tags of the replacement, by place.
     """
     sentences = perturbation.sentences
     own = [(edit.text, edit.position) for edit in perturbation.edits]

@@ -122,11 +122,11 @@ class Candidates:
         """Filter a store's answers to the run's questions, one shard at a time.
 
         Args:
-            folder: Where to write them.
+            folder: New folder for the files.
             store: The answers.
             questions: All questions of the run.
             probability_filter: As in `cheap_filters`.
-            asked: Those that have answers; by default all.
+            asked: Questions that have answers; by default all.
 
         Raises:
             ValueError: some have no answer in the store.
@@ -150,12 +150,19 @@ class Candidates:
                     scores, known = in_words(store.answers(shard, queries), vocabulary)
                     left = cheap_filters(scores, known, probability_filter=probability_filter)
                     left = left.among(is_asked)
+                # Words of several pieces get numbers that are theirs in all shards, once the
+                # filters have left a small part of them.
+                tokens, size = left.tokens.copy(), len(vocabulary.texts)
+                of_pieces = tokens >= size
+                distinct, inverse = np.unique(tokens[of_pieces], return_inverse=True)
+                places = [words.setdefault(known.texts[n], len(words)) for n in distinct.tolist()]
+                tokens[of_pieces] = size + 2 * np.array(places, np.int32)[inverse]
                 _append(
                     files,
                     starts=left.starts[1:] + done,
                     in_vocabulary=left.in_vocabulary,
                     asked=left.asked,
-                    tokens=_renumbered(left.tokens, known, len(vocabulary.texts), words),
+                    tokens=tokens,
                     log_odds=left.log_odds,
                     rejected=left.rejected,
                 )
@@ -223,7 +230,7 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
 
     Args:
         scores: Suggestions at n occurrences; those not in the vocabulary have none (D3).
-        vocabulary: What the token ids read as.
+        vocabulary: Texts of the token ids.
         probability_filter: Condition (i); off in some ablations (D13).
     """
     alive = (scores.original >= 0)[:, None] & (scores.tokens >= 0)
@@ -250,7 +257,7 @@ def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[
 
     Args:
         scores: As `cheap_filters` takes them, like the next.
-        vocabulary: What the token ids read as.
+        vocabulary: Texts of the token ids.
     """
     there = scores.answered[:, None] & (scores.tokens >= 0)
     return {
@@ -263,7 +270,7 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
 
     Args:
         scores: Where no word may have several, they stay as they are.
-        vocabulary: What the pieces read as.
+        vocabulary: Texts of the pieces.
     """
     if scores.tokens.ndim == 2:
         return scores, vocabulary
@@ -283,27 +290,6 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
         replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
         vocabulary.with_words(places),
     )
-
-
-def _renumbered(
-    tokens: NDArray[np.int32], known: Vocabulary, size: int, words: dict[str, int]
-) -> NDArray[np.int32]:
-    """Give words of several pieces numbers that are theirs in all shards.
-
-    Only what the filters leave is numbered, a small part of the words in a store.
-
-    Args:
-        tokens: Numbers in `known`.
-        known: The words of one shard.
-        size: How many tokens there are.
-        words: Word → its place among all; takes the new ones.
-    """
-    of_pieces = tokens >= size
-    distinct, inverse = np.unique(tokens[of_pieces], return_inverse=True)
-    places = [words.setdefault(known.texts[number], len(words)) for number in distinct.tolist()]
-    renumbered = tokens.copy()
-    renumbered[of_pieces] = size + 2 * np.array(places, np.int32)[inverse]
-    return renumbered
 
 
 def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:

@@ -40,7 +40,7 @@ class Funnel:
     """
 
     def __init__(self) -> None:
-        """Start at nothing."""
+        """Start without counts."""
         self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, mlm: str, word_class: str, counts: Mapping[str, int]) -> None:
@@ -128,7 +128,7 @@ def count_rejections(
         replacements: Each by its word alone.
         reasons: [replacements] Numbers of reasons, `NO_REASON` where there is none.
         problems: The block.
-        problem_format: Of the seeds.
+        problem_format: Format of the seeds.
         funnel: Counts them.
     """
     is_rejected = reasons != NO_REASON
@@ -165,7 +165,7 @@ def excluded_words(
 
     Args:
         problems: The block.
-        replacements: Those left before eligibility (D9).
+        replacements: Replacements left before eligibility (D9).
         rejected: Words whose replacements were rejected: why, and how many, where that is known.
     """
     replaced = count_words(replacements)

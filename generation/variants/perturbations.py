@@ -8,7 +8,7 @@ to pass D8 with all of it in place, and is written as pairs (`in_full`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -316,11 +316,15 @@ def _substitutions(
     distinct: list[Place] = []
     owners, texts, where, what = [], [], [], []
     for owner, perturbation in enumerate(perturbations):
-        for text, place, words in _edited_places(perturbation):
-            key = place.sentence.text, place.positions
+        for text, sentence in enumerate(perturbation.sentences):
+            mine = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
+            if not mine:
+                continue
+            positions, words = zip(*mine, strict=True)
+            key = sentence.text, positions
             if key not in places:
                 places[key] = len(places)
-                distinct.append(place)
+                distinct.append(Place(sentence, positions, several=True))
             owners.append(owner)
             texts.append(text)
             where.append(places[key])
@@ -329,12 +333,3 @@ def _substitutions(
         distinct, list(forms), np.array(where, np.int64), np.array(what, np.int64)
     )
     return owners, texts, substitutions
-
-
-def _edited_places(perturbation: Perturbation) -> Iterator[tuple[int, Place, tuple[str, ...]]]:
-    """Yield the texts in which something changes: their number, where, and what is put there."""
-    for text, sentence in enumerate(perturbation.sentences):
-        mine = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
-        if mine:
-            positions, words = zip(*mine, strict=True)
-            yield text, Place(sentence, positions, several=True), words

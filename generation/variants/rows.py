@@ -21,7 +21,7 @@ def substitute(
     Args:
         text: A sentence.
         spans: Half-open character offsets, sorted, not overlapping.
-        word: What stands there afterwards: everywhere, or in each place.
+        word: The word that stands there afterwards: everywhere, or in each place.
 
     Returns:
         The new sentence and the spans of what was put there.
@@ -80,7 +80,7 @@ def variant_rows(
             i-th of `word` becomes the i-th of `replacement`.
         seeds: By id.
         edits: [variants, texts] What changes in the seed's texts.
-        problem_format: Of the seeds.
+        problem_format: Format of the seeds.
     """
     names = ("seed_id", "word_class", "word", "replacement")
     seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)

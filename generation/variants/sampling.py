@@ -62,7 +62,7 @@ def eligible(
     """Keep the replacements of eligible (seed, class) pairs (D9).
 
     Args:
-        replacements: Of one seed or of many, in any order.
+        replacements: Replacements of one seed or of many, in any order.
         minimum: Replacements needed.
         scope: `class` counts over a seed's words of a class (paper, section 4);
             `problem` over all its words; `word` over each word, and leaves a word with
@@ -221,7 +221,7 @@ def first_valid(
     Args:
         walks: Walks, of which several may be through one group.
         judge: Says which combinations are valid.
-        known: What was judged before; takes what is judged now.
+        known: Outcomes judged before; takes those judged now.
 
     Returns:
         [walks] ranks of valid combinations, in the order in which they were met: as many as are
@@ -257,7 +257,7 @@ class _Group:
         return [self.words[word][member] for word, member in self.combinations.at(rank)]
 
     def exclusion(self, reason: str, count: int | None, *, whole_seed: bool = False) -> Exclusion:
-        """Leave out the class of the seed, or all of it."""
+        """Record why the seed, or this class of it, is left out."""
         return Exclusion(
             seed_id=self.seed_id,
             source=self.source,

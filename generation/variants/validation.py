@@ -227,7 +227,7 @@ def judge_in_context(
     """Compare the tags of what is put in places with those of what stood there.
 
     Args:
-        substitutions: What is put where.
+        substitutions: Words, and the places where they are put.
         tagger: Tags it.
         tag_match: `coarse` or `fine`.
 
