@@ -267,7 +267,7 @@ def _delimiter(path: Path, header: str, usual: str) -> str:
 
 @lru_cache(maxsize=256)
 def _say_separated(path: Path, modified: int, found: str, usual: str) -> None:
-    """Say once of a file, unless it was `modified` since, by what its columns are separated."""
+    """Log what separates the columns of a file: once, unless it was `modified` since."""
     log.info("%s: its columns are separated by %ss, not by %ss, and are read so", path.name,
              _DELIMITERS[found], _DELIMITERS[usual])  # fmt: skip
 

@@ -41,6 +41,7 @@ from merge_dataset.layout import (
     leftovers,
 )
 from merge_dataset.locks import LOCK, working_in
+from merge_dataset.paths import as_path
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -62,7 +63,7 @@ _CLASSES: Final = {
 """Kind of run → classes of its variants."""
 
 
-def export_dataset(run: Path, out: Path, *, overwrite: bool = False) -> list[str]:
+def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False) -> list[str]:
     """Write or replace one collection of a dataset folder, and its card from all of them.
 
     A run of replacements becomes the collection `<source>`, one of paraphrases
@@ -83,9 +84,10 @@ def export_dataset(run: Path, out: Path, *, overwrite: bool = False) -> list[str
         FileNotFoundError: a file of the run is missing.
         FileExistsError: `out` holds something else than a dataset, or a collection of this
             name that is made otherwise.
+        TypeError: `run` or `out` is no path.
         ValueError: the run's files are not what they should be, or were changed since.
     """
-    out = out.expanduser().resolve()
+    run, out = as_path("run", run), as_path("out", out).expanduser().resolve()
     manifest = _read_manifest(run)
     source = check_source(manifest["source"])
     kind = provenance.kind_of(manifest)

@@ -50,7 +50,7 @@ def partial_path(target: Path) -> Path:
 
 
 def old_path(target: Path) -> Path:
-    """The temporary name, next to it, of the folder `target` that is being replaced."""
+    """Name the place, next to it, of a folder that is being replaced until it is removed."""
     return target.with_name(f".{target.name}.old")
 
 
@@ -69,7 +69,7 @@ def remove_partials(folder: Path, names: Collection[str]) -> None:
 
     Args:
         folder: Which nobody else writes to meanwhile.
-        names: Of the files and folders.
+        names: Names of the files and folders.
     """
     for path in _partials(folder, names):
         remove(path)
@@ -94,7 +94,7 @@ def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary file beside `path` to fill; without an error it takes the place of `path`.
 
     Args:
-        path: Where the file will be; its folder is made.
+        path: Path of the file to be; its folder is made.
     """
     with partial_file(path) as temporary:
         yield temporary
@@ -265,7 +265,7 @@ def to_json(value: Any, *, allow_nan: bool = True) -> str:
     """Render a value as indented JSON, without a line end.
 
     Args:
-        value: What JSON knows.
+        value: Value of types that JSON knows.
         allow_nan: Whether NaN and infinities, which are no JSON, are written as JavaScript has
             them; if not, they are an error.
 
@@ -340,7 +340,7 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     """List files that are gone, or whose bytes are not those recorded.
 
     Args:
-        folder: Where they lie.
+        folder: Folder of the files.
         recorded: SHA-256 by name; reading each file once is what this costs.
     """
     return [
@@ -511,7 +511,7 @@ class RowGroupWriter:
         self._writer = pq.ParquetWriter(path, self._schema, **PARQUET_OPTIONS)
         self._held = self._schema.empty_table()
         self.rows = 0
-        """How many were given."""
+        """Number of rows given so far."""
 
     def write(self, table: pa.Table) -> None:
         """Add rows."""
@@ -524,7 +524,7 @@ class RowGroupWriter:
             self._held = self._held.slice(ROWS)
 
     def __enter__(self) -> Self:
-        """Nothing more to open."""
+        """Return the writer, whose file is open already."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

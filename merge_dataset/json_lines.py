@@ -10,7 +10,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -79,7 +78,7 @@ def write(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
 
     Args:
         path: The file.
-        tables: Of columns that JSON knows.
+        tables: Tables of types that JSON knows.
         compress: Whether by gzip.
     """
     with atomic(path) as partial, partial.open("wb") as raw:
@@ -190,13 +189,6 @@ def parse_line(line: bytes) -> dict[str, Any]:
             f"expected UTF-8, got the byte {line[error.start]:#04x} in byte {error.start + 1}"
         ) from None
     return parse_object(text)
-
-
-def count_lines(path: Path) -> int:
-    """Count the lines of a file, blank ones too."""
-    with _opened(path) as file:
-        blocks = iter(partial(file.read, _BLOCK), b"")
-        return 1 + sum(block.count(b"\n") for block in blocks)
 
 
 def line_number(path: Path, row: int) -> int:

@@ -72,8 +72,8 @@ def require_configurations(where: object, known: Sequence[str], wanted: Sequence
 
     Args:
         where: The dataset, for the message.
-        known: Its configurations.
-        wanted: Those asked for.
+        known: Configurations that it has.
+        wanted: Configurations asked for.
     """
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError(

@@ -22,7 +22,7 @@ def numbered_files(name: str, found: Iterable[str]) -> list[str]:
     """Sort the files that a split is divided into, out of those found in its folder.
 
     Args:
-        name: Of the file, were it one.
+        name: Name of the file, were it one.
         found: Names or paths that end like those of `numbered_file`.
 
     Raises:

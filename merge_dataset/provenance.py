@@ -258,7 +258,7 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
 
 
 def draw_of(made: Mapping[str, Any]) -> int | None:
-    """Tell by which version variants were drawn (`DRAW`); None of what draws none.
+    """Return the version by which variants were drawn (`DRAW`); None where none are drawn.
 
     >>> draw_of({"funnel": []}), draw_of({"funnel": [], "explained": {}}), draw_of({})
     (1, 2, None)

@@ -34,14 +34,14 @@ _ANYWHERE: Final = (
     ),
 )
 _SHORTEST: Final = 4
-"""Shorter ones, such as a version in an address, would mask half of a message."""
+"""Fewest characters of a secret: masking a shorter one would mask half of a message."""
 
 
 def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
     """Mask what looks like a key or password: servers repeat what they were sent.
 
     Args:
-        text: Of a server.
+        text: Text that a server sent.
         known: Spellings of secrets that are known.
 
     >>> mask_secrets("bad request /v1?api_key=abc&x=1 with Basic dXNlcjpwYXNz")

@@ -16,6 +16,7 @@ from merge_dataset.files import changed_files, digests, read_record, write_recor
 from merge_dataset.layout import all_configurations, require_dataset
 from merge_dataset.locks import exclusive, working_in
 from merge_dataset.merge_nli import builder, content_hash
+from merge_dataset.paths import as_path
 from merge_dataset.schema import DATASET_NAME
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _DIGESTS: Final = "merge-nli-digests.json"
 
 
 def register_dataset(
-    folder: Path, cache_dir: Path | None = None, *, checked: bool = False
+    folder: str | Path, cache_dir: str | Path | None = None, *, checked: bool = False
 ) -> list[str]:
     """Check a dataset folder, and prepare each configuration into the cache of `datasets`.
 
@@ -46,8 +47,11 @@ def register_dataset(
     Raises:
         BlockingIOError: another command replaces files meanwhile.
         NotADirectoryError: `folder` is no folder.
+        TypeError: a path is none.
         ValueError: the check found problems, which the message lists.
     """
+    folder = as_path("folder", folder)
+    cache_dir = None if cache_dir is None else as_path("cache_dir", cache_dir)
     if not folder.is_dir():
         require_dataset(folder)
     with ExitStack() as held:

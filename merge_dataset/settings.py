@@ -204,7 +204,7 @@ def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]
     """Map the names of fields to their values, in the order in which they are written.
 
     Args:
-        settings: Of a settings class; fields with `omit_if_default` are there if used.
+        settings: Instance of a settings class; fields with `omit_if_default` are there if used.
         affects_output: Only those that decide what a run makes.
     """
     declared = declared_settings(type(settings))

@@ -67,7 +67,7 @@ def choose_problems(
         folder: A dataset folder.
         configs: Configurations; by default that of all classes of each source, and paraphrases.
         seed_ids: Problems; by default `n` of each configuration are drawn.
-        n: See there.
+        n: Number of problems drawn of each configuration.
         variants: How many of each problem are drawn; None for all.
         rng_seed: Another number, other problems and variants.
 
@@ -83,7 +83,18 @@ def choose_problems(
         files = split_files(folder, config)["seeds"]
         tables = (read_table(folder / file, ["seed_id"]) for file in files)
         ids[config] = [seed_id for table in tables for seed_id in table["seed_id"].to_pylist()]
-    _require_seeds(folder, ids, seed_ids)
+    known = list(dict.fromkeys(seed for each in ids.values() for seed in each))
+    there = set(known)
+    for seed in seed_ids:
+        if seed in there:
+            continue
+        near = [each for each in known if seed in each or each in seed][:1]
+        near = near or difflib.get_close_matches(seed, known[:_COMPARED], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{folder}: expected the seed_id of one of {len(known):,} problems of "
+            f"{', '.join(ids)}, such as {known[0]!r}, got {seed!r}{hint}"
+        )
     found: list[Shown] = []
     for config in chosen:
         mine = [seed for seed in seed_ids if seed in set(ids[config])]
@@ -133,22 +144,6 @@ def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]
     for start, end in reversed(list(spans)):
         text = f"{text[:start]}{mark(text[start:end])}{text[end:]}"
     return text
-
-
-def _require_seeds(folder: Path, ids: dict[str, list[str]], wanted: Sequence[str]) -> None:
-    """Raise ValueError where a problem is in none of the configurations."""
-    known = list(dict.fromkeys(seed for each in ids.values() for seed in each))
-    there = set(known)
-    for seed in wanted:
-        if seed in there:
-            continue
-        near = [each for each in known if seed in each or each in seed][:1]
-        near = near or difflib.get_close_matches(seed, known[:_COMPARED], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"{folder}: expected the seed_id of one of {len(known):,} problems of "
-            f"{', '.join(ids)}, such as {known[0]!r}, got {seed!r}{hint}"
-        )
 
 
 def _problems(

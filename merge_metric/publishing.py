@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.hub.benchmark import BENCHMARK_THRESHOLD
+from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD
 from merge_dataset.hub.metric import MetricExample
 from merge_dataset.hub.results import ModelFigure
 from merge_metric.runs.predictions import read_metadata

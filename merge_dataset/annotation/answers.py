@@ -97,12 +97,12 @@ Event = Answer | Equivalence | Undo
 
 
 def kind_of(judgement: Judgement) -> JudgementKind:
-    """Tell what was asked."""
+    """Return the kind of question that a judgement answers."""
     return SCORES if isinstance(judgement, Answer) else EQUIVALENCE
 
 
 def require_kind(judgement: Judgement, kind: JudgementKind) -> None:
-    """Raise ValueError where something else was asked."""
+    """Raise ValueError where a judgement answers another kind of question."""
     if kind_of(judgement) != kind:
         asked, got = (" and ".join(ASKED[each]) for each in (kind, kind_of(judgement)))
         raise ValueError(f"expected {asked} for {judgement.variant_id!r}, got {got}")

@@ -77,7 +77,7 @@ def render(
     Args:
         items: In the order they are to be annotated in.
         annotator: Left out: Label Studio knows who annotates.
-        kind: What is asked.
+        kind: Kind of question.
 
     Returns:
         The texts of the files, by their suffixes.

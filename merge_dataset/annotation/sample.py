@@ -219,7 +219,7 @@ def chances(
     Args:
         drawn: Variant → masked LM, as `spread` gives them.
         candidates: Masked LM → variants, by rank, one more than are drawn in all, or every one.
-        rng_seed: What they are ranked by.
+        rng_seed: The number that makes the ranks.
 
     >>> candidates = {"a": ["5", "3"], "b": ["5"]}
     >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b

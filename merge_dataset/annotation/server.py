@@ -45,10 +45,10 @@ _HEADERS: Final = {
 }
 
 _LONGEST: Final = 2**16
-"""Bytes of a request's body."""
+"""Most bytes of a request's body."""
 
 _CONNECTIONS: Final = 32
-"""Most that are open at a time: a page has one for each request, some at once."""
+"""Most connections at a time: a page opens one for each request, and some at once."""
 
 _FULL: Final = b'{"error": "too many connections are open; close other pages of this address"}'
 _BUSY: Final = (
@@ -114,7 +114,7 @@ class _Server(ThreadingHTTPServer):
         self._free = BoundedSemaphore(_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; while too many are open, only that it is so."""
+        """Answer in a thread of its own; while too many are open, say only that."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:

@@ -52,13 +52,13 @@ _DAMAGED: Final = "got something else: the file is damaged or was edited; restor
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session folder, read."""
+    """The contents of a session folder."""
 
     folder: Path
     items: dict[str, Item]
     """Items by variant, in the order of the file."""
     description: dict[str, Any]
-    """`session.json`."""
+    """The contents of `session.json`."""
 
     @property
     def kind(self) -> JudgementKind:

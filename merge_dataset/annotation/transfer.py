@@ -35,6 +35,7 @@ from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session, locked_answers
 from merge_dataset.data_files import plain, read_header, read_rows
 from merge_dataset.files import write_text
+from merge_dataset.paths import as_paths
 
 _TYPES: Final = {"fluency": pa.int8(), "reasoning": pa.int8(), "equivalent": pa.bool_()}
 
@@ -73,7 +74,7 @@ def render_spreadsheet(
     Args:
         items: In the order they are to be annotated in.
         annotator: Who fills it in, where that is known.
-        kind: What is asked. About equivalence tables have neither labels nor single words.
+        kind: Kind of question. About equivalence, tables have neither labels nor single words.
 
     Returns:
         The text of the file, by its suffix.
@@ -257,12 +258,12 @@ def import_answers(
     return taken
 
 
-def read_answers(paths: Sequence[Path | str]) -> pa.Table:
+def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
     """Read the answers that count, of all annotators, as a table.
 
     Args:
-        paths: Session folders, annotators' files (.jsonl), and tables (.csv) with the
-            columns `COLUMNS`; an answer may stand in several of them.
+        paths: One or several session folders, annotators' files (.jsonl), and tables (.csv) with
+            the columns `COLUMNS`; an answer may stand in several of them.
 
     Returns:
         The columns `SCHEMAS` has for what was asked, sorted by annotator and variant, each pair
@@ -270,11 +271,12 @@ def read_answers(paths: Sequence[Path | str]) -> pa.Table:
 
     Raises:
         FileNotFoundError: there is no such file or folder.
+        TypeError: a path is none.
         ValueError: a file is malformed, or an annotator's answers to a variant differ, or some
             are scores and others about equivalence.
     """
     found: dict[tuple[str, str], tuple[Judgement, Path]] = {}
-    for file in (file for path in paths for file in _files(Path(path))):
+    for file in (file for path in as_paths("paths", paths) for file in _files(path)):
         for annotator, answer in FORMATS[file.suffix].read(file, None):
             key = (annotator, answer.variant_id)
             before, where = found.setdefault(key, (answer, file))

@@ -106,7 +106,7 @@ def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = Tru
     """Say what a reader should not expect.
 
     Args:
-        kinds: Of collections.
+        kinds: Kinds of collections.
         relatives_stay: Whether in some, other forms of a replaced word are left alone.
         pieces_stay: Whether in some, words of several word pieces are left alone.
     """

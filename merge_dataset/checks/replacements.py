@@ -216,7 +216,7 @@ def row_problems(
         variant: A row of the split `variants`.
         seed: The seed's texts by field; None where it is unknown.
         subsamples: How many subsamples there are, where known.
-        problem_format: Of the seed.
+        problem_format: Format of the seed.
         sharing: The fields that share the word replaced; in the others it need not stand.
     """
     yield from _word_problems(variant, seed, problem_format, sharing)
@@ -291,7 +291,7 @@ def restore(text: str, spans: Sequence[Sequence[int]], words: Mapping[str, str])
 
     Args:
         text: A variant's.
-        spans: Where it differs from its seed's.
+        spans: Half-open spans where it differs from its seed's.
         words: Replacement → original.
 
     >>> restore("An owl and an owl.", [[0, 2], [3, 6], [11, 13], [14, 17]],
@@ -324,10 +324,10 @@ def signal_findings(
     """Find signals that cannot be right in the variants of a class.
 
     Args:
-        connection: Where the relation is.
+        connection: Database that has the relation.
         where: Their file.
         variants: All variants of the class.
-        problem_format: Of their problems, with the optional columns there are.
+        problem_format: Format of their problems, with the optional columns there are.
         made: The description of their collection.
     """
     yield from rule_findings(connection, where, variants, _signal_rules(problem_format, made))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
 ROW: Final = '"row number"'
-"""Column by which the rows of a view are in the order of its files."""
+"""Column that numbers the rows of a view in the order of its files."""
 
 _AT_A_TIME: Final = 10_000
 """Rows that are fetched together."""
@@ -52,8 +52,8 @@ def view_rows(
     """Make a view of the rows of some files, of which each has a `ROW`.
 
     Args:
-        connection: Where.
-        name: Of the view, quoted, which is returned.
+        connection: Database of the view.
+        name: Name of the view, quoted, which is returned.
         folder: The dataset folder.
         files: Relative to it, with the same columns.
     """
@@ -66,7 +66,7 @@ def view_rows(
 
 
 def fetched(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows that a query gives; others may be asked meanwhile."""
+    """Yield the rows of a query; other queries may run meanwhile."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         while rows := cursor.fetchmany(_AT_A_TIME):
@@ -168,7 +168,7 @@ def unused_findings(
     """Find seeds without variants.
 
     Args:
-        connection: Where the relations are.
+        connection: Database that has the relations.
         where: The files.
         seeds: All seeds.
         used: A relation with the `seed_id` of variants.
@@ -193,9 +193,9 @@ def collision_findings(
     Models are asked about distinct ids and texts, so the two could not be told apart.
 
     Args:
-        connection: Where the relations are.
+        connection: Database that has the relations.
         where: The file.
-        variants: Of a configuration.
+        variants: Variants of a configuration.
         seeds: All seeds of the source.
         fields: Columns with the texts of a problem.
     """
@@ -230,7 +230,7 @@ def repeated_texts(
     each of them has variants of its own, which are alike, too.
 
     Args:
-        connection: Where the relations are.
+        connection: Database that has the relations.
         variants: All variants of a source.
         seeds: All seeds of the source.
         fields: Columns with the texts of a problem.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,6 @@ import typer
 
 from merge_dataset.commands.command_line import (
     Format,
-    OutputFormat,
     config_option,
     option,
     user_errors,
@@ -111,11 +111,30 @@ def annotate_command(
         text = f"{len(session.items):,} items: {', '.join(written)}"
         write_result(output, {"written": written}, text)
     elif import_:
-        _import(session, import_, annotator, overwrite, output)
+        from merge_dataset.annotation.answers import answers_path, current, read_standing
+        from merge_dataset.annotation.transfer import import_answers
+
+        taken, lines = import_answers(session, import_, annotator, overwrite=overwrite), []
+        for each in taken:
+            line = f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, "
+            line += f"{each.known:,} as before"
+            # The file may have been cut off.
+            answered = current(read_standing(answers_path(session.folder, each.annotator)))
+            if left := len(session.items.keys() - answered.keys()):
+                line += f"; {left:,} variants not answered yet"
+            lines.append(line)
+        imported = {"imported": [asdict(each) for each in taken]}
+        write_result(output, imported, *(lines or ["no answers in it"]))
     elif annotator:
         _serve(session, annotator, port, browser=browser)
     else:
-        _describe(session, output)
+        lines = [f"{session.folder}: {len(session.items):,} variants"]
+        lines += [
+            f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
+            for each in session.description["population"]
+        ]
+        lines.append(f"Next: merge-nli annotate --out {session.folder} --annotator NAME")
+        write_result(output, session.description, *lines)
 
 
 def _serve(session: Session, annotator: str, port: int, *, browser: bool) -> None:
@@ -138,35 +157,3 @@ def _serve(session: Session, annotator: str, port: int, *, browser: bool) -> Non
 def _progress(progress: tuple[int, int]) -> str:
     answered, count = progress
     return f"{answered:,} of {count:,} variants answered"
-
-
-def _import(
-    session: Session, path: Path, annotator: str | None, overwrite: bool, output: OutputFormat
-) -> None:
-    from dataclasses import asdict
-
-    from merge_dataset.annotation.answers import answers_path, current, read_standing
-    from merge_dataset.annotation.transfer import import_answers
-
-    taken, lines = import_answers(session, path, annotator, overwrite=overwrite), []
-    for each in taken:
-        line = f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, "
-        line += f"{each.known:,} as before"
-        # The file may have been cut off.
-        answered = current(read_standing(answers_path(session.folder, each.annotator)))
-        if left := len(session.items.keys() - answered.keys()):
-            line += f"; {left:,} variants not answered yet"
-        lines.append(line)
-    imported = {"imported": [asdict(each) for each in taken]}
-    write_result(output, imported, *(lines or ["no answers in it"]))
-
-
-def _describe(session: Session, output: OutputFormat) -> None:
-    description = session.description
-    lines = [f"{session.folder}: {len(session.items):,} variants"]
-    lines += [
-        f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
-        for each in description["population"]
-    ]
-    lines.append(f"Next: merge-nli annotate --out {session.folder} --annotator NAME")
-    write_result(output, description, *lines)

@@ -124,7 +124,7 @@ class _OptionsOf:
         return dict(sorted(offered.items(), key=lambda pair: not _is_required(pair[0])))
 
     def parameters(self) -> list[inspect.Parameter]:
-        """Make a parameter for each of them, as Typer reads it."""
+        """Make a parameter for each of these settings, as Typer reads it."""
         types = get_type_hints(self.settings)
         return [
             self._parameter(field, setting, types[field.name])
@@ -213,7 +213,7 @@ ResourceSettings = Annotated[Given, options_of(Resources, COMMANDS, defaults=Tru
 def distribution_of(
     executor: Executor | None, tasks: int | None, workers: int, resources: Given
 ) -> Distribution | None:
-    """Make of a command's options where it works; None for this process.
+    """Make the `Distribution` that options of a command name; None for this process.
 
     Raises:
         ValueError: tasks or resources without an executor, or resources out of range.
@@ -326,7 +326,7 @@ def _logged_in_options(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_options(message: str, names: Mapping[str, str]) -> str:
-    """Put options in place of settings: of those at the beginning, and all in backticks.
+    """Put options in place of settings that a text begins with or has in backticks.
 
     >>> in_options("label_map: expected …; see `id_column`", {"label_map": "--label-map",
     ...                                                        "id_column": "--id-column"})

@@ -101,7 +101,7 @@ def call_tasks(
 
 
 def says(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
-    """Write down what a function that does a unit returns, which is JSON, once it is done."""
+    """Make a function that does a unit write down what it returns, which is JSON."""
 
     @functools.wraps(function)
     def do(folder: Path, unit: str) -> None:

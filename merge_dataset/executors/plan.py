@@ -76,7 +76,7 @@ class Resources:
         option="--ray-address",
         panel=CLUSTER,
     )
-    """Or the cluster on this machine."""
+    """Without either, the cluster on this machine is taken."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -106,7 +106,7 @@ class TaskProcess:
         task: int,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
             what: The whole task with log and marker, or its units only.

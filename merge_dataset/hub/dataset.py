@@ -14,10 +14,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.publication import (
@@ -39,7 +40,8 @@ from merge_dataset.hub.repository import (
     make_file,
     parse_repository,
 )
-from merge_dataset.layout import CARD, PROVENANCE, all_configurations, parquet_files
+from merge_dataset.layout import CARD, PROVENANCE, all_configurations, format_in, parquet_files
+from merge_dataset.schema import ProblemFormat
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,21 @@ _SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py", "numbered_f
 """The loading script and the modules it imports."""
 
 _LOADING: Final = "## Loading\n"
+
+BENCHMARK_FILE: Final = "eval.yaml"
+
+BENCHMARK_THRESHOLD: Final = 90
+"""Correctness threshold, in percent, of the figure that models are listed by."""
+
+_DESCRIPTION: Final = f"""\
+Tests whether a model that answers a natural language inference problem right also answers minimal \
+variants of it right. The value is seed-variant accuracy in percent, as merge-nli computes it: the \
+share of seed problems of which at least {BENCHMARK_THRESHOLD} % of the variants are classified \
+correctly. Higher is better. Inspect itself reports another figure: accuracy on variants.\
+"""
+
+_IDS: Final = ("variant_id", "seed_id")
+"""Columns that name a problem in Inspect's logs."""
 
 
 def plan_dataset(
@@ -239,10 +256,23 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
 
 
 def _files(folder: Path, target: Repository) -> Iterator[File]:
-    """List the files of `main`: the dataset, its card, and what makes it a benchmark."""
+    """List the files of `main`: the dataset, its card, and what makes it a benchmark.
+
+    The card says also how to load the data from the repository.
+    """
     card = (folder / CARD).read_text(encoding="utf-8")
     example = all_configurations(folder)[0]
-    yield make_file(CARD, card_for_hub(card, target.name, example).encode())
+    text = f"""\
+{_LOADING}
+From this repository, where each version of the data is a tag, such as `v1.0.0`:
+
+```python
+from datasets import load_dataset
+
+data = load_dataset("{target.name}", "{example}", revision="v1.0.0")
+```
+"""
+    yield make_file(CARD, card.replace(_LOADING, text, 1).encode())
     own = folder / BENCHMARK_FILE
     yield make_file(BENCHMARK_FILE, own.read_bytes() if own.is_file() else benchmark(folder))
     yield from _data_files(folder)
@@ -300,22 +330,49 @@ def _differences(
     return main, compare(script_files, there, removable)
 
 
-def card_for_hub(card: str, repository: str, example: str) -> str:
-    """Add to the folder's card how to load the data from this repository.
+def benchmark(folder: Path) -> bytes:
+    """Write `eval.yaml`: a task per configuration, over its variants.
 
-    Args:
-        card: The card as the folder has it.
-        repository: OWNER/NAME.
-        example: A configuration.
+    The Hub's specification (docs: hub/eval-results) wants a name, a description, tasks with ids,
+    and an `evaluation_framework` out of its own list (EVALUATION_FRAMEWORKS in
+    packages/tasks/src/eval.ts of huggingface.js). For Inspect, tasks also need columns, solvers and
+    scorers, out of those that Inspect allows (HFTask in inspect_ai/_eval/task/hf.py); then
+    `inspect eval hf/OWNER/NAME/TASK` runs a task. Inspect's own metrics give the accuracy on
+    variants, but not seed-variant accuracy, so models are listed by what
+    `merge-nli publish results` computes.
     """
-    text = f"""\
-{_LOADING}
-From this repository, where each version of the data is a tag, such as `v1.0.0`:
+    value: dict[str, Any] = {
+        "name": "MERGE-NLI",
+        "description": _DESCRIPTION,
+        "evaluation_framework": "inspect-ai",
+        "tasks": [_task(name, format_in(folder, name)) for name in all_configurations(folder)],
+    }
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    return text.encode()
 
-```python
-from datasets import load_dataset
 
-data = load_dataset("{repository}", "{example}", revision="v1.0.0")
-```
-"""
-    return card.replace(_LOADING, text, 1)
+def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
+    # Inspect gives templates its input as {prompt}, and other columns by their names.
+    fields = problem_format.fields
+    asked = "prompt" if "prompt" in fields else fields[-1]
+    others = [name for name in fields if name != asked]
+    texts = [
+        f"{name.replace('_', ' ').capitalize()}: {{{'prompt' if name == asked else name}}}"
+        for name in fields
+    ]
+    # Labels are numbers, as Inspect reads them from the column.
+    codes = [f"{code} for {label}" for code, label in enumerate(problem_format.labels)]
+    question = f"Which label is right: {', '.join(codes[:-1])} or {codes[-1]}?"
+    form = 'The last line of your response should be of the form "ANSWER: NUMBER", without quotes.'
+    template = "\n".join([*texts, "", question, form])
+    return {
+        "id": config,
+        "config": config,
+        "split": "variants",
+        "field_spec": {"input": asked, "target": "label", "metadata": [*others, *_IDS]},
+        "solvers": [
+            {"name": "prompt_template", "args": {"template": template}},
+            {"name": "generate"},
+        ],
+        "scorers": [{"name": "answer", "args": {"pattern": "word"}}],
+    }

@@ -116,7 +116,10 @@ def _in_words(error: BaseException) -> str:
     from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
     status = _status(error)
-    told = _told(error)
+    response = getattr(error, "response", None)
+    header = response.headers.get("X-Error-Message") if response is not None else None
+    quoted = " ".join(str(getattr(error, "server_message", None) or header or "").split())
+    told = f": {quoted[:_LONGEST_MESSAGE]}" if quoted else ""
     again = "run the same command again"
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
@@ -137,14 +140,6 @@ def _in_words(error: BaseException) -> str:
     return f"{meanings.get(status, failed)} ({status}){told}"
 
 
-def _told(error: BaseException) -> str:
-    """Quote the server's own message, in one line."""
-    response = getattr(error, "response", None)
-    header = response.headers.get("X-Error-Message") if response is not None else None
-    text = " ".join(str(getattr(error, "server_message", None) or header or "").split())
-    return f": {text[:_LONGEST_MESSAGE]}" if text else ""
-
-
 def http_error() -> type[Exception]:
     """Find the base class of all errors of the HTTP library, which differs between releases."""
     from huggingface_hub.errors import HfHubHTTPError
@@ -158,7 +153,7 @@ def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
 
     Args:
         error: As huggingface_hub raised it.
-        kind: Of the repository.
+        kind: Kind of the repository.
         name: Its id, as the user gave it.
 
     Returns:

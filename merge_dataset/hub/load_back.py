@@ -23,7 +23,7 @@ _PACKAGES: Final = Path(__file__).resolve().parents[2]
 """The folder that holds our packages."""
 
 _LONGEST: Final = 500
-"""Characters of an error; `datasets` may list every suffix that it knows."""
+"""Most characters of an error, as `datasets` may list every suffix that it knows."""
 
 _CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
 

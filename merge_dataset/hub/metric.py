@@ -34,7 +34,7 @@ class MetricExample:
     arguments: Mapping[str, Any]
     """Arguments of `compute`."""
     figures: Mapping[str, float]
-    """Figures by hand, which are told."""
+    """Figures computed by hand, which readers are told."""
     result: Mapping[str, Any]
     """All that this version of the metric computes."""
 

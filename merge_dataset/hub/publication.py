@@ -43,15 +43,15 @@ class Tag:
 
     name: str
     is_set: bool
-    """Whether the repository has it, on these files."""
+    """Whether the repository has the tag, on these files."""
     message: str
     covers: Callable[[str], bool]
-    """Whether a file belongs to what has the version."""
+    """Test for files of the data that the version names."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedBack:
-    """Something that was loaded back, and is as it should be."""
+    """The outcome of loading back, where all is as it should be."""
 
     name: str
     """Its key in JSON."""
@@ -72,20 +72,20 @@ class PublishingPlan:
     heading: str
     """A line on what would be published."""
     facts: Mapping[str, Any]
-    """More for JSON, before the branches."""
+    """Further entries of the JSON, before the branches."""
     notes: tuple[str, ...] = ()
-    """More lines for readers, before the branches."""
+    """Further lines for readers, before the branches."""
     branches: tuple[Branch, ...]
-    """`main` first."""
+    """The branches, `main` first."""
     head: str | None = None
     """Commit of `main` that this would change; None where it may be any."""
     removable: Callable[[str], bool] = lambda path: False
-    """Whether a file that is none of a branch's is to go."""
+    """Test for files that leave a branch which does not hold them any more."""
     sdk: str | None = None
     """SDK of a new Space, such as gradio."""
     tag: Tag | None = None
     load_back: Callable[[str], LoadedBack] | None = None
-    """Loads a commit back; None where there is nothing that loads it."""
+    """Function that loads a commit back; None where nothing can load it."""
     proposal: str | None = None
     """Description of the pull request, where there is to be one instead of a commit."""
     is_done: bool
@@ -93,9 +93,9 @@ class PublishingPlan:
     settled: str | None = None
     """Reason to do nothing to any branch, where there is one."""
     remarks: Mapping[str, Any] = field(default_factory=dict)
-    """More for JSON, after the branches."""
+    """Further entries of the JSON, after the branches."""
     remark_lines: tuple[str, ...] = ()
-    """More lines for readers, after the branches."""
+    """Further lines for readers, after the branches."""
     usage: str = ""
     """How to load what is published. Without one, it is addressed by its commit."""
 

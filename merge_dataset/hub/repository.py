@@ -152,8 +152,8 @@ def compare(
     """Find the changes that make the files there equal to these.
 
     Args:
-        files: What is to be.
-        there: What is, by path.
+        files: Files that are to be there.
+        there: Files that are there, by path.
         removable: Whether a file there that is none of these is to go.
     """
     wanted = {file.path: file for file in files}
@@ -183,7 +183,7 @@ class Hub:
     """Calls of huggingface_hub, repeated where that is safe, failing in words for users."""
 
     def __init__(self) -> None:
-        """Nothing is asked yet."""
+        """Get ready to ask; nothing is asked yet."""
         from huggingface_hub import HfApi
 
         hide_queries()
@@ -294,9 +294,9 @@ class Hub:
         between is not overwritten, but an error.
 
         Args:
-            repository: Where.
-            files: What is to be.
-            message: Of the commit.
+            repository: The repository.
+            files: Files that are to be there.
+            message: Title of the commit.
             revision: The branch.
             removable: Whether a file there that is none of these is to go.
             planned_on: The head that was looked at, where that was before this call.

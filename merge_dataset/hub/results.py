@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from merge_dataset.hub.benchmark import BENCHMARK_THRESHOLD
-from merge_dataset.hub.dataset import find_revision
+from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD, find_revision
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.publication import Branch, PublishingPlan, look_at
 from merge_dataset.hub.repository import Repository, compare, make_file
@@ -92,6 +91,11 @@ def plan_results(
     file = make_file(path, _merged(present, path, entries))
     main = compare([file], hub.files(target, state.head) if state is not None else {})
     values = {config: figure.value for config, figure in figures.items()}
+    listed = "\n".join(f"- {config}: {value}" for config, value in values.items())
+    proposal = (
+        f"Seed-variant accuracy at a threshold of {BENCHMARK_THRESHOLD} %, in percent, on "
+        f"{dataset} {version}:\n\n{listed}\n"
+    )
     return PublishingPlan(
         repository=target,
         account=account,
@@ -100,18 +104,9 @@ def plan_results(
         branches=(
             Branch(files=(file,), difference=main, message=f"Results on {dataset} {version}"),
         ),
-        proposal=_description(dataset, version, values) if pull_request else None,
+        proposal=proposal if pull_request else None,
         is_done=not main,
         remark_lines=tuple(f"  {config}: {value}" for config, value in values.items()),
-    )
-
-
-def _description(dataset: str, version: str, values: Mapping[str, float]) -> str:
-    """Write the text of the pull request."""
-    listed = "\n".join(f"- {config}: {value}" for config, value in values.items())
-    return (
-        f"Seed-variant accuracy at a threshold of {BENCHMARK_THRESHOLD} %, in percent, on "
-        f"{dataset} {version}:\n\n{listed}\n"
     )
 
 
