@@ -12,13 +12,14 @@ from typing import Final
 
 from merge_dataset.files import naming, partial_path, remove, remove_partials, replace_folder
 from merge_dataset.locks import exclusive
+from merge_dataset.paths import as_path
 
 METRIC_NAME: Final = "seed_variant_accuracy"
 SPACE: Final = Path(__file__).with_name(METRIC_NAME)
 """The folder that is the metric's Space."""
 
 
-def register_metric(modules_cache: Path | None = None) -> Path:
+def register_metric(modules_cache: str | Path | None = None) -> Path:
     """Copy the metric into the module cache of `evaluate`.
 
     Where the Hub has no metric of that name, or cannot be reached, `evaluate.load` falls back to
@@ -31,8 +32,12 @@ def register_metric(modules_cache: Path | None = None) -> Path:
 
     Returns:
         The folder of the entry.
+
+    Raises:
+        TypeError: the cache is no path.
     """
-    cache = modules_cache or default_modules_cache()
+    given = None if modules_cache is None else as_path("modules_cache", modules_cache)
+    cache = given or default_modules_cache()
     # As if it came from evaluate-metric/, the Hub's organisation for names without an owner.
     entries = cache / "evaluate_modules" / "metrics" / f"evaluate-metric--{METRIC_NAME}"
     entries.mkdir(parents=True, exist_ok=True)

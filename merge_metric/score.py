@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
+from merge_dataset.paths import as_path, as_texts, described
 from merge_metric.cautions import mixture, seeds_of_parts, tell_few, tell_mixture
 from merge_metric.runs.run import JoinOptions, Run, read_file
 from merge_metric.seed_variant_accuracy.figures import (
@@ -38,9 +39,9 @@ _Result = Mapping[str, Any]
 def score_file(
     path: str | Path,
     dataset: str | Path | None = None,
-    configs: Sequence[str] = (),
+    configs: str | Sequence[str] = (),
     *,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     cluster: str = "",
     allow_missing: bool = False,
     correctness_threshold: int = 90,
@@ -71,13 +72,19 @@ def score_file(
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        TypeError: a path is none.
         ValueError: an option or file is not as it should be, or predictions are missing.
     """
     settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
-    options = JoinOptions(configs=configs, by=by, cluster=cluster, allow_missing=allow_missing)
-    folder = None if dataset is None else Path(dataset)
-    runs = read_file(Path(path), folder, options)
+    options = JoinOptions(
+        configs=as_texts("configs", configs),
+        by=as_texts("by", by),
+        cluster=cluster,
+        allow_missing=allow_missing,
+    )
+    folder = None if dataset is None else as_path("dataset", dataset)
+    runs = read_file(as_path("path", path), folder, options)
     return score_all(runs, shown=False, **settings)
 
 
@@ -114,7 +121,15 @@ def score_run(
 
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
+
+    Raises:
+        TypeError: `run` is none.
     """
+    if not isinstance(run, Run):
+        raise TypeError(
+            f"run: expected a Run, as `read_runs` gives them, got {described(run)}; `score_file` "
+            "takes predictions files, and an evaluation has its figures in `results`"
+        )
     result = score_counts(
         run.counts,
         run.groups or None,

@@ -16,15 +16,20 @@ from merge_dataset.checks.registry import CHECKS, Check, Finding, Stage, summari
 from merge_dataset.engine import engine_errors
 from merge_dataset.files import describe_os_error
 from merge_dataset.layout import CARD, PROVENANCE, collections, require_collections
+from merge_dataset.paths import as_path
 
 __all__ = ["check_dataset"]
 
 
-def check_dataset(folder: Path) -> list[str]:
+def check_dataset(folder: str | Path) -> list[str]:
     """List the problems of a dataset folder, one line per file and kind; none when it is good.
 
     Rows and card are only looked at when all files are there with the right columns.
+
+    Raises:
+        TypeError: `folder` is no path.
     """
+    folder = as_path("folder", folder)
     try:
         require_collections(folder)
     except (NotADirectoryError, ValueError) as error:

@@ -15,11 +15,12 @@ takes. What it imports it imports when it is asked for, so that help answers at 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from merge_dataset.paths import as_path, as_texts
 from merge_dataset.settings import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from merge_metric.analyses.variant_rows import VariantRows
     from merge_metric.cautions import Watch
+    from merge_metric.runs.model import Predictions as PredictionsFile
     from merge_metric.runs.model import PredictionsSource
     from merge_metric.runs.run import HasCountsT, Run
     from merge_metric.tables import Table
@@ -207,9 +209,9 @@ def find_analysis(name: str) -> Analysis:
 
 def analyse(
     name: str,
-    predictions: Sequence[str],
-    dataset: Path | None = None,
-    configs: Sequence[str] = (),
+    predictions: PredictionsFile | Iterable[PredictionsFile],
+    dataset: str | Path | None = None,
+    configs: str | Sequence[str] = (),
     *,
     allow_missing: bool = False,
     cluster: str = "",
@@ -219,8 +221,8 @@ def analyse(
 
     Args:
         name: Name of a registered analysis.
-        predictions: Files as `FILE`, `NAME=FILE` and, where the analysis `names_datasets`,
-            `FILE@DATASET`; none for analyses that do without.
+        predictions: One or several files as `FILE`, `NAME=FILE` and, where the analysis
+            `names_datasets`, `FILE@DATASET`, or evaluations; none for analyses that do without.
         dataset: Dataset folder of the files that name none.
         configs: Configurations; by default what each file is for.
         allow_missing: Leave out seeds of which a prediction is missing.
@@ -232,21 +234,27 @@ def analyse(
         The table, and the function that draws it.
 
     Raises:
+        FileNotFoundError, NotADirectoryError: no such file or folder.
+        TypeError: a path is none, or predictions are nothing of the kind.
         ValueError: an unknown analysis, an option it does not have, or files that cannot
             be used.
     """
     from merge_metric.cautions import Watch
-    from merge_metric.runs.model import parse_source
+    from merge_metric.runs.model import as_sources
 
     chosen = find_analysis(name)
     _check_options(chosen, cluster, options)
-    sources = tuple(map(parse_source, predictions))
+    sources = tuple(as_sources("predictions", predictions))
+    place = None if dataset is None else as_path("dataset", dataset)
+    wanted = as_texts("configs", configs)
     if "run" in options or chosen.needs_run:
-        _check_run(chosen, options.get("run"), dataset, configs, sources)
+        if options.get("run") is not None:
+            options["run"] = as_path("run", options["run"])
+        _check_run(chosen, options.get("run"), place, wanted, sources)
         return chosen.make(Request(name, (), Path()), **options)
-    folder = _dataset_folder(chosen, sources, dataset)
+    folder = _dataset_folder(chosen, sources, place)
     watch = Watch() if chosen.of_seeds else None
-    request = Request(name, sources, folder, tuple(configs), allow_missing, cluster, watch)
+    request = Request(name, sources, folder, wanted, allow_missing, cluster, watch)
     table, plot = chosen.make(request, **options)
     notes = [*(watch.notes if watch else ())]
     if cluster:

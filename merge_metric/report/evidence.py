@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.layout import PROVENANCE, format_in, require_dataset
+from merge_dataset.paths import as_path, as_texts
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -30,7 +31,7 @@ from merge_metric.cautions import mixture, seeds_of_parts, tell_few
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.runs.coverage import check_configurations, choose
 from merge_metric.runs.groupings import FLAGS, NO_FLAG, columns_of_groups, flags_in
-from merge_metric.runs.model import Model, PredictionsSource, parse_source, read_models
+from merge_metric.runs.model import Model, Predictions, as_sources, read_models
 from merge_metric.runs.run import (
     JoinOptions,
     common_texts,
@@ -212,9 +213,9 @@ class Evidence:
 
 
 def gather_evidence(
-    files: Sequence[str],
-    folder: Path,
-    configs: Sequence[str] = (),
+    files: Predictions | Iterable[Predictions],
+    folder: str | Path,
+    configs: str | Sequence[str] = (),
     *,
     title: str | None = None,
     allow_missing: bool = False,
@@ -226,7 +227,8 @@ def gather_evidence(
     """Read predictions and score them.
 
     Args:
-        files: Predictions files, each as FILE or NAME=FILE; see `runs.run.read_models`.
+        files: One or several predictions files, each as FILE or NAME=FILE, or evaluations; see
+            `runs.model.read_models`.
         folder: The dataset folder.
         configs: Configurations to score; by default what each file is complete for.
         title: Of the report.
@@ -239,13 +241,20 @@ def gather_evidence(
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        TypeError: a path is none, or files are nothing of the kind.
         ValueError: a file is unusable, or predictions are missing for a configuration that
             was asked for.
     """
     check_cluster(cluster, n_bootstrap)
+    folder, configs = as_path("folder", folder), as_texts("configs", configs)
+    sources = as_sources("files", files)
+    if own := [f"{source.path}@{source.dataset}" for source in sources if source.dataset]:
+        raise ValueError(
+            f"expected FILE or NAME=FILE, got {own[0]!r}: a report is about one dataset folder"
+        )
     require_dataset(folder)
     how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    opened = list(read_models(map(_source, files), folder, columns=columns_of_groups([FLAGS])))
+    opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS])))
     meant = [choose(model.tally) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
     same_labels((config, format_in(folder, config).labels) for config in chosen)
@@ -345,15 +354,6 @@ def _read_provenance(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def _source(argument: str) -> PredictionsSource:
-    source = parse_source(argument)
-    if source.dataset is not None:
-        raise ValueError(
-            f"expected FILE or NAME=FILE, got {argument!r}: a report is about one dataset folder"
-        )
-    return source
 
 
 def _parts(

@@ -150,9 +150,9 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
 
 
 def judge_missing(
-    model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool
+    model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
-    """Raise about missing predictions, or tell of the seeds left out.
+    """Raise about missing predictions, or tell of the seeds left out, unless that was asked for.
 
     Raises:
         ValueError: predictions are missing, and may not, or no seed has all of them.
@@ -160,7 +160,8 @@ def judge_missing(
     tally, total, n_seeds = model.tally, len(complete), int(complete.sum())
     missing = f"predictions are missing for {tally.describe_missing(config)}"
     if n_seeds and allow_missing:
-        log.warning(
+        log.log(
+            logging.WARNING if tell else logging.DEBUG,
             "%s: %s of %s seeds are left out: %s",
             config,
             f"{total - n_seeds:,}",

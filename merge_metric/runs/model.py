@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
+from merge_dataset.paths import as_list, as_path
 from merge_metric.runs.coverage import EXAMPLES, Tally, is_about, preview
 from merge_metric.runs.plausibility import (
     AnswerTally,
@@ -46,15 +47,67 @@ class PredictionsSource:
     dataset: Path | None = None
 
 
-def parse_source(text: str) -> PredictionsSource:
+@runtime_checkable
+class HasPredictions(Protocol):
+    """A model with a predictions file, such as an `Evaluation`."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def predictions(self) -> Path: ...  # noqa: D102
+
+
+Predictions = str | Path | PredictionsSource | HasPredictions
+"""Predictions as users of Python name them."""
+
+PREDICTIONS = (str, Path, PredictionsSource, HasPredictions)
+"""The types of `Predictions`."""
+
+
+def as_sources(
+    name: str, given: Predictions | Iterable[Predictions] | Mapping[str, Predictions]
+) -> list[PredictionsSource]:
+    """Turn one or several predictions, or names of models with theirs, into sources.
+
+    Args:
+        name: The parameter, for messages.
+        given: What a user gave.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TypeError: it is nothing of the kind.
+    """
+    names = list(map(str, given)) if isinstance(given, Mapping) else None
+    found = []
+    for each in as_list(
+        name,
+        given.values() if isinstance(given, Mapping) else given,
+        PREDICTIONS,
+        "one or several predictions files, as text (FILE or NAME=FILE) or pathlib.Path, or "
+        "evaluations",
+    ):
+        if isinstance(each, PredictionsSource):
+            found.append(each)
+        elif isinstance(each, HasPredictions):
+            found.append(PredictionsSource(each.name, each.predictions))
+        else:
+            found.append(parse_source(each))
+    if names is None:
+        return found
+    return [replace(each, model=model) for each, model in zip(found, names, strict=True)]
+
+
+def parse_source(text: str | Path) -> PredictionsSource:
     """Read `[NAME=]FILE[@DATASET]`.
 
     Without a name the model is called what the file's metadata say, else like the file.
 
     Raises:
         FileNotFoundError: there is no such file.
+        TypeError: it is neither text nor a path.
     """
-    name, dataset, path = "", None, Path(text)
+    path = as_path("predictions", text)
+    name, dataset, text = "", None, str(text)
     if not path.exists():
         before, at, after = text.rpartition("@")
         if at and Path(after).is_dir():

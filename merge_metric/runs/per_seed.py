@@ -15,7 +15,7 @@ from merge_dataset.data_files import plain
 from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
 from merge_metric.runs.coverage import read_columns
-from merge_metric.runs.run import Run
+from merge_metric.runs.run import Run, Runs, as_runs
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
 """Endings of the files that can be written."""
@@ -42,11 +42,15 @@ def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bo
         raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
 
 
-def seed_results(runs: Iterable[Run]) -> pa.Table:
+def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None) -> pa.Table:
     """Make a table with a row per seed, of runs on any configurations with the same labels.
 
     Every distinct variant counts once, whatever subsamples it is in, as in `analyse hardest`; the
     figures of `score` are averages over subsamples.
+
+    Args:
+        runs: Runs, evaluations or predictions files, one or several.
+        dataset: The dataset folder of predictions files, which has their texts.
 
     Returns:
         `config`, `model` where runs have one, `seed_id`; with a dataset the texts and `VOTES`;
@@ -55,10 +59,12 @@ def seed_results(runs: Iterable[Run]) -> pa.Table:
         the share of the commonest answer.
 
     Raises:
+        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        TypeError: `runs` is nothing of the kind.
         ValueError: no runs, or runs with other texts or labels.
     """
     tables = []
-    for run in runs:
+    for run in as_runs("runs", runs, dataset):
         answers = answers_of(run)
         tables.append(with_texts(answers, run.folder, run.config) if run.dataset else answers)
     return concatenated(tables)

@@ -34,6 +34,7 @@ from merge_dataset.files import (
     read_schema,
 )
 from merge_dataset.layout import collections, format_in
+from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.runs.row_checks import (
     ANSWERS,
@@ -79,17 +80,20 @@ _ROWS: Final = 10_000
 # --- Reading ---
 
 
-def read_predictions(path: Path, dataset: Path | None = None) -> pa.Table:
+def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.Table:
     """Read and check a predictions file; arguments and errors as in `read_batches`.
 
     Returns:
         The columns as `validate` gives them.
 
     Raises:
+        TypeError: a path is none.
         ValueError: also where an id comes twice.
     """
-    table = pa.concat_tables(read_batches(path, dataset))
-    require_distinct_ids(path, table["variant_id"])
+    file = as_path("path", path)
+    folder = None if dataset is None else as_path("dataset", dataset)
+    table = pa.concat_tables(read_batches(file, folder))
+    require_distinct_ids(file, table["variant_id"])
     return table.select([name for name in COLUMNS if name in table.column_names])
 
 
@@ -401,7 +405,7 @@ def _explain(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> 
 # --- Writing ---
 
 
-def write_predictions(path: Path, table: pa.Table) -> None:
+def write_predictions(path: str | Path, table: pa.Table) -> None:
     """Check predictions and write them, whole or not at all; the same bytes for the same table.
 
     Args:
@@ -410,9 +414,13 @@ def write_predictions(path: Path, table: pa.Table) -> None:
             Parquet the schema's metadata.
 
     Raises:
+        TypeError: the path is none, or the table none of Arrow's.
         ValueError: the suffix is unknown, or `validate` finds something wrong.
     """
+    path = as_path("path", path)
     suffix_of(path)
+    if not isinstance(table, pa.Table):
+        raise TypeError(f"table: expected a pyarrow.Table, got {described(table)}")
     checked = validate(table, "predictions to write", labels=labels_of(table))
     for name in table.column_names:
         if name not in COLUMNS:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.engine import connect
 from merge_dataset.layout import collections, format_in, split_files
+from merge_dataset.paths import as_list, as_path, as_texts
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
 from merge_metric.runs.contradictions import (
     explain,
@@ -39,9 +40,12 @@ from merge_metric.runs.coverage import (
 )
 from merge_metric.runs.groupings import columns_of_groups, group_in_sql, groupings
 from merge_metric.runs.model import (
+    PREDICTIONS,
     Model,
     PredictionRows,
+    Predictions,
     PredictionsSource,
+    as_sources,
     naming_files,
     read_models,
     require_different_files,
@@ -139,11 +143,11 @@ class JoinOptions:
 
 
 def read_runs(
-    sources: Sequence[PredictionsSource],
-    dataset: Path,
-    configs: Sequence[str] = (),
+    sources: Predictions | Iterable[Predictions],
+    dataset: str | Path,
+    configs: str | Sequence[str] = (),
     *,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     cluster: str = "",
     allow_missing: bool = False,
     with_rows: bool = True,
@@ -152,23 +156,81 @@ def read_runs(
     """Read the runs of several models, one after the other.
 
     Args:
-        sources: The files; those of one name and dataset are parts of one model's answers.
+        sources: Predictions files, one or several, as text or `Path`; those of one name and
+            dataset are parts of one model's answers. Evaluations have theirs.
         dataset: The dataset folder of those that name none.
         configs: As in `JoinOptions`, like `by`, `cluster` and `allow_missing`.
         by: Columns to group variants by.
         cluster: Text by which seeds are clustered.
         allow_missing: Leave out seeds of which a prediction is missing.
         with_rows: Keep the variants one by one, not their counts alone.
-        tell: Warn of what is odd about the answers; not where `predict` just did.
+        tell: Warn of what is odd about the answers, or missing; not where `predict` just did, or
+            was told to leave seeds out.
 
     Raises:
+        FileNotFoundError, TypeError: at once: no such file, or nothing of the kind.
         ValueError: a file cannot be used (see `runs_of`), is given twice, or two of one
             model answer the same problems.
     """
-    options = JoinOptions(configs=configs, by=by, cluster=cluster, allow_missing=allow_missing)
-    require_different_files(sources)
-    for model in read_models(sources, dataset, columns=columns_of_groups(by), tell=tell):
-        yield from runs_of(model, options, with_rows=with_rows)
+    options = JoinOptions(
+        configs=as_texts("configs", configs),
+        by=as_texts("by", by),
+        cluster=cluster,
+        allow_missing=allow_missing,
+    )
+    folder, files = as_path("dataset", dataset), as_sources("sources", sources)
+    require_different_files(files)
+    columns = columns_of_groups(options.by)
+
+    def runs() -> Iterator[Run]:
+        for model in read_models(files, folder, columns=columns, tell=tell):
+            yield from runs_of(model, options, with_rows=with_rows, tell=tell)
+
+    return runs()
+
+
+@runtime_checkable
+class HasRuns(Protocol):
+    """A model with its runs, such as an `Evaluation`."""
+
+    @property
+    def runs(self) -> tuple[Run, ...]: ...  # noqa: D102
+
+
+Runs = Run | HasRuns | Predictions
+"""Runs as users have them; predictions files are read."""
+
+
+def as_runs(
+    name: str, given: Runs | Iterable[Runs], dataset: str | Path | None = None
+) -> Iterator[Run]:
+    """Yield the runs of one or several runs, evaluations and predictions files.
+
+    Args:
+        name: The parameter, for messages.
+        given: What a user gave.
+        dataset: The dataset folder of predictions files; without it all of their rows count.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        TypeError: it is nothing of the kind.
+        ValueError: a file cannot be used.
+    """
+    folder = None if dataset is None else as_path("dataset", dataset)
+    kinds = (Run, HasRuns, *PREDICTIONS)
+    expected = "one or several runs, evaluations or predictions files"
+    items = given if isinstance(given, Iterator) else as_list(name, given, kinds, expected)
+    for each in items:
+        if isinstance(each, Run):
+            yield each
+        elif isinstance(each, HasRuns):
+            yield from each.runs
+        else:
+            for source in as_sources(name, each):
+                if place := source.dataset or folder:
+                    yield from read_runs([source], place, with_rows=False)
+                else:
+                    yield replace(_read_alone(source.path), model=source.model)
 
 
 def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
@@ -201,13 +263,16 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Ru
     return [found]
 
 
-def runs_of(model: Model, options: JoinOptions, *, with_rows: bool = False) -> Iterator[Run]:
+def runs_of(
+    model: Model, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
+) -> Iterator[Run]:
     """Check and count a model's answers to one configuration after the other.
 
     Args:
         model: From `model.read_models`, with the columns that `options.by` needs.
         options: What is wanted, and whether predictions may be missing.
         with_rows: Keep the variants one by one.
+        tell: Warn of seeds that are left out.
 
     Raises:
         ValueError: unknown configurations or columns, predictions for other texts or with other
@@ -217,7 +282,7 @@ def runs_of(model: Model, options: JoinOptions, *, with_rows: bool = False) -> I
         configs = _chosen_configurations(model.tally, options)
         tell_other_draws(model, configs)
         for config in configs:
-            yield _run_of(model, config, options, with_rows=with_rows)
+            yield _run_of(model, config, options, with_rows=with_rows, tell=tell)
         is_scored = np.zeros(model.rows.count, bool)
         for files in (model.dataset.numbers(c, split) for c in configs for split in SPLITS):
             found = model.query(
@@ -250,7 +315,7 @@ def _chosen_configurations(tally: Tally, options: JoinOptions) -> list[str]:
     return chosen
 
 
-def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool) -> Run:
+def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool, tell: bool) -> Run:
     """Check and count a model's answers to a configuration."""
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
@@ -273,7 +338,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool)
     texts = require_same_texts(model, config)
     complete = found.is_complete
     if not complete.all():
-        judge_missing(model, config, complete, allow_missing=options.allow_missing)
+        judge_missing(model, config, complete, allow_missing=options.allow_missing, tell=tell)
     classes = () if parse_config_name(config)[1] else ("word_class",)
     chosen = [name for name in options.by if name in groupings(problem_format)]
     grouped = {
