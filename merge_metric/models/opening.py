@@ -9,6 +9,7 @@ is imported to find out what a model is.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,12 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.checkpoints import require_libraries
-from merge_metric.models.inspection import CLASSIFIER, problems_of_config, task_config
+from merge_metric.models.inspection import (
+    CLASSIFIER,
+    MASKED_LM,
+    problems_of_config,
+    task_config,
+)
 from merge_metric.models.label_order import (
     SEEDS,
     LabelOrder,
@@ -150,10 +156,14 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
             return "classifier"
         if name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
             return "lm"
+    hint = ""
+    if any(name.endswith(MASKED_LM.architectures) for name in architectures):
+        hint = "; a masked LM suggests words: train it as a classifier of the labels first"
+    elif can_be_told and all(name.endswith("Model") for name in architectures):
+        hint = "; `kind` classifier or lm has it loaded as one"
     raise ValueError(
         f"{request.model}: expected a sequence classifier or a causal language model, got a "
-        f"configuration that says {', '.join(architectures) or 'nothing'}"
-        + ("; `kind` classifier or lm has it loaded as one" if can_be_told else "")
+        f"configuration that says {', '.join(architectures) or 'nothing'}{hint}"
     )
 
 
@@ -297,15 +307,17 @@ class AskedFunction:
         known = self.label_order.known
         n_labels = len(known)
         expected = (
-            f"{self.name}: expected for {len(batch):,} pairs as many labels "
-            f"({', '.join(known)}, or 0 to {n_labels - 1}), or probabilities of shape "
-            f"({len(batch)}, {n_labels}) that sum to 1"
+            f"{self.name}: expected for each pair a label ({', '.join(known)}, or 0 to "
+            f"{n_labels - 1}), or {n_labels} probabilities that sum to 1"
         )
         if values.shape == (len(batch),):
             self.has_probabilities = False
             return np.eye(n_labels)[self._codes(values.tolist(), expected)]
         if values.shape != (len(batch), n_labels):
-            raise ValueError(f"{expected}; got an array of shape {values.shape}")
+            raise ValueError(
+                f"{expected}; got an array of shape {values.shape} for a list of {len(batch):,} "
+                "pairs (at most `batch_size` are given at a time)"
+            )
         numbers: NDArray[np.float64] = values.astype(np.float64)
         sums = numbers.sum(axis=1)
         bad = ~(np.isfinite(numbers).all(axis=1) & (numbers >= 0).all(axis=1))
@@ -443,10 +455,28 @@ def _function(
             _require_order_unsaid(plain, called)
         ask, kind = _estimator(model, labels), "estimator"
     elif callable(model) and not hasattr(model, "state_dict"):
+        _require_one_argument(model, called)
         ask, kind = model, "function"
     else:
         raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
     return AskedFunction(ask, name=called, order=plain, kind=kind, batch_size=batch_size)
+
+
+def _require_one_argument(function: Callable[..., Any], name: str) -> None:
+    """Raise TypeError where a function cannot be called with a list of pairs alone."""
+    try:
+        found = inspect.signature(function)
+    except ValueError:  # one in C may not tell
+        return
+    try:
+        found.bind([])
+    except TypeError as error:
+        texts = ", ".join(found.parameters)
+        raise TypeError(
+            f"{name}: expected a function of one argument, a list of (premise, hypothesis), got "
+            f"one of ({texts}); one that takes two texts is given as "
+            "`lambda pairs: [function(p, h) for p, h in pairs]`"
+        ) from error
 
 
 def _require_order_unsaid(order: LabelOrder, name: str) -> None:

@@ -38,6 +38,8 @@ _ENOUGH: Final = 100
 """Problems, or seeds, without which nothing is concluded from labels or from chance."""
 _COMMON: Final = 0.1
 """Share of the gold labels from which a label that is never predicted is told."""
+_SWAPPED: Final = 0.8
+"""Accuracy under swapped names from which it is told that they are swapped."""
 _CUT: Final = 0.01
 """Share of pairs from which it is told that they were cut."""
 _SMALL_LEAD: Final = 0.1
@@ -146,17 +148,23 @@ def _never_said(tally: AnswerTally) -> Iterator[str]:
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Say what is odd about the answers to seeds: labels or rows in another order, or chance."""
     check = tally.check_order()
-    if check is not None and check.suspicious:
-        yield (
-            f"right on {100 * check.accuracy:.0f} % of {check.seeds:,} seeds, and would be on "
-            f"{100 * check.best_accuracy:.0f} % under another order of labels; "
-            f"{_advice(check.best, tally.labels, metadata)}"
-        )
-        return
     gold, said, is_seed = tally.rows
     gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
     # A model that always says the same is told of by the labels that it never says.
-    if n < _ENOUGH or (said_seeds == said_seeds[0]).all():
+    if not n or (said_seeds == said_seeds[0]).all():
+        return
+    # Names have no order; only those that fit nearly always, turned round, are surely swapped.
+    is_named = bool(metadata.get("gives_names"))
+    if check is not None and check.suspicious:
+        if not is_named or check.best_accuracy >= _SWAPPED:
+            how = "if its labels were swapped" if is_named else "under another order of labels"
+            yield (
+                f"right on {100 * check.accuracy:.0f} % of {check.seeds:,} seeds, and would be on "
+                f"{100 * check.best_accuracy:.0f} % {how}; "
+                f"{_advice(check.best, tally.labels, metadata)}"
+            )
+        return
+    if n < _ENOUGH:
         return
     shares = [np.bincount(each, minlength=len(tally.labels)) for each in (gold_seeds, said_seeds)]
     chance = float(shares[0] @ shares[1]) / n**2
@@ -175,8 +183,9 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
         return
     yield (
         f"{start}, where guessing is right on {100 * chance:.0f} %; if the model is better than "
-        "that, its labels may stand in another order, its answers in another order than the "
-        "problems, or they are for another dataset"
+        f"that, {'' if is_named else 'its labels may stand in another order, '}its answers "
+        f"{'may stand ' if is_named else ''}in another order than the problems, or they are for "
+        "another dataset"
     )
 
 
@@ -219,8 +228,11 @@ def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, A
     known = isinstance(order, list) and sorted(map(str, order)) == sorted(labels)
     if metadata.get("gives_names") or not known:
         swapped = [f"{labels[n]} for {labels[b]}" for n, b in enumerate(best) if b != n]
+        said = f"it seems to say {', '.join(swapped)}"
+        if metadata.get("gives_names"):
+            return f"{said}: does it mix up the labels' names?"
         return (
-            f"it seems to say {', '.join(swapped)}: are the model's labels in another order? "
+            f"{said}: are the model's labels in another order? "
             "Predictions given by name leave no doubt"
         )
     short = [label[0] for label in labels] if tuple(labels) == LABELS else labels

@@ -132,9 +132,22 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
     start = "m: warning: right on 0 % of 120 seeds, and would be on 100 % under another order of "
     (message,) = told(gold, turned, caplog, order)
     assert message == f"{start}labels; its classes are taken for c,e,n: try `label_order` n,c,e"
-    for metadata in ({}, order | {"gives_names": True}, {"label_order": "c,e,n"}):
+    said = "it seems to say entailment for contradiction, "
+    for metadata in ({}, {"label_order": "c,e,n"}):
         (message,) = told(gold, turned, caplog, metadata)
-        assert message.startswith(f"{start}labels; it seems to say entailment for contradiction, ")
+        assert message.startswith(f"{start}labels; {said}")
+    named = order | {"gives_names": True}
+    (message,) = told(gold, turned, caplog, named)
+    assert message == (
+        "m: warning: right on 0 % of 120 seeds, and would be on 100 % if its labels were swapped; "
+        f"{said}"
+        "neutral for entailment, contradiction for neutral: does it mix up the labels' names?"
+    )
+    partly = np.where(np.arange(120) % 10 < 6, turned, 0)  # a poor model, not one of another order
+    assert len(told(gold, partly, caplog, order)) == 1
+    assert told(gold, partly, caplog, named) == []
+    always = np.full(60, 1)  # says nothing of the order, however rare the label
+    assert told(np.repeat([0, 1, 2], [40, 5, 15]), always, caplog, order) == []
     gold = np.arange(120) % 2
     (message,) = told(gold, 1 - gold, caplog, labels=("no", "yes"))
     assert "it seems to say no for yes, yes for no" in message
