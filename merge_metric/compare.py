@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from merge_dataset.paths import as_list, as_path, as_texts
 from merge_metric.cautions import mixture, tell_few
-from merge_metric.runs.model import parse_source
-from merge_metric.runs.run import Run, by_config, common_texts, on_common_seeds, read_runs
+from merge_metric.runs.model import PREDICTIONS, Predictions, PredictionsSource, as_sources
+from merge_metric.runs.run import (
+    HasRuns,
+    Run,
+    Runs,
+    as_runs,
+    by_config,
+    common_texts,
+    on_common_seeds,
+    read_runs,
+)
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -37,6 +47,9 @@ from merge_metric.seed_variant_accuracy.signature import render, signature
 from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
+
+Counted = SeedCounts | Runs
+"""Seeds counted, or what counts are made from."""
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""
@@ -112,9 +125,9 @@ class Comparison:
 
 
 def compare_files(
-    predictions: Sequence[str],
+    predictions: Predictions | Iterable[Predictions] | Mapping[str, Predictions],
     dataset: str | Path,
-    configs: Sequence[str] = (),
+    configs: str | Sequence[str] = (),
     *,
     cluster: str = "",
     allow_missing: bool = False,
@@ -125,7 +138,8 @@ def compare_files(
     """Compare models on the configurations that all of them have predictions for.
 
     Args:
-        predictions: Files, as `FILE` or `NAME=FILE` (see `runs.run.parse_source`).
+        predictions: Files, as `FILE` or `NAME=FILE` (see `runs.model.parse_source`), as `Path`, or
+            as evaluations; or names of models with theirs.
         dataset: The dataset folder.
         configs: Configurations; by default what the files are for.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
@@ -136,18 +150,22 @@ def compare_files(
         rng_seed: Of the bootstrap.
 
     Raises:
+        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        TypeError: a path is none, or predictions are nothing of the kind.
         ValueError: fewer than two models, one twice, no configuration that all have, or
             a file cannot be used.
     """
     check_threshold(correctness_threshold)
-    sources = [parse_source(text) for text in predictions]
+    folder, chosen = as_path("dataset", dataset), as_texts("configs", configs)
+    sources = as_sources("predictions", predictions)
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
-        raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
+        only = f"only {names[0]}" if names else "none"
+        raise ValueError(f"expected predictions of two models or more, got {only}")
     runs = read_runs(
         sources,
-        Path(dataset),
-        configs,
+        folder,
+        chosen,
         cluster=cluster,
         allow_missing=allow_missing,
         with_rows=False,
@@ -172,23 +190,26 @@ def compare_files(
 
 
 def compare_models(
-    counts: Mapping[str, SeedCounts],
+    models: Mapping[str, Counted] | Iterable[Runs],
     *,
+    dataset: str | Path | None = None,
     config: str = "",
     texts: str = "",
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> Comparison:
-    """Compare models on the seeds that all of them have.
+    """Compare models on one configuration, on the seeds that all of them have.
 
     Two tests per pair, each corrected by Holm's method over all pairs: McNemar's exact
     test on which seeds are answered right, and the paired bootstrap of the difference in
     SV accuracy.
 
     Args:
-        counts: Model → counts of its seeds, of two models or more.
-        config: Name of what they were counted on.
+        models: Two models or more: evaluations, runs, predictions files, or names of models with
+            one of these each or with counts of seeds.
+        dataset: The dataset folder of predictions files; by default that of evaluations and runs.
+        config: The configuration; needed where models have several in common.
         texts: For the signature: what is known of the texts that were scored.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1. The tests take more where Holm's
@@ -196,17 +217,23 @@ def compare_models(
         rng_seed: Of the bootstrap.
 
     Raises:
-        ValueError: fewer than two models, or not the same data (see `resampling.compare`).
+        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        TypeError: what is given as a model is nothing of the kind.
+        ValueError: fewer than two models, two of one name, several configurations or none in
+            common, or not the same data (see `resampling.compare`).
     """
-    if len(counts) < 2:
-        raise ValueError(f"expected two models or more, got {', '.join(counts) or 'none'}")
+    named = _named(models)
+    if len(named) < 2:
+        raise ValueError(f"expected two models or more, got {', '.join(named) or 'none'}")
+    counts, config, found_texts = _counted(named, dataset, config)
+    texts = texts or found_texts
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     names = sorted(common, key=lambda name: -_sv(common[name], correctness_threshold))
     options = {"correctness_threshold": correctness_threshold, "rng_seed": rng_seed}
     replicates = max(n_bootstrap, replicates_for(len(names)))
     compared = compare_all([common[name] for name in names], n_bootstrap=replicates, **options)
     pairs = _pair_rows(names, compared)
-    models = _model_rows(common, names, pairs, n_bootstrap=n_bootstrap, **options)
+    rows = _model_rows(common, names, pairs, n_bootstrap=n_bootstrap, **options)
     some = common[names[0]]
     parts = signature(
         some,
@@ -222,11 +249,74 @@ def compare_models(
     return Comparison(
         config=config,
         models=_models_table(
-            title, models, correctness_threshold, units, mixture(some.variants_per_seed)
+            title, rows, correctness_threshold, units, mixture(some.variants_per_seed)
         ),
         pairs=_pairs_table(pairs, correctness_threshold, replicates, units),
         signature=render(parts),
     )
+
+
+def require_distinct(names: Sequence[str]) -> None:
+    """Raise ValueError where two models have one name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"expected models of different names, got {names.count(name)} called {name!r}; say "
+                'what each is called: `evaluate_model(…, name="…")`, or {"…": model, …}'
+            )
+
+
+def _named(models: Mapping[str, Counted] | Iterable[Runs]) -> dict[str, Counted]:
+    """Name models that have no names yet, and check of what kind each is."""
+    kinds = (Run, HasRuns, *PREDICTIONS)
+    expected = "evaluations, runs or predictions files, of two models or more"
+    if isinstance(models, Mapping):
+        as_list("models", list(models.values()), (SeedCounts, *kinds), expected)
+        return {str(name): each for name, each in models.items()}
+    named: list[tuple[str, Counted]] = []
+    for each in as_list("models", models, kinds, expected):
+        if isinstance(each, Run):
+            named.append((each.model, each))
+        elif isinstance(each, HasRuns):
+            named.append((next((run.model for run in each.runs), ""), each))
+        else:
+            named += [(source.model, source) for source in as_sources("models", each)]
+    require_distinct([name for name, _ in named])
+    return dict(named)
+
+
+def _counted(
+    named: Mapping[str, Counted], dataset: str | Path | None, config: str
+) -> tuple[dict[str, SeedCounts], str, str]:
+    """Find each model's counts on the one configuration, its name, and what texts it has."""
+    given = {name: each for name, each in named.items() if isinstance(each, SeedCounts)}
+    others = {name: each for name, each in named.items() if not isinstance(each, SeedCounts)}
+    if not others:
+        return given, config, ""
+    found: dict[str, dict[str, Run]] = {}
+    for is_file in (False, True):  # those that are read may need the folder of the others
+        for name, each in others.items():
+            if isinstance(each, PredictionsSource | str | Path) is is_file:
+                found[name] = {run.config: run for run in as_runs("models", each, dataset)}
+        folders = (run.folder for runs in found.values() for run in runs.values() if run.dataset)
+        dataset = dataset or next(folders, None)
+    shared = [c for c in next(iter(found.values())) if all(c in runs for runs in found.values())]
+    if config and config not in shared:
+        raise ValueError(
+            f"config: expected one that all models have ({', '.join(shared) or 'there is none'}), "
+            f"got {config!r}"
+        )
+    if not config and len(shared) != 1:
+        raise ValueError(
+            f"expected models with one configuration in common, got {', '.join(shared) or 'none'}"
+            + ("; name one with `config`" if shared else "")
+        )
+    config = config or shared[0]
+    counts = {name: given[name] if name in given else found[name][config].counts for name in named}
+    texts = common_texts(
+        [*(runs[config].texts for runs in found.values()), *([""] if given else [])]
+    )
+    return counts, config, texts
 
 
 def replicates_for(n_models: int) -> int:

@@ -13,7 +13,9 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
-from merge_metric.compare import Comparison, compare_models
+from merge_dataset.paths import as_list, as_path, as_texts
+from merge_dataset.settings import did_you_mean
+from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.models.opening import as_pair_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
@@ -25,6 +27,7 @@ from merge_metric.predict.problems import (
 )
 from merge_metric.report.wording import HEADLINE
 from merge_metric.runs.model import PredictionsSource
+from merge_metric.runs.predictions import read_predictions, suffix_of, write_predictions
 from merge_metric.runs.run import Run, by_config, common_texts, read_runs
 from merge_metric.score import score_run
 from merge_metric.seed_variant_accuracy.options import check_settings
@@ -55,6 +58,50 @@ class Evaluation:
     allow_missing: bool = False
     """Whether only a sample of the seeds was asked about."""
 
+    def __getitem__(self, key: str) -> Any:
+        """Look up a configuration's result or, where there is one alone, a figure of it.
+
+        Raises:
+            KeyError: there is no such configuration or figure.
+        """
+        if key in self.results:
+            return self.results[key]
+        first, *more = self.results
+        figures = self.results[first]
+        if not more and key in figures:
+            return figures[key]
+        expected, hint = f"a configuration ({', '.join(self.results)})", ""
+        if more and key in figures:
+            hint = f"; of which one? evaluation[{first!r}][{key!r}]"
+        elif isinstance(key, str):
+            hint = did_you_mean(key, [*self.results, *(() if more else figures)])
+        raise KeyError(f"expected {expected}{'' if more else ' or a figure'}, got {key!r}{hint}")
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the configurations."""
+        return iter(self.results)
+
+    def to_pandas(self) -> Any:
+        """Make a data frame of all figures: a row per configuration.
+
+        Columns are called as in `results`; an interval has two, `…_low` and `…_high`. Groups,
+        labels and curves are left to `results`.
+        """
+        import pyarrow as pa
+
+        rows = []
+        for config, result in self.results.items():
+            row: dict[str, Any] = {"model": self.name, "config": config}
+            for key, value in result.items():
+                if key.endswith("_ci"):
+                    bounds = zip(("low", "high"), value or (None, None), strict=True)
+                    row |= {f"{key.removesuffix('_ci')}_{end}": bound for end, bound in bounds}
+                elif not isinstance(value, list | tuple | Mapping):
+                    row[key] = value
+            rows.append(row)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: [row.get(name) for row in rows] for name in names}).to_pandas()
+
     def summary(self) -> Table:
         """Make the table of the figures: a row per configuration."""
         intervals = any("seed_accuracy_ci" in each for each in self.results.values())
@@ -80,7 +127,10 @@ class Evaluation:
         from merge_metric.score import score_table
 
         config = config or next(iter(self.results))
-        return score_table(config, self.results[config])
+        result = self[config]
+        if not self.allow_missing:
+            return score_table(config, result)
+        return score_table(f"{config}, a sample of its seeds", result | {"n_seeds_left_out": 0})
 
     def per_seed(self) -> pa.Table:
         """Make an Arrow table with a row per seed; `.to_pandas()` makes a data frame of it."""
@@ -99,12 +149,12 @@ class Evaluation:
             Configuration that all have → comparison.
 
         Raises:
+            TypeError: another model is no evaluation.
             ValueError: no other model, one name twice, or no configuration that all have.
         """
-        every = (self, *others)
-        names = [each.name for each in every]
-        if not others or len(set(names)) < len(names):
-            raise ValueError(f"expected evaluations of two models or more, got {names}")
+        every = self._beside(others)
+        if not others:
+            raise ValueError(f"expected evaluations of two models or more, got only {self.name}")
         runs = by_config(run for each in every for run in each.runs)
         shared = [config for config, found in runs.items() if len(found) == len(every)]
         if not shared:
@@ -130,7 +180,7 @@ class Evaluation:
         """
         from merge_metric.analyses.curves import curves, plot_curves
 
-        return plot_curves(curves(run for each in (self, *others) for run in each.runs))
+        return plot_curves(curves(run for each in self._beside(others) for run in each.runs))
 
     def report(
         self, path: str | Path, *others: Evaluation, output: ReportFormat | None = None
@@ -141,19 +191,24 @@ class Evaluation:
             path: The file: .html, .md, .tex or .json.
             others: Of the same dataset.
             output: The format; by default what the suffix says.
+
+        Raises:
+            FileExistsError: there is another file.
+            TypeError: the path is none, or another model no evaluation.
+            ValueError: the suffix says no format, or two models have one name.
         """
         from merge_metric.report.evidence import gather_evidence
         from merge_metric.report.write import write_report
 
-        files = [f"{each.name}={each.predictions}" for each in (self, *others)]
+        every, file = self._beside(others), as_path("path", path)
         evidence = gather_evidence(
-            files,
+            every,
             self.dataset,
             list(self.results),
-            allow_missing=any(each.allow_missing for each in (self, *others)),
+            allow_missing=any(each.allow_missing for each in every),
         )
-        write_report(evidence, Path(path), output)
-        return Path(path)
+        write_report(evidence, file, output)
+        return file
 
     def log(self, tracker: Tracker, *, step: int | None = None) -> str:
         """Log the figures to an experiment tracker, as a `SeedVariantCallback` names them.
@@ -182,15 +237,30 @@ class Evaluation:
     def save(self, path: str | Path) -> Path:
         """Keep the predictions elsewhere, for `merge-nli score`, `compare` and `report`.
 
+        Args:
+            path: The file: .parquet, which has all that is known of the model, .jsonl or .jsonl.gz.
+
         Raises:
             FileExistsError: there is a file already.
+            TypeError: it is no path.
+            ValueError: the suffix is another.
         """
-        path = Path(path)
-        if path.exists():
-            raise FileExistsError(f"{path}: expected no file there, found one")
-        with atomic(path) as new:
+        file = as_path("path", path)
+        suffix = suffix_of(file)
+        if file.exists():
+            raise FileExistsError(f"{file}: expected no file there, found one")
+        if suffix != suffix_of(self.predictions):
+            write_predictions(file, read_predictions(self.predictions, self.dataset))
+            return file
+        with atomic(file) as new:
             copyfile(self.predictions, new)
-        return path
+        return file
+
+    def _beside(self, others: Sequence[Evaluation]) -> list[Evaluation]:
+        """List this and other evaluations, whose names differ."""
+        every = as_list("others", [self, *others], (Evaluation,), "evaluations")
+        require_distinct([each.name for each in every])
+        return every
 
     def __repr__(self) -> str:
         """Show the summary."""
@@ -242,12 +312,12 @@ def evaluate_model(
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such dataset.
-        TypeError: the model is nothing that can be asked.
+        TypeError: the model is nothing that can be asked, or a path none.
         ValueError: it, an option or the dataset cannot be used.
     """
     settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     folder = _folder(dataset, revision)
-    configs = [config] if isinstance(config, str) else list(config or ())
+    configs = as_texts("config", config)
     problems = read_problems(str(folder), configs)
     if limit_seeds is not None:
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
@@ -286,7 +356,7 @@ def evaluate_model(
 def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
     """Choose the predictions file; a temporary folder is removed where something goes wrong."""
     if out:
-        yield Path(out), False
+        yield as_path("out", out), False
         return
     folder = Path(mkdtemp(prefix="merge-nli-"))
     try:
@@ -312,7 +382,7 @@ def _folder(dataset: str | Path, revision: str | None) -> Path:
     """Find a dataset folder, or load a data set of the Hub into the cache."""
     from merge_dataset.layout import require_dataset
 
-    folder = Path(dataset)
+    folder = as_path("dataset", dataset)
     if folder.is_dir() or "/" not in str(dataset) or str(dataset).count("/") > 1:
         require_dataset(folder)
         return folder

@@ -1,0 +1,278 @@
+"""Public functions as users write them: paths as text or `Path`, one or several, or plain errors.
+
+Each function is called in the ways in which people got Python's own errors: text for a path, one
+text for a list of them, an evaluation for a file, a function of two texts, and something else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict
+from helpers.dataset_files import write_predictions as write_rows
+from helpers.report_data import problems
+
+import merge_dataset
+import merge_metric
+from merge_metric import (
+    Evaluation,
+    analyse,
+    compare_files,
+    compare_models,
+    evaluate_model,
+    gather_evidence,
+    parse_source,
+    read_predictions,
+    read_runs,
+    register_metric,
+    score_file,
+    score_run,
+    seed_results,
+    write_predictions,
+    write_report,
+)
+
+PROBLEMS = problems(12)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of twelve seeds."""
+    return PROBLEMS.write(tmp_path_factory.mktemp("called") / "merge-nli")
+
+
+@pytest.fixture(scope="module")
+def files(folder: Path) -> list[Path]:
+    """Predictions of two models."""
+    return [
+        write_rows(folder.parent / f"{name}.parquet", PROBLEMS.predictions(ability, name))
+        for name, ability in (("good", 0.9), ("poor", 0.4))
+    ]
+
+
+def ask(folder: Path, name: str, label: str, config: Any = "snli", **options: Any) -> Evaluation:
+    """Evaluate a function that gives one label by its name."""
+    options = {"n_bootstrap": 0, "progress": False} | options
+    return evaluate_model(lambda pairs: [label] * len(pairs), folder, config, name=name, **options)
+
+
+@pytest.fixture(scope="module")
+def evaluations(folder: Path) -> list[Evaluation]:
+    """Two models that were asked."""
+    return [ask(folder, "always", "neutral"), ask(folder, "never", "contradiction")]
+
+
+Call = Callable[[Any, Any], Any]
+
+OF_FILES: dict[str, Call] = {
+    "analyse": lambda given, dataset: analyse("fooling", given, dataset)[0].to_text(),
+    "compare_files": lambda given, dataset: [
+        each.as_dict() for each in compare_files(given, dataset, n_bootstrap=20)
+    ],
+    "compare_models": lambda given, dataset: compare_models(
+        given, dataset=dataset, config="snli", n_bootstrap=20
+    ).as_dict(),
+    "gather_evidence": lambda given, dataset: (
+        gather_evidence(given, dataset, "snli", n_bootstrap=0).names
+    ),
+    "read_runs": lambda given, dataset: [
+        (run.model, run.config, len(run.counts.seed_ids)) for run in read_runs(given, dataset)
+    ],
+    "seed_results": lambda given, dataset: seed_results(given, dataset).to_pylist(),
+}
+"""Functions of one or several predictions files and a dataset folder."""
+
+OF_FILE: dict[str, Call] = {
+    "parse_source": lambda given, _: parse_source(given),
+    "read_predictions": lambda given, dataset: read_predictions(given, dataset).to_pylist(),
+    "score_file": lambda given, dataset: score_file(given, dataset, "snli", n_bootstrap=0),
+}
+"""Functions of one predictions file."""
+
+OF_TWO = ("compare_files", "compare_models")
+
+OTHER: dict[str, Callable[[Any], Any]] = {
+    "check_dataset": merge_dataset.check_dataset,
+    "export_dataset": lambda given: merge_dataset.export_dataset(given, "out"),
+    "evaluate_model": lambda given: evaluate_model(len, given),
+    "read_answers": merge_dataset.read_answers,
+    "register_dataset": merge_dataset.register_dataset,
+    "register_metric": register_metric,
+    "score_run": score_run,
+    "write_predictions": lambda given: write_predictions(given, pa.table({})),
+    "write_report": lambda given: write_report(given, "report.html"),
+}
+"""Functions of something else that is given first."""
+
+RECORDS = {"Comparison", "Evaluation", "Run", "SeedVariantCallback", "Table"}
+
+
+def test_all_functions_are_called() -> None:
+    """A new public function is tried here too."""
+    assert {*OF_FILES, *OF_FILE, *OTHER, *RECORDS} >= {*merge_metric.__all__}
+
+
+@pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE])
+def test_text_is_a_path(name: str, folder: Path, files: list[Path]) -> None:
+    """Else this came: 'str' object has no attribute 'resolve'."""
+    call = {**OF_FILES, **OF_FILE}[name]
+    given = files if name in OF_FILES else files[0]
+    as_text = [*map(str, files)] if name in OF_FILES else str(files[0])
+    assert call(as_text, str(folder)) == call(given, folder)
+
+
+@pytest.mark.parametrize("name", OF_FILES)
+def test_one_text_is_no_list_of_letters(name: str, folder: Path, files: list[Path]) -> None:
+    """Else "p: expected a predictions file" came."""
+    if name in OF_TWO:
+        for given in (str(files[0]), files[0]):
+            with pytest.raises(ValueError, match=r"two models or more, got (only )?good$"):
+                OF_FILES[name](given, folder)
+        return
+    assert OF_FILES[name](str(files[0]), folder) == OF_FILES[name](files[:1], folder)
+
+
+@pytest.mark.parametrize("name", OF_FILES)
+def test_evaluations_are_predictions(
+    name: str, folder: Path, evaluations: list[Evaluation]
+) -> None:
+    """Else this came: 'Evaluation' object has no attribute 'seed_ids'."""
+    by_file = [f"{each.name}={each.predictions}" for each in evaluations]
+    assert OF_FILES[name](evaluations, folder) == OF_FILES[name](by_file, folder)
+
+
+@pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE])
+@pytest.mark.parametrize("given", [3, None, [3], b"a.parquet", {"a": 3}, [["a.parquet"]]])
+def test_what_is_no_file(name: str, given: Any, folder: Path) -> None:
+    """Before anything runs: no iterator is asked for its first run."""
+    calls: dict[str, Call] = {**OF_FILES, **OF_FILE, "read_runs": lambda *both: read_runs(*both)}
+    with pytest.raises(TypeError, match=r"^\w+: expected .*, got (the int|None|the bytes|a )"):
+        calls[name](given, folder)
+
+
+@pytest.mark.parametrize("name", [*OF_FILES, "read_predictions", "score_file"])
+@pytest.mark.parametrize("dataset", [3, ["merge-nli"], {"train": "merge-nli"}])
+def test_what_is_no_folder(name: str, dataset: Any, files: list[Path]) -> None:
+    """One folder is meant: of several nobody could tell which."""
+    given: Any = files if name in OF_FILES else files[0]
+    with pytest.raises(TypeError, match=r"^(dataset|folder): expected one path, .*, got (the|a) "):
+        {**OF_FILES, **OF_FILE}[name](given, dataset)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_is_nothing_of_the_kind(name: str) -> None:
+    """Python's own words would be: 'int' object has no attribute 'is_dir'."""
+    with pytest.raises(TypeError, match=r"^\w+: expected .*, got the int 3"):
+        OTHER[name](3)
+
+
+def test_datasets_of_hugging_face_are_named(files: list[Path]) -> None:
+    """They do not say from where they were loaded, so the name is asked for."""
+    loaded = DatasetDict({"seeds": Dataset.from_dict({"premise": ["a"]})})
+    for given, kind in ((loaded, "DatasetDict"), (loaded["seeds"], "Dataset")):
+        with pytest.raises(TypeError, match=f"got a {kind}; give the folder, or the name on the"):
+            evaluate_model(len, given)
+        with pytest.raises(TypeError, match="give the folder, or the name on the Hub"):
+            compare_files(files, given)
+
+
+def test_models_compared(folder: Path, files: list[Path], evaluations: list[Evaluation]) -> None:
+    """Evaluations, runs and files in one comparison, by names or without."""
+    first, second = evaluations
+    expected = first.compare(second, n_bootstrap=20)["snli"].as_dict()
+    assert compare_models(evaluations, n_bootstrap=20).as_dict() == expected
+    runs = [*first.runs, *second.runs]
+    assert compare_models(iter(runs), n_bootstrap=20).as_dict() == expected
+    mixed = compare_models({"a": first, "b": runs[1], "c": files[0], "d": runs[1].counts})
+    assert sorted(row["model"] for row in mixed.models.rows) == ["a", "b", "c", "d"]
+    assert mixed.config == "snli"
+    alone = compare_models(files, n_bootstrap=20)
+    assert alone.config == "all rows"
+    assert {row["model"] for row in alone.models.rows} == {"good", "poor"}
+
+
+def test_models_that_cannot_be_compared(folder: Path, evaluations: list[Evaluation]) -> None:
+    """Two lambdas, several configurations, and one that nobody has."""
+    message = "different names, got 2 called 'always'; say what each is called: `evaluate_model"
+    with pytest.raises(ValueError, match=message):
+        compare_models([evaluations[0], evaluations[0]])
+    for method in (evaluations[0].compare, evaluations[0].plot_curves):
+        with pytest.raises(ValueError, match=message):
+            method(evaluations[0])
+        with pytest.raises(TypeError, match="others: expected evaluations, got the int 3 among"):
+            method(3)
+    both = [ask(folder, name, "neutral", ["snli", "snli_nouns"]) for name in "ab"]
+    with pytest.raises(ValueError, match="in common, got snli, snli_nouns; name one with `config`"):
+        compare_models(both)
+    assert compare_models(both, config="snli_nouns", n_bootstrap=20).config == "snli_nouns"
+    with pytest.raises(ValueError, match=r"config: expected one .*\(snli, snli_nouns\), got 'nli'"):
+        compare_models(both, config="nli")
+
+
+def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -> None:
+    """Else this came: 'Evaluation' object is not subscriptable."""
+    first = evaluations[0]
+    assert [*first] == ["snli"]
+    assert first["snli"] is first.results["snli"]
+    assert first["seed_accuracy"] == first["snli"]["seed_accuracy"]
+    with pytest.raises(KeyError, match=r"\(snli\) or a figure, got 'seed_acuracy'; did you mean"):
+        first["seed_acuracy"]
+    several = ask(folder, "a", "neutral", ["snli", "snli_nouns"], n_bootstrap=20)
+    with pytest.raises(KeyError, match=r"of which one\? evaluation\['snli'\]\['seed_accuracy'\]"):
+        several["seed_accuracy"]
+    with pytest.raises(KeyError, match=r"a configuration \(snli, snli_nouns\), got 3"):
+        several[3]  # type: ignore[index]
+    frame = several.to_pandas()
+    assert frame["config"].tolist() == ["snli", "snli_nouns"]
+    assert frame["seed_accuracy"][1] == several["snli_nouns"]["seed_accuracy"]
+    low, high = several["snli"]["seed_accuracy_ci"]
+    assert (frame["seed_accuracy_low"][0], frame["seed_accuracy_high"][0]) == (low, high)
+    assert "seed_accuracy_low" not in first.to_pandas()
+
+
+def test_a_function_of_two_texts(folder: Path) -> None:
+    """It is refused by its name, with what to write."""
+    with pytest.raises(TypeError, match=r"lambda: expected .* of one argument, .* one of \(p, h\)"):
+        evaluate_model(lambda p, h: "neutral", folder, "snli", progress=False)
+
+    def hint(premise: str, *, hypothesis: str) -> str:
+        return premise + hypothesis
+
+    with pytest.raises(TypeError, match=r"^hint: .*`lambda pairs: \[function\(p, h\) for p, h in"):
+        evaluate_model(hint, folder, "snli", progress=False)
+
+    def more(pairs: Any, device: str = "cpu") -> list[str]:
+        return [device and "neutral"] * len(pairs)
+
+    assert evaluate_model(more, folder, "snli", n_bootstrap=0, progress=False).name == "more"
+
+
+def test_predictions_are_written_as_the_suffix_says(
+    evaluations: list[Evaluation], tmp_path: Path
+) -> None:
+    """Never Parquet under another name."""
+    first = evaluations[0]
+    with pytest.raises(ValueError, match=r"z\.csv: .* end in \.parquet, .*, got '\.csv'"):
+        first.save(tmp_path / "z.csv")
+    with pytest.raises(TypeError, match="path: expected one path"):
+        first.save(3)  # type: ignore[arg-type]
+    assert [*tmp_path.iterdir()] == []
+    parquet, lines = (first.save(str(tmp_path / f"z.{end}")) for end in ("parquet", "jsonl"))
+    assert parquet.read_bytes() == first.predictions.read_bytes()
+    assert lines.read_text(encoding="utf-8").startswith('{"variant_id":')
+    assert read_predictions(lines).to_pylist() == read_predictions(parquet).to_pylist()
+
+
+def test_a_sample_is_no_lack(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Seeds that nobody wanted to be asked about are not told of as missing."""
+    with caplog.at_level(logging.INFO):
+        found = ask(folder, "some", "neutral", limit_seeds=4)
+    assert "missing" not in caplog.text
+    assert found["n_seeds_left_out"] == 8
+    assert found.groups().title.startswith("snli, a sample of its seeds")
+    assert "missing" not in found.groups().title
