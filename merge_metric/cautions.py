@@ -34,8 +34,11 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
     if len(sizes) > _LISTED:
         found = f"{min(sizes):,} to {max(sizes):,} variants"
     else:
-        numbers = (_joined([f"{n:,.0f}" for n in each]) for each in (sizes, seeds))
-        found = "{} variants ({} seeds)".format(*numbers)
+        listed = []
+        for each in (sizes, seeds):
+            *others, last = (f"{n:,.0f}" for n in each)
+            listed.append(f"{', '.join(others)} and {last}")
+        found = f"{listed[0]} variants ({listed[1]} seeds)"
     return (
         f"Seeds with {found} are mixed: the more variants, the likelier a failure, so SV accuracy "
         "at high thresholds and fooling rates compare only where the mixture is the same."
@@ -96,7 +99,3 @@ def seeds_of_parts(result: Mapping[str, Any]) -> dict[str, int]:
         for column, parts in groups.items()
         for value, part in parts.items()
     }
-
-
-def _joined(texts: Sequence[str]) -> str:
-    return f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -44,7 +44,10 @@ def register_metric(modules_cache: str | Path | None = None) -> Path:
     for package in (entries, entries.parent, entries.parent.parent):
         (package / "__init__.py").touch()
     files = {name: (SPACE / name).read_bytes() for name in module_files()}
-    entry = entries / _digest(files)
+    digest = hashlib.sha256()  # `evaluate` recognises an entry by 64 hexadecimal digits
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    entry = entries / digest.hexdigest()
     lock = entries.with_name(f".{entries.name}.lock")
     with exclusive(lock, f"{entries}: another command is registering the metric", wait=True):
         if not all(
@@ -68,14 +71,6 @@ def module_files() -> list[str]:
     script = ast.parse((SPACE / f"{METRIC_NAME}.py").read_text(encoding="utf-8"))
     siblings = [n.module for n in script.body if isinstance(n, ast.ImportFrom) and n.level == 1]
     return ["__init__.py", f"{METRIC_NAME}.py", *(f"{module}.py" for module in siblings)]
-
-
-def _digest(files: dict[str, bytes]) -> str:
-    """Compute the 64 hex digits by which `evaluate` recognises an entry."""
-    digest = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
 
 
 def _write(entry: Path, files: dict[str, bytes]) -> None:

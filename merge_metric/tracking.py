@@ -12,13 +12,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, Final, Literal, get_args
 
 Tracker = Literal["wandb", "mlflow", "tensorboard"]
 
@@ -105,20 +102,13 @@ def log_results(
     known = require_tracker(tracker)
     about = {"model": model, "dataset": dataset}
     about |= {f"signature_{config}": each["signature"] for config, each in results.items()}
-    with _explained(known):
-        return _LOGGERS[known](trainer_figures(results), about, step)
-
-
-@contextmanager
-def _explained(tracker: Tracker) -> Iterator[None]:
-    """Make one error of whatever a tracker raises, and leave stdout to results."""
     try:
-        with redirect_stdout(sys.stderr):
-            yield
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # stdout is for results
+            return _LOGGERS[known](trainer_figures(results), about, step)
+    except Exception as error:  # whatever a tracker raises
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ConnectionError(
-            f"{tracker}: the figures were not logged: {said}; {_CURES[tracker]}"
+            f"{known}: the figures were not logged: {said}; {_CURES[known]}"
         ) from error
 
 
@@ -165,6 +155,8 @@ def _to_tensorboard(
     """Write an event file below the logging folder, in one of the model's name."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.plugins.text.metadata import create_summary_metadata
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     name = re.sub(r"[^\w.-]+", "_", about["model"]).strip("._") or "model"
@@ -172,7 +164,14 @@ def _to_tensorboard(
     values = [
         Summary.Value(tag=tag, simple_value=value) for tag, value in _slashed(figures).items()
     ]
-    values += [_text(f"merge/{key}", value) for key, value in about.items()]
+    values += [
+        Summary.Value(
+            tag=f"merge/{key}/text_summary",
+            metadata=create_summary_metadata(None, ""),
+            tensor=TensorProto(dtype="DT_STRING", string_val=[text.encode()]),
+        )
+        for key, text in about.items()
+    ]
     writer = EventFileWriter(str(folder))
     try:
         summary = Summary(value=values)
@@ -180,17 +179,6 @@ def _to_tensorboard(
     finally:
         writer.close()
     return str(folder)
-
-
-def _text(tag: str, text: str) -> Any:
-    """Make a value of TensorBoard's page of texts."""
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.plugins.text.metadata import create_summary_metadata
-
-    tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()])
-    metadata = create_summary_metadata(None, "")
-    return Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=tensor)
 
 
 _LOGGERS: Final[

@@ -5,7 +5,7 @@ Figures 4 and 18 (curves), 5 and 17 (matching thresholds) and 8 (ablations) of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -177,7 +177,15 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
         for dataset in datasets:
             mine = [row for row, run in zip(found, group, strict=True) if run.dataset == dataset]
             names = [run.model for run in group if run.dataset == dataset]
-            rows.append({"config": config, "dataset": dataset, "models": names} | _mean(mine))
+            mean = {
+                key: value
+                if key in ("n_seeds", "n_variants")  # the same for all models
+                else np.mean([row[key] for row in mine], axis=0).tolist()
+                for key, value in mine[0].items()
+                # An average of thresholds is not where the averaged curve matches.
+                if "threshold" not in key
+            }
+            rows.append({"config": config, "dataset": dataset, "models": names} | mean)
     every = dict.fromkeys(model for row in rows for model in row["models"])
     return Table(
         name="ablations",
@@ -191,17 +199,6 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
         rows=tuple(rows),
         notes=(f"In percent, averaged over subsamples and over the models {', '.join(every)}.",),
     )
-
-
-def _mean(rows: Sequence[Row]) -> Row:
-    """Average each figure over models; the counts are the same for all."""
-    whole = ("n_seeds", "n_variants")
-    mean: Row = {
-        key: rows[0][key] if key in whole else np.mean([row[key] for row in rows], axis=0).tolist()
-        for key in rows[0]
-    }
-    # An average of thresholds is not where the averaged curve matches: leave them out.
-    return {key: value for key, value in mean.items() if "threshold" not in key}
 
 
 def plot_ablations(table: Table) -> Figure:

@@ -158,20 +158,15 @@ def _row(run: HasCounts, n_bootstrap: int, rng_seed: int) -> Row:
     row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
     by_label = (counts.take(counts.gold == code) for code in range(len(counts.labels)))
     for part, each in zip(_parts(counts.labels), (counts, *by_label), strict=True):
-        found = fooling(each, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-        row |= {_key(key, part): value for key, value in found.items()}
+        for key, value in fooling(each, n_bootstrap=n_bootstrap, rng_seed=rng_seed).items():
+            stem = key.removesuffix("_ci")  # intervals still end in it
+            row[f"{stem}{part}{key.removeprefix(stem)}"] = value
     return row
 
 
 def _parts(labels: Sequence[str]) -> tuple[str, ...]:
     """List endings of keys: none for all seeds, and one for those of each gold label."""
     return "", *(f"_{label}" for label in labels)
-
-
-def _key(key: str, part: str) -> str:
-    """Make the key of a part's figure; intervals still end in `_ci`."""
-    stem = key.removesuffix("_ci")
-    return f"{stem}{part}{key.removeprefix(stem)}"
 
 
 def plot_fooling(table: Table) -> Figure:

@@ -344,20 +344,16 @@ def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
     # Bounds are values that are there, so that no bin is empty.
     firsts = np.sort(values)[np.arange(bins) * len(values) // bins]
     bounds = [*np.unique(firsts).tolist(), np.inf]
-    return [
-        (name, (signal.values >= low) & (signal.values < high))
-        for name, (low, high) in zip(_names(bounds), itertools.pairwise(bounds), strict=True)
-    ]
-
-
-def _names(bounds: Sequence[float]) -> list[str]:
-    """Name bins between increasing bounds, with digits enough to tell them apart."""
-    for digits in itertools.count(2):
+    for digits in itertools.count(2):  # enough to tell them apart
         texts = [f"{bound:.{digits}f}".replace("-", "−") for bound in bounds[:-1]]
         if len(set(texts)) == len(texts):
             break
-    between = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
-    return [*between, f"{texts[-1]} or more"]
+    names = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+    names.append(f"{texts[-1]} or more")
+    return [
+        (name, (signal.values >= low) & (signal.values < high))
+        for name, (low, high) in zip(names, itertools.pairwise(bounds), strict=True)
+    ]
 
 
 def _mean(

@@ -233,7 +233,7 @@ def analyse_command(
 
 
 def _listed() -> str:
-    """The analyses, for the help: a block that click does not rewrap."""
+    """List the analyses for the help, in a block that click does not rewrap."""
     width = max(map(len, ANALYSES)) + 2
     lines = ["\b"]
     for analysis in ANALYSES.values():

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
@@ -111,7 +111,12 @@ def export_lighteval(
             for config in tasks.prompts
         }
         settings = settings_of(tasks)
-        data = f"data/{_digest(settings, problems)}"
+        # A digest of problems and prompts, independent of the dataset's place.
+        told = {name: value for name, value in settings.items() if name != "dataset"}
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        for name, rows in problems.items():
+            digest.update(json.dumps([name, rows.to_pydict()]).encode())
+        data = f"data/{digest.hexdigest()[:_DIGITS]}"
         _write_data(partial / data, problems)
         write_json(partial / SETTINGS, settings | {"data": data})
         for name, source in ((f"{MODULE}.py", "lighteval_tasks.py"), (RUNNER, "lighteval_run.py")):
@@ -145,15 +150,6 @@ def problems_of(
     counts = Counter(seeds)
     rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, ("premise", "hypothesis"))))
     return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
-
-
-def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
-    """Digest problems and prompts, independent of the dataset's place."""
-    told = {name: value for name, value in settings.items() if name != "dataset"}
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
-    for config, rows in problems.items():
-        digest.update(json.dumps([config, rows.to_pydict()]).encode())
-    return digest.hexdigest()[:_DIGITS]
 
 
 def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:

@@ -265,10 +265,20 @@ def read_training_data(
             _column(row, hypothesis_column, "hypothesis"),
             _column(row, label_column, "label"),
         )
-        text, label = _text(row, columns[0]), _label(row, columns[1])
-        if text and label:
+        text, label = row.columns.get(columns[0]) or "", row.columns.get(columns[1])
+        wanted = f"{row.where}: expected a text in column {columns[0]!r}, got"
+        if not isinstance(text, str):
+            raise ValueError(f"{wanted} {text!r}")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{wanted} half a character")
+        spelled = "" if label is None else str(label).strip().lower()
+        if spelled not in LABEL_SPELLINGS:
+            raise ValueError(
+                f"{row.where}: expected a label out of {', '.join(LABELS)}, got {label!r}"
+            )
+        if text.strip() and LABEL_SPELLINGS[spelled]:
             hypotheses.append(text)
-            labels.append(LABELS.index(label))
+            labels.append(LABELS.index(LABEL_SPELLINGS[spelled]))
         else:
             left_out += 1
     if len(set(labels)) < 2:
@@ -296,20 +306,3 @@ def _column(row: Row, given: str | None, part: str) -> str:
         f"{row.where}: expected a column {' or '.join(names)}, got "
         f"{', '.join(row.columns) or 'none'}; name it by --{part}-column"
     )
-
-
-def _text(row: Row, column: str) -> str:
-    text = row.columns.get(column) or ""
-    if not isinstance(text, str):
-        raise ValueError(f"{row.where}: expected a text in column {column!r}, got {text!r}")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(f"{row.where}: expected a text in column {column!r}, got half a character")
-    return text if text.strip() else ""
-
-
-def _label(row: Row, column: str) -> str:
-    value = row.columns.get(column)
-    text = "" if value is None else str(value).strip().lower()
-    if text not in LABEL_SPELLINGS:
-        raise ValueError(f"{row.where}: expected a label out of {', '.join(LABELS)}, got {value!r}")
-    return LABEL_SPELLINGS[text]

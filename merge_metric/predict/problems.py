@@ -174,18 +174,12 @@ class Pairs(Sequence[Pair]):
             yield from self._read(self._rows[start : start + _PAIRS])
 
     def _read(self, rows: NDArray[np.int64]) -> Iterator[Pair]:
-        for part in _taken(self._problems, rows):
-            yield from pairs_of(part)
-
-
-def _taken(table: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.Table]:
-    """Take rows of a table in their order, piece by piece."""
-    # From slices: of a column in many chunks `take` makes one, all of it.
-    for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
-        if len(run):
-            first = run.min()
-            part = table.slice(first, run.max() - first + 1)
-            yield part.take(pa.array(run - first))
+        # From slices: of a column in many chunks `take` makes one, all of it.
+        for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
+            if len(run):
+                first = run.min()
+                part = self._problems.slice(first, run.max() - first + 1)
+                yield from pairs_of(part.take(pa.array(run - first)))
 
 
 def _described(problem_format: ProblemFormat) -> dict[str, Any]:
