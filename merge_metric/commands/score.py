@@ -136,11 +136,16 @@ def score_command(
       WANDB_MODE=offline merge-nli score predictions.parquet --dataset merge-nli
         --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.gates import failures, named_figure, read_gates
     from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
     from merge_metric.runs.predictions import model_name
     from merge_metric.runs.run import JoinOptions, read_file
-    from merge_metric.score import score_all, scores_text
+    from merge_metric.score import (
+        failures,
+        named_figure,
+        read_gates,
+        score_all,
+        scores_text,
+    )
     from merge_metric.seed_variant_accuracy.options import check_cluster
     from merge_metric.tracking import log_results
 

@@ -11,7 +11,7 @@ from helpers.scored_folder import E, predicted, write_folder
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.gates import failures, read_gates
+from merge_metric.score import failures, read_gates
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
