@@ -380,7 +380,11 @@ def _pair_rows(
         result = compared[i, j]
         row: dict[str, Any] = {"a": names[i], "b": names[j]}
         for key in MAIN_FIGURES:
-            row |= {key: result[key]["difference"], f"{key}_ci": _bounds(result[key]["ci"])}
+            bounds = result[key]["ci"]
+            row |= {
+                key: result[key]["difference"],
+                f"{key}_ci": None if None in bounds else bounds,
+            }
         if any(is_undetermined(*(result[k][side] for k in MATCHING_RANGE)) for side in "ab"):
             row |= {"matching_threshold": None, "matching_threshold_ci": None}
         rows.append(
@@ -417,10 +421,6 @@ def _model_rows(
     return rows
 
 
-def _bounds(bounds: list[float | None]) -> list[float | None] | None:
-    return None if None in bounds else bounds
-
-
 # --- Tables ---
 
 
@@ -448,6 +448,11 @@ def _models_table(
 
 def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, units: str) -> Table:
     """Make the table with a row per pair: differences with `_ci`, corrected p-values."""
+    corrected = ""
+    if len(rows) != 1:
+        corrected = (
+            f", each corrected by Holm's method over all {len(rows)} pairs, which intervals are not"
+        )
     return Table(
         name="pairs",
         title="Differences: the first model minus the second",
@@ -463,15 +468,9 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, un
             f"In percentage points, with 95 % intervals: paired bootstrap over {units}, "
             f"{replicates:,} replicates.",
             f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
-            f"paired bootstrap. Two-sided{_corrected(len(rows))}; significant at {ALPHA} or less.",
+            f"paired bootstrap. Two-sided{corrected}; significant at {ALPHA} or less.",
         ),
     )
-
-
-def _corrected(n_pairs: int) -> str:
-    if n_pairs == 1:
-        return ""
-    return f", each corrected by Holm's method over all {n_pairs} pairs, which intervals are not"
 
 
 def _figure_columns(ct: int, *, difference: bool = False) -> list[Column]:
