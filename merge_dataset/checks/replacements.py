@@ -257,33 +257,22 @@ def _word_problems(
         return
     found: set[str] = set()
     for field in problem_format.fields:
-        yield from _sentence_problems(variant, field, seed, words, has_word=field in sharing)
-        text = variant[field] or ""
-        found.update(text[slice(*span)] for span in variant[f"{field}_spans"] or () if span)
+        text, spans = variant[field] or "", variant[f"{field}_spans"] or []
+        if (spans or field in sharing) and not _are_spans(spans, len(text)):
+            expected = f"{field}_spans: at least one [start, end), ascending, inside the text"
+            yield expected, str(spans)
+        elif wrong := {text[start:end] for start, end in spans} - words.keys():
+            expected = f"{sorted(wrong)}, not {' or '.join(map(repr, words))}"
+            yield f"the replacement at {field}_spans", expected
+        elif seed is not None and (restored := restore(text, spans, words)) != seed[field]:
+            yield f"the seed's {field} once the original is put back", repr(restored)
+        found.update(text[slice(*span)] for span in spans if span)
     if len(words) == 1:
         return
     if same := [new for new, old in words.items() if new == old]:
         yield "original and replacement to differ in each word", str(same)
     if unused := words.keys() - found:
         yield "every word of replacement at some span", str(sorted(unused))
-
-
-def _sentence_problems(
-    variant: Mapping[str, Any],
-    side: str,
-    seed: Mapping[str, str] | None,
-    words: Mapping[str, str],
-    *,
-    has_word: bool,
-) -> Iterator[tuple[str, str]]:
-    text, spans = variant[side] or "", variant[f"{side}_spans"] or []
-    if (spans or has_word) and not _are_spans(spans, len(text)):
-        yield f"{side}_spans: at least one [start, end), ascending, inside the text", str(spans)
-    elif wrong := {text[start:end] for start, end in spans} - words.keys():
-        expected = f"{sorted(wrong)}, not {' or '.join(map(repr, words))}"
-        yield f"the replacement at {side}_spans", expected
-    elif seed is not None and (restored := restore(text, spans, words)) != seed[side]:
-        yield f"the seed's {side} once the original is put back", repr(restored)
 
 
 def restore(text: str, spans: Sequence[Sequence[int]], words: Mapping[str, str]) -> str:
