@@ -232,7 +232,7 @@ def compare_models(
     options = {"correctness_threshold": correctness_threshold, "rng_seed": rng_seed}
     replicates = max(n_bootstrap, replicates_for(len(names)))
     compared = compare_all([common[name] for name in names], n_bootstrap=replicates, **options)
-    pairs = _pair_rows(names, compared)
+    pairs = _pair_rows(names, compared, replicates)
     rows = _model_rows(common, names, pairs, n_bootstrap=n_bootstrap, **options)
     some = common[names[0]]
     parts = signature(
@@ -370,7 +370,7 @@ def _sv(counts: SeedCounts, correctness_threshold: int) -> float:
 
 
 def _pair_rows(
-    names: Sequence[str], compared: Mapping[tuple[int, int], Mapping[str, Any]]
+    names: Sequence[str], compared: Mapping[tuple[int, int], Mapping[str, Any]], replicates: int
 ) -> list[dict[str, Any]]:
     results = list(compared.values())
     mcnemar = holm([result["mcnemar"]["p_value"] for result in results])
@@ -397,6 +397,9 @@ def _pair_rows(
                 "tie": p_sv > ALPHA,
             }
         )
+        # No replicate is on the other side of zero: more replicates could only make it smaller.
+        if result[DECISIVE]["p_value"] <= 2 / (replicates + 1) and p_sv < 1:
+            rows[-1]["seed_variant_accuracy_p_value_holm_at_most"] = True
     return rows
 
 
@@ -469,6 +472,11 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, un
             f"{replicates:,} replicates.",
             f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
             f"paired bootstrap. Two-sided{corrected}; significant at {ALPHA} or less.",
+            *(
+                ["≤: no replicate contradicts the difference, so p is at most that."]
+                if any(row.get("seed_variant_accuracy_p_value_holm_at_most") for row in rows)
+                else []
+            ),
         ),
     )
 

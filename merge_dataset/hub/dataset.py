@@ -41,6 +41,7 @@ from merge_dataset.hub.repository import (
     parse_repository,
 )
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, format_in, parquet_files
+from merge_dataset.paths import as_path
 from merge_dataset.schema import ProblemFormat
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ _IDS: Final = ("variant_id", "seed_id")
 
 
 def plan_dataset(
-    folder: Path, repository: str, *, version: str | None = None, private: bool = False
+    folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
 ) -> PublishingPlan:
     """Find out what publishing a folder would do. Nothing is written.
 
@@ -85,9 +86,11 @@ def plan_dataset(
         private: Make a new repository private; one that is there must be.
 
     Raises:
+        TypeError: the folder is no path.
         ValueError: an argument is not as it should be, or contradicts the repository.
         PublishError: the folder is not good, or the Hub cannot be asked.
     """
+    folder = as_path("folder", folder)
     target = parse_repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
     if problems := check_dataset(folder):

@@ -53,12 +53,15 @@ class Column:
     def show(self, row: Row) -> str:
         """Write the value of a row, without its interval; of an undetermined one its range.
 
-        A value of few seeds, as `<key>_n_seeds` says, is marked.
+        A value of few seeds, as `<key>_n_seeds` says, is marked, as is one that is an upper bound,
+        as `<key>_at_most` says.
         """
         mark = FEW_MARK if is_few(row.get(f"{self.key}_n_seeds")) else ""
         if span := self._undetermined(row):
             return f"{span}{mark}"
-        return f"{show_value(row.get(self.key), self.kind)}{mark}"
+        shown = show_value(row.get(self.key), self.kind)
+        bound = "≤" if row.get(f"{self.key}_at_most") and not shown.startswith("<") else ""
+        return f"{bound}{shown}{mark}"
 
     def show_interval(self, row: Row, *, tight: bool = False) -> str:
         """Write an interval as "[79.9, 83.4]", tight as "79.9–83.4"; empty where there is none."""

@@ -130,6 +130,9 @@ def test_two_models_by_hand() -> None:
     assert (pair["mcnemar_only_a"], pair["mcnemar_only_b"]) == (10, 0)
     assert pair["mcnemar_p_value"] == 2 / 2**10
     assert pair["seed_variant_accuracy_p_value"] == pytest.approx(2 / 1001)
+    assert result.pairs.to_text().count("≤0.002") == 1
+    assert r"$\leq$0.002" in result.pairs.to_latex()
+    assert "≤: no replicate contradicts the difference, so p is at most" in result.pairs.notes[-1]
     assert pair["relaxed_fooling_rate"] is None  # the worst model answers no seed right
     assert pair["relaxed_fooling_rate_ci"] is None
 
@@ -142,6 +145,7 @@ def test_identical_answers_tie() -> None:
     assert pair["tie"]
     assert pair["seed_variant_accuracy"] == 0
     assert pair["seed_variant_accuracy_p_value_holm"] == pair["mcnemar_p_value_holm"] == 1
+    assert "≤" not in result.pairs.to_text()
     assert [row["rank"] for row in result.models.rows] == ["1–2", "1–2"]
 
 

@@ -100,6 +100,7 @@ OTHER: dict[str, Callable[[Any], Any]] = {
     "check_dataset": merge_dataset.check_dataset,
     "export_dataset": lambda given: merge_dataset.export_dataset(given, "out"),
     "evaluate_model": lambda given: evaluate_model(len, given),
+    "plan_dataset": lambda given: merge_dataset.plan_dataset(given, "me/merge-nli"),
     "read_answers": merge_dataset.read_answers,
     "register_dataset": merge_dataset.register_dataset,
     "register_metric": register_metric,

@@ -56,6 +56,7 @@ def test_every_output_has_the_differences(
     """With intervals and p-values; and the ranks."""
     markdown = render_markdown(evidence, sources).replace("\\", "")
     latex = render_latex(evidence, sources).replace(r"\textless{}", "<").replace("$-$", "−")
+    latex = latex.replace(r"$\leq$", "≤")
     html = page.replace("&lt;", "<")
     expected: dict[tuple[str, str], list[str]] = {}
     for compared in compare_files(case.files, case.folder, n_bootstrap=40):
