@@ -168,7 +168,7 @@ CHANGES: dict[str, tuple[Callable[[object], None], str, str, str]] = {
     "the source file, before build": (
         _other_problem, _BUILD, "passes", "the run folder has its own problems"),
     "the source file, before suggest": (
-        _other_problem, _SUGGEST, "refused", "the run is of other problems"),
+        _other_problem, _SUGGEST, "passes", "no build is of the old ones; answers stay"),
     "the model, before build": (_other_model, _BUILD, "passes", "its answers are in the run"),
     "the model, before suggest": (
         _other_model, _SUGGEST, "passes", "it asks the other revision, too"),
@@ -176,8 +176,8 @@ CHANGES: dict[str, tuple[Callable[[object], None], str, str, str]] = {
         lambda random: None, _SUGGEST.replace("--mlm mlm", "--mlm mlm --mlm mlm2"), "passes",
         "it asks that model, too"),
     "another source, before suggest": (
-        lambda random: None, _SUGGEST.replace("mine", "other"), "refused",
-        "the run is of other settings"),
+        lambda random: None, _SUGGEST.replace("mine", "other"), "passes",
+        "no build is of the old one; answers stay"),
     "another limit, before build": (
         lambda random: None, f"{_BUILD} --set limit=1", "refused", "it was taken by suggest"),
     "the run's settings, by hand": (_other_settings, _BUILD, "refused", "they are not the run's"),
