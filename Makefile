@@ -46,10 +46,10 @@ mistakes: $(READY)  ## Record anew what commands say of mistakes, in tests/fault
 	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m faults.mistakes && git diff --stat faults/mistakes.toml
 
 golden: $(READY)  ## Compare what commands print and write with the record of tests/golden; a part: make golden GOLDEN="--quick"
-	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m golden $(GOLDEN)
+	cd tests && PYTHONPATH=$(CURDIR) $(TEST_ENV) $(abspath $(BIN))/python -m golden $(GOLDEN)
 
 golden-keep: $(READY)  ## Record anew what they print and write, to read the difference; a part: make golden-keep GOLDEN="made"
-	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m golden --keep $(GOLDEN) && git diff --stat golden/kept
+	cd tests && PYTHONPATH=$(CURDIR) $(TEST_ENV) $(abspath $(BIN))/python -m golden --keep $(GOLDEN) && git diff --stat golden/kept
 
 test-mutants: $(READY)  ## Whether a test catches each mutant of tests/mutants; a part: make test-mutants MUTANTS="lock sync"
 	$(TEST_ENV) $(BIN)/python tests/mutants/run.py $(MUTANTS)

@@ -229,7 +229,7 @@ def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
         (["--model", "x", "--only", "SMFA"], "--only: expected together with --preset"),
         (["--model", "x/y"], "x/y: HF_HUB_OFFLINE is set, and it is not in the cache"),
         (["--model", "merge-nli"], "expected a model, found no config.json"),
-        (["--model", tiny_model("roberta")], "that says RobertaForMaskedLM; --kind classifier"),
+        (["--model", tiny_model("roberta")], "that says RobertaForMaskedLM; a masked LM suggests"),
         (["--model", MODEL, "--config", "anli"], "expected configurations out of demo"),
         (["--model", MODEL, "--out", "a.txt"], "expected the name of a predictions file to end"),
         (["--model", MODEL, "--label-order", "e,n"], "each of e, n, c once"),
