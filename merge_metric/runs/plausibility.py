@@ -155,7 +155,28 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
         return
     # Names have no order; only those that fit nearly always, turned round, are surely swapped.
     is_named = bool(metadata.get("gives_names"))
-    if check is not None and check.suspicious:
+    shares = [np.bincount(each, minlength=len(tally.labels)) for each in (gold_seeds, said_seeds)]
+    chance = float(shares[0] @ shares[1]) / n**2
+    deviation = (chance * (1 - chance) / n) ** 0.5
+    accuracy = float((gold_seeds == said_seeds).mean())
+    in_other_order = check is not None and check.suspicious
+    is_chance = n >= _ENOUGH and accuracy - chance < min(
+        _SMALL_LEAD, NormalDist().inv_cdf(1 - RARE) * deviation
+    )
+    if not (in_other_order or is_chance):
+        return
+    start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {n:,}"
+    # Rows in which labels take turns fit another order of labels a little, once they are shifted.
+    rival = max(accuracy, check.best_accuracy if check is not None and in_other_order else 0.0)
+    best, shift = best_shift(gold, said, np.flatnonzero(is_seed)) if is_chance else (0.0, 0)
+    if best - rival > max(FAR_BETTER, _SHIFTED * deviation):
+        rows = f"{abs(shift):,} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
+        yield (
+            f"{start}, and would be on {100 * best:.0f} % if each row had the prediction that "
+            f"stands {rows} it: are the predictions shifted?"
+        )
+        return
+    if check is not None and in_other_order:
         if not is_named or check.best_accuracy >= _SWAPPED:
             how = "if its labels were swapped" if is_named else "under another order of labels"
             yield (
@@ -163,23 +184,6 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
                 f"{100 * check.best_accuracy:.0f} % {how}; "
                 f"{_advice(check.best, tally.labels, metadata)}"
             )
-        return
-    if n < _ENOUGH:
-        return
-    shares = [np.bincount(each, minlength=len(tally.labels)) for each in (gold_seeds, said_seeds)]
-    chance = float(shares[0] @ shares[1]) / n**2
-    deviation = (chance * (1 - chance) / n) ** 0.5
-    accuracy = float((gold_seeds == said_seeds).mean())
-    if accuracy - chance >= min(_SMALL_LEAD, NormalDist().inv_cdf(1 - RARE) * deviation):
-        return
-    start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {n:,}"
-    best, shift = best_shift(gold, said, np.flatnonzero(is_seed))
-    if best - accuracy > max(FAR_BETTER, _SHIFTED * deviation):
-        rows = f"{abs(shift):,} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
-        yield (
-            f"{start}, and would be on {100 * best:.0f} % if each row had the prediction that "
-            f"stands {rows} it: are the predictions shifted?"
-        )
         return
     yield (
         f"{start}, where guessing is right on {100 * chance:.0f} %; if the model is better than "

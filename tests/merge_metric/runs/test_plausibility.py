@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,18 @@ def test_shifted_rows(shift: int, caplog: pytest.LogCaptureFixture) -> None:
         f"and would be on 80 % if each row had the prediction that stands {where}: are the "
         "predictions shifted?"
     )
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCaptureFixture) -> None:
+    """They fit another order of labels by a good deal, and the shift by more."""
+    gold = np.delete(np.arange(600) % 3, np.s_[::5])
+    said = np.roll(gold, shift)
+    orders = [np.array(order) for order in permutations(range(3))]
+    assert max(float((order[said] == gold).mean()) for order in orders) > 0.5
+    (message,) = told(gold, said, caplog)
+    where = f"1 row {'below' if shift > 0 else 'above'} it"
+    assert f"would be on 100 % if each row had the prediction that stands {where}" in message
 
 
 def test_no_shift_by_chance() -> None:
