@@ -13,6 +13,7 @@ from typing import Final
 
 from merge_dataset.files import read_record, read_schema, target_of
 from merge_dataset.numbered_files import numbered_files
+from merge_dataset.redaction import mask_urls
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     PARAPHRASE,
@@ -166,7 +167,8 @@ def require_collections(folder: Path) -> None:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no folder there"
         raise NotADirectoryError(
-            f"{folder}: expected a dataset folder, found {found}{_near(folder.absolute().parent)}"
+            f"{mask_urls(str(folder))}: expected a dataset folder, found {found}"
+            f"{_near(folder.absolute().parent)}"
         )
     if not collections(folder):
         is_run = (folder / "suggested.json").is_file()

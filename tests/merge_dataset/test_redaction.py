@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import logging
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from merge_dataset.layout import require_collections
 from merge_dataset.redaction import MaskingFormatter, mask_known, mask_urls, spellings
 
 
@@ -45,3 +47,10 @@ def test_the_log_is_masked() -> None:
     """Records are masked, arguments included."""
     record = logging.LogRecord("x", 20, "f", 1, "at %s", ("http://me:pw@host/",), None)
     assert MaskingFormatter("%(message)s").format(record) == "at http://***@host/"
+
+
+def test_a_dataset_that_is_an_address() -> None:
+    """In Python, too, where no log masks what an error says."""
+    with pytest.raises(NotADirectoryError) as raised:
+        require_collections(Path("https://user:c0ffee@host/v1"))
+    assert "https:/***@host/v1: expected a dataset folder, found no folder" in str(raised.value)
