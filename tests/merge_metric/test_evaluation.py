@@ -222,7 +222,9 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
     expected = by_name.results["snli"]
     for kind in kinds:
         found = run(kind, folder, name="live").results["snli"]
-        assert {key: found[key] for key in KEYS} == pytest.approx({k: expected[k] for k in KEYS})
+        # Products of float32 differ in their last bits by processor, and so divergences do.
+        close = pytest.approx({key: expected[key] for key in KEYS}, abs=1e-8)
+        assert {key: found[key] for key in KEYS} == close
         assert model.training
     before = as_pair_model((model, tokenizer)).describe()["revision"]
     with pytest.MonkeyPatch.context() as patch:
