@@ -79,12 +79,6 @@ def test_the_folder_is_as_drawn(here: Path) -> None:
     assert {path.name for path in visible} == set(re.findall(r"^ +([\w.]+)", tree, re.MULTILINE))
 
 
-def test_every_module_is_described() -> None:
-    """In the table of modules."""
-    modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
-    assert {name for name in modules if f"`{name}`" not in README} == set()
-
-
 def test_keys_are_those_of_the_page() -> None:
     """The table, the line under the scores, and what the script listens to."""
     script = (PACKAGE / "page/page.js").read_text(encoding="utf-8")
