@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD
+import numpy as np
+
 from merge_dataset.hub.metric import MetricExample
 from merge_dataset.hub.results import ModelFigure
 from merge_metric.runs.predictions import read_metadata
-from merge_metric.score import score_file
+from merge_metric.runs.run import JoinOptions, read_file
+from merge_metric.score import score_all
 from merge_metric.seed_variant_accuracy.scoring import score
 
 log = logging.getLogger(__name__)
@@ -61,23 +63,29 @@ def model_figures(
         log.warning(
             "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
         )
-    results = score_file(predictions, folder, configs, correctness_threshold=BENCHMARK_THRESHOLD)
+    runs = read_file(predictions, folder, JoinOptions(configs=configs))
+    results = score_all(runs, shown=False)
+    shares = {
+        run.config: run.answers[np.arange(len(run.answers)), run.counts.gold].sum()
+        / run.answers.sum()
+        for run in runs
+    }
     return {
-        config: ModelFigure(_percent(result["seed_variant_accuracy"]), _notes(result))
+        config: ModelFigure(_percent(shares[config]), _notes(result))
         for config, result in results.items()
     }
 
 
 def _percent(share: float) -> float:
-    return round(100 * share, 2)
+    return round(100 * float(share), 2)
 
 
 def _notes(result: Mapping[str, Any]) -> str:
     low, high = (_percent(bound) for bound in result["seed_variant_accuracy_ci"])
     return (
-        f"seed-variant accuracy at {BENCHMARK_THRESHOLD} %, 95 % interval {low}-{high}; "
-        f"accuracy on seeds {_percent(result['seed_accuracy'])}, "
-        f"on variants {_percent(result['variant_accuracy'])}; "
+        f"value: accuracy on variants, each once; seed-variant accuracy at 90 % "
+        f"{_percent(result['seed_variant_accuracy'])}, 95 % interval {low}-{high}; "
+        f"accuracy on seeds {_percent(result['seed_accuracy'])}; "
         f"{result['n_seeds']} seeds, {result['n_variants']} variants; "
         f"{result['signature_short']}"
     )

@@ -14,11 +14,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, Final
 
 import yaml
 
 from merge_dataset.checks import check_dataset
+from merge_dataset.files import read_record
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.publication import (
@@ -40,8 +42,16 @@ from merge_dataset.hub.repository import (
     make_file,
     parse_repository,
 )
-from merge_dataset.layout import CARD, PROVENANCE, all_configurations, format_in, parquet_files
+from merge_dataset.layout import (
+    CARD,
+    PROVENANCE,
+    all_configurations,
+    collections,
+    format_in,
+    parquet_files,
+)
 from merge_dataset.paths import as_path
+from merge_dataset.provenance import REPLACEMENTS, kind_of
 from merge_dataset.schema import ProblemFormat
 
 log = logging.getLogger(__name__)
@@ -59,14 +69,11 @@ _LOADING: Final = "## Loading\n"
 
 BENCHMARK_FILE: Final = "eval.yaml"
 
-BENCHMARK_THRESHOLD: Final = 90
-"""Correctness threshold, in percent, of the figure that models are listed by."""
-
-_DESCRIPTION: Final = f"""\
+_DESCRIPTION: Final = """\
 Tests whether a model that answers a natural language inference problem right also answers minimal \
-variants of it right. The value is seed-variant accuracy in percent, as merge-nli computes it: the \
-share of seed problems of which at least {BENCHMARK_THRESHOLD} % of the variants are classified \
-correctly. Higher is better. Inspect itself reports another figure: accuracy on variants.\
+variants of it right. The value is the accuracy on variants, each distinct one once, in percent, \
+as Inspect computes it. Higher is better. The figure of the paper, seed-variant accuracy, is \
+computed by merge-nli and stands in the notes of results.\
 """
 
 _IDS: Final = ("variant_id", "seed_id")
@@ -276,8 +283,8 @@ data = load_dataset("{target.name}", "{example}", revision="v1.0.0")
 ```
 """
     yield make_file(CARD, card.replace(_LOADING, text, 1).encode())
-    own = folder / BENCHMARK_FILE
-    yield make_file(BENCHMARK_FILE, own.read_bytes() if own.is_file() else benchmark(folder))
+    if listed := benchmark(folder):
+        yield make_file(BENCHMARK_FILE, listed)
     yield from _data_files(folder)
 
 
@@ -333,49 +340,85 @@ def _differences(
     return main, compare(script_files, there, removable)
 
 
-def benchmark(folder: Path) -> bytes:
-    """Write `eval.yaml`: a task per configuration, over its variants.
+def benchmark(folder: Path) -> bytes | None:
+    """Take the folder's own `eval.yaml`, or write one: a task per source, over its variants.
 
-    The Hub's specification (docs: hub/eval-results) wants a name, a description, tasks with ids,
-    and an `evaluation_framework` out of its own list (EVALUATION_FRAMEWORKS in
+    Left out are word classes, which are parts of a source, paraphrases, which one NLI model chose,
+    and ablations. The Hub's specification (docs: hub/eval-results) wants a name, a description,
+    tasks with ids, and an `evaluation_framework` out of its own list (EVALUATION_FRAMEWORKS in
     packages/tasks/src/eval.ts of huggingface.js). For Inspect, tasks also need columns, solvers and
     scorers, out of those that Inspect allows (HFTask in inspect_ai/_eval/task/hf.py); then
     `inspect eval hf/OWNER/NAME/TASK` runs a task. Inspect's own metrics give the accuracy on
-    variants, but not seed-variant accuracy, so models are listed by what
-    `merge-nli publish results` computes.
+    variants, not seed-variant accuracy, so that is what `merge-nli publish results` lists.
+
+    Returns:
+        None where nothing is meant to be a benchmark.
     """
+    own = folder / BENCHMARK_FILE
+    if own.is_file():
+        return own.read_bytes()
+    tasks = []
+    for name in collections(folder):
+        made = read_record(folder / name / PROVENANCE, verify=False)
+        if kind_of(made) == REPLACEMENTS and made.get("ablation") in (None, "paper"):
+            tasks.append(_task(name, format_in(folder, name)))
+    if not tasks:
+        return None
     value: dict[str, Any] = {
         "name": "MERGE-NLI",
         "description": _DESCRIPTION,
         "evaluation_framework": "inspect-ai",
-        "tasks": [_task(name, format_in(folder, name)) for name in all_configurations(folder)],
+        "tasks": tasks,
     }
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
     return text.encode()
 
 
+def task_ids(folder: Path) -> list[str]:
+    """List the tasks of a folder's `eval.yaml`, its own or that of `benchmark`.
+
+    Raises:
+        ValueError: its own is not as the Hub wants it.
+    """
+    try:
+        value = yaml.safe_load(benchmark(folder) or b"tasks: []")
+        return [str(task["id"]) for task in value["tasks"]]
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder / BENCHMARK_FILE}: expected a list `tasks` of tasks with an `id`, got "
+            f"something else ({type(error).__name__}: {error}); mend or delete it"
+        ) from error
+
+
 def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
+    """Ask as `merge-nli predict` asks language models; the answer is a letter in a line."""
     # Inspect gives templates its input as {prompt}, and other columns by their names.
     fields = problem_format.fields
     asked = "prompt" if "prompt" in fields else fields[-1]
     others = [name for name in fields if name != asked]
-    texts = [
+    lines = [
         f"{name.replace('_', ' ').capitalize()}: {{{'prompt' if name == asked else name}}}"
         for name in fields
     ]
-    # Labels are numbers, as Inspect reads them from the column.
-    codes = [f"{code} for {label}" for code, label in enumerate(problem_format.labels)]
-    question = f"Which label is right: {', '.join(codes[:-1])} or {codes[-1]}?"
-    form = 'The last line of your response should be of the form "ANSWER: NUMBER", without quotes.'
-    template = "\n".join([*texts, "", question, form])
+    lines += [
+        f"{letter}. {label.capitalize()}"
+        for letter, label in zip(ascii_uppercase, problem_format.labels, strict=False)
+    ]
+    form = 'The last line of your response should be of the form "ANSWER: LETTER", without quotes.'
     return {
         "id": config,
         "config": config,
         "split": "variants",
-        "field_spec": {"input": asked, "target": "label", "metadata": [*others, *_IDS]},
+        # With choices, Inspect makes the label's number a letter; the template shows the labels.
+        "field_spec": {
+            "input": asked,
+            "target": "label",
+            "choices": [_IDS[0]],
+            "metadata": [*others, *_IDS],
+        },
         "solvers": [
-            {"name": "prompt_template", "args": {"template": template}},
+            {"name": "prompt_template", "args": {"template": "\n".join([*lines, "", form])}},
             {"name": "generate"},
         ],
-        "scorers": [{"name": "answer", "args": {"pattern": "word"}}],
+        "scorers": [{"name": "answer", "args": {"pattern": "letter"}}],
     }

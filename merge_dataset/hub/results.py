@@ -1,9 +1,8 @@
 """A model's figures → `.eval_results/*.yaml` in its repository on the Hub: content, and the plan.
 
 The Hub shows such results on the model's page, and on that of the dataset where it is listed as
-a benchmark (docs: hub/eval-results). The dataset's tasks are its configurations, and the value
-of a task is seed-variant accuracy at one threshold, in percent; the file `eval.yaml` says both in
-the dataset repository.
+a benchmark (docs: hub/eval-results). Tasks, and what their value is, are those of the file
+`eval.yaml` in the dataset repository.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD, find_revision
+from merge_dataset.hub.dataset import find_revision, task_ids
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.publication import Branch, PublishingPlan, look_at
 from merge_dataset.hub.repository import Repository, compare, make_file
@@ -29,9 +28,9 @@ class ModelFigure:
     """A model's figure on a configuration."""
 
     value: float
-    """Seed-variant accuracy at `BENCHMARK_THRESHOLD`, in percent."""
+    """Accuracy on variants, each distinct one once, in percent."""
     notes: str
-    """Other figures to quote beside it, and what determines them."""
+    """Seed-variant accuracy and other figures to quote beside it, and what determines them."""
 
 
 def plan_results(
@@ -71,6 +70,12 @@ def plan_results(
             datetime.date.fromisoformat(date)
         except ValueError:
             raise ValueError(f"date: expected a date such as 2026-01-31, got {date!r}") from None
+    tasks = task_ids(folder)
+    if other := sorted(figures.keys() - set(tasks)):
+        raise ValueError(
+            f"config: expected tasks of the dataset's eval.yaml ({', '.join(tasks) or 'none'}), "
+            f"got {', '.join(other)}; word classes, paraphrases and ablations are no tasks"
+        )
     hub, account, state = look_at(target)
     version, revision = (
         ("(version not looked up)", None) if hub.is_offline else find_revision(folder, dataset)
@@ -93,8 +98,8 @@ def plan_results(
     values = {config: figure.value for config, figure in figures.items()}
     listed = "\n".join(f"- {config}: {value}" for config, value in values.items())
     proposal = (
-        f"Seed-variant accuracy at a threshold of {BENCHMARK_THRESHOLD} %, in percent, on "
-        f"{dataset} {version}:\n\n{listed}\n"
+        f"Accuracy on the variants of {dataset} {version}, in percent, with seed-variant accuracy "
+        f"in the notes:\n\n{listed}\n"
     )
     return PublishingPlan(
         repository=target,

@@ -76,11 +76,12 @@ def publish_results_command(
     yes: Yes = False,
     output: Format = "text",
 ) -> None:
-    """Publish a model's seed-variant accuracy in its repository, as .eval_results/*.yaml.
+    """Publish a model's figures in its repository, as .eval_results/*.yaml.
 
-    The figures are computed from the predictions file, at a threshold of 90 %, in percent.
-    The Hub shows them on the model's page, and on that of the dataset where it is listed as a
-    benchmark. Without --yes it only shows what it would do.
+    The value of a task of the dataset's eval.yaml is the accuracy on variants in percent, as its
+    framework computes it; seed-variant accuracy at 90 % stands in the notes. The Hub shows both
+    on the model's page, and on that of the dataset where it is listed as a benchmark. Without
+    --yes it only shows what it would do.
 
     \b
     Examples:

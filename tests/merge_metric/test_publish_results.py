@@ -74,15 +74,14 @@ def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("dataset")
 def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
     """Figures and where they would go; only reading requests."""
-    result = publish(desk, predictions, folder, "--config", "snli", "--config", "snli_nouns")
+    result = publish(desk, predictions, folder, "--config", "snli")
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0] == f"{MODEL}: results on {DATASET} v1.0.0"
     assert lines[2] == "main: 1 to add"
     assert lines[3].startswith(f"  + {FILE}  ")
     assert lines[4:] == [
-        "  snli: 33.33",
-        "  snli_nouns: 75.0",
+        "  snli: 70.0",
         "Nothing was written. To do this, add --yes.",
     ]
     assert desk.written() == []
@@ -96,7 +95,7 @@ def test_dry_run_offline(predictions: Path, folder: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == f"{MODEL}: results on {DATASET} (version not looked up)"
     assert lines[1].startswith("HF_HUB_OFFLINE is set, so the Hub was not asked what is there")
-    assert lines[4:] == ["  snli: 33.33", "Nothing was written. To do this, add --yes."]
+    assert lines[4:] == ["  snli: 70.0", "Nothing was written. To do this, add --yes."]
 
 
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:
@@ -106,17 +105,17 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
     assert result.code == 0, result.err
     (entry,) = results(desk)
     (shown,) = ModelInfo(id=MODEL, evalResults=[{"filename": FILE, "data": entry}]).eval_results
-    assert (shown.dataset_id, shown.task_id, shown.value) == (DATASET, "snli", 33.33)
+    assert (shown.dataset_id, shown.task_id, shown.value) == (DATASET, "snli", 70.0)
     assert eval_result_entries_to_yaml([shown]) == [entry]
     notes = entry.pop("notes")
     assert entry == {
         "dataset": {"id": DATASET, "task_id": "snli", "revision": dataset.tags["v1.0.0"]},
-        "value": 33.33,
+        "value": 70.0,
         "date": "2025-10-28",
         "source": {"url": "https://x.org/log", "name": "Log"},
     }
-    assert notes.startswith("seed-variant accuracy at 90 %, 95 % interval 0.0-50.0; accuracy on")
-    assert "accuracy on seeds 66.67, on variants 75.0; 3 seeds, 10 variants; " in notes
+    assert notes.startswith("value: accuracy on variants, each once; seed-variant accuracy at 90 %")
+    assert "90 % 33.33, 95 % interval 0.0-50.0; accuracy on seeds 66.67; 3 seeds, 10 var" in notes
     repo = desk.hub.repo("model", MODEL)
     assert repo.history() == [f"Results on {DATASET} v1.0.0", "initial commit"]
     assert f"/{MODEL}/commit/{repo.branches['main']}" in result.out
@@ -130,15 +129,15 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
 def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path) -> None:
     """Results on the same task are replaced; sorted by task; other files are not touched."""
     old = [
-        {"dataset": {"id": DATASET, "task_id": "snli_verbs"}, "value": 12.5, "notes": "mine"},
-        {"dataset": {"id": DATASET, "task_id": "snli_nouns"}, "value": 99.9},
+        {"dataset": {"id": DATASET, "task_id": "snli-2"}, "value": 12.5, "notes": "mine"},
+        {"dataset": {"id": DATASET, "task_id": "snli"}, "value": 99.9},
     ]
     repo = desk.hub.repo("model", MODEL)
     other = {".eval_results/other.yaml": Entry(b"[]", False)}
     repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False), **other}, "Earlier")
-    publish(desk, predictions, folder, "--config", "snli_nouns", "--yes")
-    assert [entry["dataset"]["task_id"] for entry in results(desk)] == ["snli_nouns", "snli_verbs"]
-    assert [entry["value"] for entry in results(desk)] == [75.0, 12.5]
+    publish(desk, predictions, folder, "--yes")
+    assert [entry["dataset"]["task_id"] for entry in results(desk)] == ["snli", "snli-2"]
+    assert [entry["value"] for entry in results(desk)] == [70.0, 12.5]
     assert results(desk)[1] == old[0]
     assert set(repo.at()) == {FILE, *other}
 
@@ -154,10 +153,10 @@ def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> 
     assert f"Published: {desk.hub.url}/{MODEL}/discussions/1" in first.out
     repo = desk.hub.repo("model", MODEL)
     assert repo.history() == ["initial commit"]
-    assert [entry["value"] for entry in results(desk, "refs/pr/1")] == [33.33]
+    assert [entry["value"] for entry in results(desk, "refs/pr/1")] == [70.0]
     (request,) = repo.pull_requests
     assert (request.title, request.author) == (f"Results on {DATASET} v1.0.0", "stranger")
-    assert "- snli: 33.33" in request.description
+    assert "- snli: 70.0" in request.description
     commits = len(repo.commits)
     again = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
     assert "/discussions/1" in again.out
@@ -167,10 +166,10 @@ def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> 
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: Path) -> None:
     publish(desk, predictions, folder, "--pr", "--yes")
-    publish(desk, predictions, folder, "--pr", "--yes", "--config", "snli_nouns")
+    publish(desk, predictions, folder, "--pr", "--yes", "--date", "2025-10-28")
     repo = desk.hub.repo("model", MODEL)
     assert len(repo.pull_requests) == 1
-    assert [entry["value"] for entry in results(desk, "refs/pr/1")] == [75.0]
+    assert [entry["date"] for entry in results(desk, "refs/pr/1")] == ["2025-10-28"]
     repo.pull_requests[0].status = "closed"
     publish(desk, predictions, folder, "--pr", "--yes")
     assert len(repo.pull_requests) == 2
@@ -260,3 +259,16 @@ def test_without_a_token(desk: Desk, predictions: Path, folder: Path) -> None:
     assert publish(desk, predictions, folder, "--yes", token=None).code == 1
     assert desk.written() == []
     assert publish(desk, predictions, folder, "--yes", token=TOKEN).code == 0
+
+
+def test_what_is_no_task(desk: Desk, predictions: Path, folder: Path) -> None:
+    """Word classes have no line in eval.yaml; a folder's own file that is none is named."""
+    result = publish(desk, predictions, folder, "--config", "snli_nouns")
+    assert result.code == 2
+    assert "expected tasks of the dataset's eval.yaml (demo, snli), got snli_nouns" in result.err
+    for text in ("tasks: 3", "tasks: [{}]", "[", "x"):
+        (folder / "eval.yaml").write_text(text)
+        result = publish(desk, predictions, folder)
+        assert result.code == 2
+        assert "eval.yaml: expected a list `tasks` of tasks with an `id`, got" in result.err
+    assert desk.hub.requests == []

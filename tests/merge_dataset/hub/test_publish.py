@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -20,12 +21,13 @@ from helpers.paraphrase_run import write_paraphrase_run
 from huggingface_hub import constants
 
 from merge_dataset.export import export_dataset
-from merge_dataset.hub.dataset import choose_version, parse_version
+from merge_dataset.hub.dataset import benchmark, choose_version, parse_version, task_ids
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
 from merge_dataset.hub.repository import Hub, RemoteFile, make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import features
+from merge_metric.models.prompts import question
 
 NAME = "somebody/merge-nli"
 DATA = (
@@ -159,42 +161,46 @@ def test_script_imports_only_what_is_uploaded_with_it(published: Desk) -> None:
 
 
 def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
-    """The card says how to load from there; eval.yaml has a task per configuration."""
+    """The card says how to load from there; eval.yaml has a task per source."""
     card = main(published)["README.md"].decode()
     assert f'data = load_dataset("{NAME}", "snli", revision="v1.0.0")' in card
     own = (dataset / "README.md").read_text()
     assert card.startswith(own[: own.index("## Loading")])
     assert card.endswith(own[own.index("## Loading") + len("## Loading\n") :])
-    benchmark = yaml.safe_load(main(published)["eval.yaml"])
-    assert benchmark["name"] == "MERGE-NLI"
-    assert "at least 90 % of the variants" in benchmark["description"]
-    assert benchmark["evaluation_framework"] == "inspect-ai"
-    assert [task["id"] for task in benchmark["tasks"]] == [
-        "snli",
-        "snli_nouns",
-        "snli_verbs",
-        "snli_adjectives",
-    ]
-    nouns = benchmark["tasks"][1]
-    (template,) = (solver["args"].pop("template") for solver in nouns["solvers"][:1])
-    assert template.splitlines()[:4] == [
-        "Premise: {premise}",
-        "Hypothesis: {prompt}",
-        "",
-        "Which label is right: 0 for entailment, 1 for neutral or 2 for contradiction?",
-    ]
-    assert nouns == {
-        "id": "snli_nouns",
-        "config": "snli_nouns",
+    listed = yaml.safe_load(main(published)["eval.yaml"])
+    assert listed["name"] == "MERGE-NLI"
+    assert "accuracy on variants, each distinct one once" in listed["description"]
+    assert listed["evaluation_framework"] == "inspect-ai"
+    (task,) = listed["tasks"]
+    (template,) = (solver["args"].pop("template") for solver in task["solvers"][:1])
+    asked = question("{premise}", "{prompt}").removesuffix("Answer:")
+    assert template.startswith(f"{asked}\nThe last line of your response should be of the form")
+    assert task == {
+        "id": "snli",
+        "config": "snli",
         "split": "variants",
         "field_spec": {
             "input": "hypothesis",
             "target": "label",
+            "choices": ["variant_id"],
             "metadata": ["premise", "variant_id", "seed_id"],
         },
         "solvers": [{"name": "prompt_template", "args": {}}, {"name": "generate"}],
-        "scorers": [{"name": "answer", "args": {"pattern": "word"}}],
+        "scorers": [{"name": "answer", "args": {"pattern": "letter"}}],
     }
+
+
+def test_what_is_no_benchmark(dataset: Path, tmp_path: Path) -> None:
+    """Neither an ablation nor paraphrases, which one NLI model chose."""
+    path = dataset / "snli/provenance.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps(made | {"ablation": "union"}))
+    assert benchmark(dataset) is None
+    path.write_text(json.dumps(made | {"ablation": "paper"}))
+    assert benchmark(dataset) is not None
+    export_dataset(write_paraphrase_run(tmp_path / "paraphrases"), tmp_path / "only")
+    assert benchmark(tmp_path / "only") is None
+    assert task_ids(tmp_path / "only") == []
 
 
 @pytest.mark.slow
@@ -240,7 +246,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
 
 @pytest.mark.slow
 def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
-    """A collection added to the folder is a new version, with a task of its own."""
+    """A collection added to the folder is a new version; no task, as one model chose them."""
     publish(desk, small)
     export_dataset(write_paraphrase_run(tmp_path / "paraphrases"), small)
     result = publish(desk, small)
@@ -251,7 +257,7 @@ def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> N
     }
     assert set(main(desk)) == {".gitattributes", *SMALL, *added}
     tasks = yaml.safe_load(main(desk)["eval.yaml"])["tasks"]
-    assert [task["id"] for task in tasks] == ["snli", "snli_verbs", "snli_paraphrases"]
+    assert [task["id"] for task in tasks] == ["snli"]
 
 
 def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, small: Path) -> None:
