@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -30,6 +31,7 @@ from merge_metric.commands.publish import publish_app
 from merge_metric.commands.register import register_command
 from merge_metric.commands.report import report_command
 from merge_metric.commands.score import compare_command, score_command
+from merge_metric.register import register_metric
 
 app = typer.Typer(
     cls=OneLineErrors,
@@ -93,7 +95,7 @@ app.add_typer(publish_app, name="publish", rich_help_panel=_SHARE)
 
 
 def main(*, is_stopped: bool = False) -> None:
-    """Run a command; Ctrl+C before it has begun ends it in a line, too.
+    """Register the metric and run a command; Ctrl+C before it has begun ends it in a line, too.
 
     Args:
         is_stopped: Whether it came before this.
@@ -101,6 +103,10 @@ def main(*, is_stopped: bool = False) -> None:
     try:
         if is_stopped:
             raise KeyboardInterrupt
+        # So that `evaluate.load` finds the metric from now on; `register` says what is wrong with
+        # a cache that cannot be written to.
+        with suppress(OSError):
+            register_metric(wait=False)
         app()
     except KeyboardInterrupt:
         typer.echo(f"\n{STOPPED}", err=True)

@@ -19,8 +19,8 @@ SPACE: Final = Path(__file__).with_name(METRIC_NAME)
 """The folder that is the metric's Space."""
 
 
-def register_metric(modules_cache: str | Path | None = None) -> Path:
-    """Copy the metric into the module cache of `evaluate`.
+def register_metric(modules_cache: str | Path | None = None, *, wait: bool = True) -> Path:
+    """Copy the metric into the module cache of `evaluate`; each command of `merge-nli` does.
 
     Where the Hub has no metric of that name, or cannot be reached, `evaluate.load` falls back to
     this cache and takes the entry modified last. So the version registered last is the one that
@@ -29,11 +29,13 @@ def register_metric(modules_cache: str | Path | None = None) -> Path:
     Args:
         modules_cache: The cache; by default that of `evaluate`, which HF_MODULES_CACHE or
             HF_HOME move.
+        wait: Wait for another process that registers; else raise.
 
     Returns:
         The folder of the entry.
 
     Raises:
+        BlockingIOError: another process registers, and this one is not to wait.
         TypeError: the cache is no path.
     """
     given = None if modules_cache is None else as_path("modules_cache", modules_cache)
@@ -49,7 +51,7 @@ def register_metric(modules_cache: str | Path | None = None) -> Path:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     entry = entries / digest.hexdigest()
     lock = entries.with_name(f".{entries.name}.lock")
-    with exclusive(lock, f"{entries}: another command is registering the metric", wait=True):
+    with exclusive(lock, f"{entries}: another command is registering the metric", wait=wait):
         if not all(
             (entry / name).is_file() and (entry / name).read_bytes() == content
             for name, content in files.items()

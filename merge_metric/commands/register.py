@@ -26,8 +26,8 @@ def register_command(
     """Make the metric and a dataset load by name from any directory, offline.
 
     For evaluate.load("seed_variant_accuracy") and load_dataset("merge-nli", …).
-    The folder is checked first. Register again after building anew, and after an
-    update of this package.
+    The folder is checked first. Register again after building anew. The metric is also
+    registered by every other command, where its cache can be written to.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import evaluate.config
 import pytest
 from helpers.metric_loading import ROOT, ROWS, SPACE, python
 
+from generation import cli
+from merge_dataset.locks import exclusive
 from merge_metric.register import METRIC_NAME, default_modules_cache, module_files, register_metric
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -109,6 +112,23 @@ def test_the_loader_reads_every_import() -> None:
 
 def entries(cache: Path) -> Path:
     return cache / "evaluate_modules/metrics/evaluate-metric--seed_variant_accuracy"
+
+
+def test_every_command_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command runs also where the cache cannot be written to, or another registers."""
+    (tmp_path / "no folder").touch()
+    with exclusive(
+        entries(tmp_path / "held").with_name(f".evaluate-metric--{METRIC_NAME}.lock"), ""
+    ):
+        for cache in (tmp_path / "modules", tmp_path / "no folder", tmp_path / "held"):
+            monkeypatch.setenv("HF_MODULES_CACHE", str(cache))
+            monkeypatch.setattr(sys, "argv", ["merge-nli", "--version"])
+            with pytest.raises(SystemExit, match="0"):
+                cli.main()
+            assert capsys.readouterr().out.startswith("merge-nli ")
+    assert newest(tmp_path / "modules") == register_metric(tmp_path / "modules").name
 
 
 def newest(cache: Path) -> str:
