@@ -13,16 +13,14 @@ from generation.commands.generate import (
     demo_command,
     diff_command,
     generate_command,
+    paraphrase_command,
     signals_command,
     suggest_command,
 )
 from generation.commands.models import models_command
-from generation.commands.paraphrase import paraphrase_command
 from merge_dataset.commands.annotate import annotate_command
-from merge_dataset.commands.check import check_command
-from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
-from merge_dataset.commands.show import show_command
-from merge_dataset.commands.usage_errors import OneLineErrors
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, OneLineErrors
+from merge_dataset.commands.show import check_command, show_command
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
 from merge_metric.commands.export import export_app

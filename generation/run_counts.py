@@ -22,9 +22,8 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
-from generation.ragged import pairs, split
 from generation.reasons import NO_REASON, Reason
-from generation.records import MaskedQuery, Scores
+from generation.records import MaskedQuery, Scores, pairs, split
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import stores_of, unchanged_questions
 from generation.suggestions.questions import Questions, Shard, masked_queries
@@ -34,7 +33,7 @@ from generation.variants.adaptation import family_of
 from generation.variants.candidates import each_filter, in_words
 from generation.variants.validation import judge_in_context
 from generation.variants.words import CASINGS, Lexicon, casing_of
-from merge_dataset.executors.blocks import map_blocks
+from merge_dataset.executors.calls import map_blocks
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from merge_dataset.hub.metric import MetricExample
+from merge_dataset.hub.publication import MetricExample
 from merge_dataset.hub.results import ModelFigure
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import JoinOptions, read_file

@@ -34,7 +34,7 @@ from generation.problems.shared_words import coarse_class
 from generation.problems.tagging import Tagger
 from generation.records import Seed, Sentence, SharedWord
 from generation.run_folder import slug
-from generation.signals.articles import fitting_article
+from generation.signals.grammar import fitting_article
 from generation.signals.label_flags import NONCE_SCHEMA, NONCE_WORDS, hangs
 from generation.signals.signal_columns import zipf_frequency
 from generation.variants.rows import substitute

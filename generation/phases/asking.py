@@ -25,8 +25,8 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import tag_problems
 from generation.problems.substitutions import Substitutions
 from generation.problems.tagging import Tagger
-from generation.ragged import split
 from generation.reasons import NO_REASON
+from generation.records import split
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import ask, stores_asked, units_of
 from generation.suggestions.questions import Asked, Questions
@@ -36,8 +36,7 @@ from generation.variants.funnel import Funnel
 from generation.variants.set_algebra import Occurrences, over_mlms
 from generation.variants.validation import judge_in_context, validated_by
 from generation.variants.words import Lexicon
-from merge_dataset.executors.blocks import map_blocks
-from merge_dataset.executors.calls import call_tasks, plan_of, run_units, says
+from merge_dataset.executors.calls import call_tasks, map_blocks, plan_of, run_units, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import partial_path
 

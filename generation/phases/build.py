@@ -19,8 +19,7 @@ from generation.reasons import Reason
 from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replacement_schema
 from generation.run_folder import RunFolder, manifest_of
 from generation.signals.label_flags import NonceAnswers
-from generation.signals.quality import shipped
-from generation.signals.signal_columns import CAUSAL, PllChanges, cure
+from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
 from generation.suggestions.ask import unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled

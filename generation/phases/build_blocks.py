@@ -61,8 +61,7 @@ from generation.variants.rows import seed_rows, variant_rows
 from generation.variants.sampling import draw, draw_several, eligible, of_pairs
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
-from merge_dataset.executors.blocks import map_blocks
-from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
+from merge_dataset.executors.calls import call_tasks, forget, map_blocks, plan_of, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import distinct_rows
 from merge_dataset.settings import parse_toml

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from generation.ragged import pairs, ranges, split, starts_of
-from generation.records import Sentence, Span
+from generation.records import Sentence, Span, pairs, ranges, split, starts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

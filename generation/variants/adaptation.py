@@ -22,7 +22,7 @@ from generation.problems.morphology import inflected, lemmas
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements
-from generation.signals.articles import article_position, fitting_article
+from generation.signals.grammar import article_position, fitting_article
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import (
     ARTICLE,

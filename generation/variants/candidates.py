@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
-from generation.ragged import ranges, starts_of
 from generation.reasons import Reason
-from generation.records import MaskedQuery, Scores
+from generation.records import MaskedQuery, Scores, ranges, starts_of
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary

@@ -22,7 +22,7 @@ from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
 from generation.signals import grammar
 from generation.signals.label_flags import NonceAnswers, clashes, pronoun_genders, words_beyond
-from generation.signals.quality import quality
+from generation.signals.signal_columns import quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.schema import NLI

@@ -20,7 +20,7 @@ from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
 from generation.reasons import NO_REASON, REASONS, Reason
 from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, Span, Token
-from generation.signals.articles import article_position, fitting_article
+from generation.signals.grammar import article_position, fitting_article
 from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
 from generation.variants.validation import ContextTagger, judge_in_context
 

@@ -21,9 +21,8 @@ import pyarrow as pa
 
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
-from generation.ragged import groups_of, lists_of
 from generation.reasons import KEPT, Reason
-from generation.records import REPLACEMENT_KEY, Exclusion
+from generation.records import REPLACEMENT_KEY, Exclusion, groups_of, lists_of
 from generation.variants.adaptation import Fate
 from generation.variants.perturbations import (
     ARTICLE,

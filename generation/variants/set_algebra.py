@@ -15,9 +15,8 @@ import numpy as np
 
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
-from generation.ragged import pairs, split
 from generation.reasons import NO_REASON
-from generation.records import MaskedQuery, Seed, SharedWord
+from generation.records import MaskedQuery, Seed, SharedWord, pairs, split
 from generation.signals.signal_columns import UNKNOWN
 from generation.suggestions.questions import masked_queries
 from generation.variants.words import CASINGS, Lexicon, casing_of

@@ -16,9 +16,17 @@ import pyarrow as pa
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
-from generation.ragged import lists_of, pairs, ranges, split, starts_of
 from generation.reasons import KEPT, NO_REASON, REASONS, Reason
-from generation.records import MaskedQuery, replacement_schema, sorted_replacements
+from generation.records import (
+    MaskedQuery,
+    lists_of,
+    pairs,
+    ranges,
+    replacement_schema,
+    sorted_replacements,
+    split,
+    starts_of,
+)
 from generation.signals.signal_columns import (
     UNKNOWN,
     answers_about_articles,

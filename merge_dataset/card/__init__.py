@@ -1,4 +1,4 @@
 """The dataset card, README.md: a pure function of the folder's files.
 
-`render.render` puts it together from `text`, `statistics` and `licences`.
+`render.render` puts it together from figures of the data and from `text`.
 """

@@ -1,6 +1,6 @@
 """Checks of a dataset folder: files, columns, rows, and the card.
 
-`check_dataset` runs all checks that registered themselves by the decorator of `registry`. A new
+`check_dataset` runs all checks that registered themselves by the decorator of `rules`. A new
 module of checks is imported here.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import paraphrases, replacements  # noqa: F401
-from merge_dataset.checks.registry import CHECKS, Check, Finding, Stage, summarise
+from merge_dataset.checks.rules import CHECKS, Check, Finding, Stage, summarise
 from merge_dataset.engine import engine_errors
 from merge_dataset.files import describe_os_error
 from merge_dataset.layout import CARD, PROVENANCE, collections, require_collections

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from merge_dataset import provenance
 from merge_dataset.card.render import (
+    compute_statistics,
     find_statistics_block,
     front_matter,
     read_front_matter,
     statistics_block,
 )
-from merge_dataset.card.statistics import compute_statistics
-from merge_dataset.checks.registry import Finding, Stage, check
+from merge_dataset.checks.rules import Finding, Stage, check
 from merge_dataset.files import changed_files, damage_of, open_parquet, read_record
 from merge_dataset.layout import (
     CARD,

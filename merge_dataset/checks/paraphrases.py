@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.rules import (
     ROW,
+    Finding,
     Rule,
+    check,
     collision_findings,
     duplicates,
     fetched,

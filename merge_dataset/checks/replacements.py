@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset import provenance
-from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.rules import (
     ROW,
+    Finding,
     Rule,
+    check,
     collision_findings,
     duplicates,
     fetched,

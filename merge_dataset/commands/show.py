@@ -1,4 +1,4 @@
-"""The command `show`."""
+"""The commands `show` and `check`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from merge_dataset.commands.command_line import (
+    DatasetArgument,
     Format,
     config_option,
     option,
@@ -76,3 +77,23 @@ def show_command(
     texts = [render(each, lambda word: typer.style(f"[{word}]", bold=bold)) for each in problems]
     whole = {"folder": str(folder), "problems": [each.as_record() for each in problems]}
     write_result(output, whole, "\n\n".join(texts))
+
+
+@user_errors()
+def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format = "text") -> None:
+    """Check a dataset folder: columns, ids, labels, substitutions, paraphrases, card.
+
+    Exit code 1 when problems are found.
+
+    \b
+    Examples:
+      merge-nli check merge-nli
+      merge-nli check merge-nli --format json
+    """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.checks import check_dataset
+
+    problems = check_dataset(folder)
+    whole = {"folder": str(folder), "problems": problems}
+    write_result(output, whole, *(problems or [f"{folder}: good"]))
+    if problems:
+        raise typer.Exit(1)

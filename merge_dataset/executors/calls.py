@@ -1,4 +1,4 @@
-"""Units of work, run by an executor of `plan.EXECUTORS`, that say what they did.
+"""Units of work, run by an executor of `plan.EXECUTORS`, that say what they did; and blocks.
 
 `run_units` runs them, in a folder of its own each time, `tasks/0001`, `tasks/0002`, … inside the
 folder worked on, with datatrove's logs and completion markers. So a marker never outlives its plan:
@@ -23,12 +23,15 @@ import functools
 import importlib.util
 import pkgutil
 import shutil
-from collections import Counter
+import signal
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
@@ -209,3 +212,57 @@ def _progress(done: Path, total: int) -> Iterator[None]:
         finally:
             ended.set()
             follower.join()
+
+
+Block = TypeVar("Block")
+ResultT = TypeVar("ResultT")
+
+_work: Callable[[Any], Any] | None = None
+"""The function that a worker process applies to blocks; never set in the main process."""
+
+
+def map_blocks(
+    blocks: Iterable[Block], open_work: Callable[[], Callable[[Block], ResultT]], *, workers: int
+) -> Iterator[ResultT]:
+    """Map over blocks, and yield the results in the order of the blocks.
+
+    Blocks do not depend on the number of workers, so the results do not either.
+
+    Args:
+        blocks: Read as they are needed; picklable where there are several workers.
+        open_work: Called once in each process to make the function, so that each process reads
+            its files and loads its models by itself; picklable likewise.
+        workers: Processes; with one, this one does it all.
+    """
+    if workers == 1:
+        yield from map(open_work(), blocks)
+        return
+    # Forking a process that runs BLAS or torch threads can hang; spawning cannot.
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=_start, initargs=(open_work,)
+    )
+    waiting: deque[Future[ResultT]] = deque()
+    try:
+        for block in blocks:
+            waiting.append(pool.submit(_work_here, block))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl+C nobody wants the rest
+
+
+def _start(open_work: Callable[[], Callable[[Any], Any]]) -> None:
+    from threadpoolctl import threadpool_limits
+
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the main process to handle
+    _work = open_work()
+    # Afterwards, as limits are set on the libraries that are loaded.
+    threadpool_limits(1)
+
+
+def _work_here(block: Any) -> Any:
+    assert _work is not None
+    return _work(block)

@@ -104,7 +104,7 @@ class ExecutorEntry:
 
 
 EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
-    "local": ExecutorEntry("merge_dataset.executors.local:LocalExecutor", ("datatrove",)),
+    "local": ExecutorEntry("merge_dataset.executors.worker:LocalExecutor", ("datatrove",)),
     "ray": ExecutorEntry(
         "merge_dataset.executors.clusters:RayExecutor", ("datatrove", "ray"), ("address",)
     ),

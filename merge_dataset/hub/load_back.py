@@ -154,7 +154,7 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
 
     Args:
         name: OWNER/NAME of the Space.
-        example: JSON of a `metric.MetricExample`.
+        example: JSON of a `publication.MetricExample`.
 
     Returns:
         The example's figures.

@@ -47,7 +47,7 @@ def publish_metric_command(
     \b
       merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.hub.metric import plan_metric
+    from merge_dataset.hub.publication import plan_metric
     from merge_metric.publishing import worked_example
     from merge_metric.register import SPACE
 

@@ -25,9 +25,8 @@ from generation.problems.on_disk import read_block, sorted_problems
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.sources import load_problems, require_labels
 from generation.problems.substitutions import Substitutions
-from generation.ragged import pairs, split
 from generation.reasons import KEPT, Reason
-from generation.records import MaskedQuery, Seed, Sentence
+from generation.records import MaskedQuery, Seed, Sentence, pairs, split
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors
 from generation.variants.perturbations import text_edits_of

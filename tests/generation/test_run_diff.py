@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from generation import Config, build, generate
 from generation.cli import app
-from generation.run_diff import difference
 from generation.run_folder import RunFolder
+from generation.run_summary import difference
 
 KEY = ("seed_id", "word_class", "word", "replacement")
 

@@ -10,10 +10,9 @@ import pytest
 from helpers.harness import python_of, run
 
 from merge_dataset.annotation.answers import Answer
-from merge_dataset.annotation.label_studio import read
 from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session
-from merge_dataset.annotation.transfer import export_items
+from merge_dataset.annotation.transfer import export_items, read
 
 pytestmark = pytest.mark.harness
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from generation.signals.quality import FAULTS, GRAMMAR, LIKELIHOOD, features
+from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, features
 from merge_dataset.annotation.answers import current, is_good, read_standing
 from merge_dataset.annotation.session import read_session
 from merge_dataset.files import digest_of_file, write_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from generation.paraphrases.beam_search import Beam
 from generation.paraphrases.config import Decoding
+from generation.paraphrases.text_generator import Beam
 
 Tokens = tuple[int, ...]
 

@@ -16,7 +16,7 @@ from helpers.format_run import PAIRS, READING, write_format_run
 
 from merge_dataset.card import render as card
 from merge_dataset.card import text as card_text
-from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.card.render import compute_statistics
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in

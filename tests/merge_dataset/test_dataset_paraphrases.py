@@ -31,7 +31,7 @@ from generation.paraphrases.paraphrase_run import paraphrase
 from merge_dataset import export as export_module
 from merge_dataset import layout
 from merge_dataset.card import render as card
-from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.card.render import compute_statistics
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.merge_nli import MergeNli, builder

@@ -95,7 +95,7 @@ def test_replacement_columns_exist() -> None:
     assert set(schema.replacement_columns()) < set(schema.arrow_schema().names)
 
 
-@pytest.mark.parametrize("module", ["merge_dataset.schema", "merge_dataset.commands.check"])
+@pytest.mark.parametrize("module", ["merge_dataset.schema", "merge_dataset.commands.show"])
 def test_importing_is_cheap(module: str) -> None:
     """Neither the contract nor the commands import the heavy libraries."""
     code = f"import sys, {module}; sys.exit(bool({{'datasets', 'pyarrow'}} & set(sys.modules)))"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from helpers.slow_beams import Tokens, slow_search
 
-from generation.paraphrases.beam_search import Beam, Following, Ints, search
 from generation.paraphrases.config import Decoding
+from generation.paraphrases.text_generator import Beam, Following, Ints, search
 
 VOCABULARY = 30
 END, OTHER_END, SPECIAL = 3, 17, 8

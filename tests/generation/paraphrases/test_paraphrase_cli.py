@@ -23,7 +23,7 @@ from helpers.tiny_models import sentences
 from typer.testing import CliRunner
 
 from generation.cli import app
-from generation.commands import paraphrase as cli
+from generation.commands import generate as cli
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.outcome import render_funnel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from generation.records import Sentence, Token
-from generation.signals.articles import article_before, article_position, fitting_article
+from generation.signals.grammar import article_before, article_position, fitting_article
 from generation.variants.adaptation import repaired
 
 

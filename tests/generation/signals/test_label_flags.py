@@ -11,7 +11,7 @@ import pytest
 from generation import signals
 from generation.model_signals.nonce_probe import in_form, nonce_stems
 from generation.problems.tagging import Tagger
-from generation.signals.articles import fitting_article
+from generation.signals.grammar import fitting_article
 from generation.signals.label_flags import (
     FEMININE,
     MASCULINE,

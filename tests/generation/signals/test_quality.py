@@ -23,7 +23,7 @@ from helpers.fit_quality import (
 )
 
 from generation.config import Config
-from generation.signals.quality import FAULTS, LEAST_CHANGE, model, quality, shipped
+from generation.signals.signal_columns import FAULTS, LEAST_CHANGE, model, quality, shipped
 from merge_dataset.files import digest_of_file
 
 NAMES = ("word_class", "zipf_frequency", *FAULTS, *CHANGES)

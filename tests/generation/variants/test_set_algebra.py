@@ -11,7 +11,7 @@ from helpers.set_algebra import Evidence, Odds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.ragged import pairs, split
+from generation.records import pairs, split
 from generation.variants.set_algebra import (
     Sides,
     Suggested,

@@ -22,7 +22,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from merge_dataset.annotation import desk as desk_module
+from merge_dataset.annotation import server as desk_module
 from merge_dataset.annotation.answers import (
     Answer,
     answers_path,
@@ -30,8 +30,7 @@ from merge_dataset.annotation.answers import (
     read_events,
     read_standing,
 )
-from merge_dataset.annotation.desk import shuffled
-from merge_dataset.annotation.server import serving
+from merge_dataset.annotation.server import serving, shuffled
 from merge_dataset.annotation.session import Session, read_session
 
 pytestmark = pytest.mark.browser

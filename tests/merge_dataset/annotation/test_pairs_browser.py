@@ -12,8 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from merge_dataset.annotation.answers import Equivalence, answers_path, current, read_standing
-from merge_dataset.annotation.desk import shuffled
-from merge_dataset.annotation.server import serving
+from merge_dataset.annotation.server import serving, shuffled
 from merge_dataset.annotation.session import Session
 
 pytestmark = pytest.mark.browser

@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 from helpers.annotating import Client
 
-from merge_dataset.annotation import desk as desk_module
+from merge_dataset.annotation import server as desk_module
 from merge_dataset.annotation.answers import Answer, answers_path, append, read_events
-from merge_dataset.annotation.desk import Desk, shuffled
-from merge_dataset.annotation.server import serving
+from merge_dataset.annotation.server import Desk, serving, shuffled
 from merge_dataset.annotation.session import Session, locked_answers
 
 CAT = "snli:1/noun/dog/cat"

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from merge_dataset.annotation import label_studio, transfer
+from merge_dataset.annotation import transfer
 from merge_dataset.annotation.answers import (
     Answer,
     Undo,
@@ -24,7 +24,7 @@ from merge_dataset.annotation.answers import (
     read_events,
     read_standing,
 )
-from merge_dataset.annotation.desk import shuffled
+from merge_dataset.annotation.sample import shuffled
 from merge_dataset.annotation.session import Session, locked_answers
 from merge_dataset.annotation.transfer import (
     ImportCounts,
@@ -136,7 +136,7 @@ def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> N
         seed_spans={"long_text": [[2, 5]]},
         variant_spans={"long_text": [[0, 3]]},
     )
-    (task,) = json.loads(label_studio.render([item])[".json"])
+    (task,) = json.loads(transfer.render_label_studio([item])[".json"])
     assert "<b>&lt;x&gt;</b>" in task["data"]["problem"]
     assert (
         "<th>long text</th><td>a <mark>&lt;b&gt;</mark> &amp; 1</td>"
@@ -146,7 +146,7 @@ def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> N
 
 def test_the_labelling_configuration(tmp_path: Path) -> None:
     """Every control is about the text that the tasks have; scores are saved as digits."""
-    view = ElementTree.fromstring(label_studio.CONFIGS["scores"])
+    view = ElementTree.fromstring(transfer.LABEL_STUDIO_CONFIGS["scores"])
     (text,) = view.findall("HyperText")
     assert text.attrib == {"name": "problem", "value": "$problem"}
     controls = [*view.findall("Choices"), *view.findall("TextArea")]

@@ -13,7 +13,7 @@ import yaml
 
 from merge_dataset.card import render as card
 from merge_dataset.card import text as card_text
-from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.card.render import compute_statistics
 from merge_dataset.export import export_dataset
 from merge_dataset.provenance import REPLACEMENTS
 from merge_dataset.schema import NLI, arrow_schema, features

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.registry import CHECKS, Finding, check
+from merge_dataset.checks.rules import CHECKS, Finding, check
 from merge_dataset.layout import CARD
 
 ROOT = Path(__file__).parents[3]

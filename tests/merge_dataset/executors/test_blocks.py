@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from merge_dataset.executors.blocks import map_blocks
+from merge_dataset.executors.calls import map_blocks
 
 Work = Callable[[int], tuple[int, int]]
 
