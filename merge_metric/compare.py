@@ -246,10 +246,24 @@ def compare_models(
     )
     units = resampled_units(some.clusters.name if some.clusters else "")
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
+    mixed = mixture(some.variants_per_seed)
     return Comparison(
         config=config,
-        models=_models_table(
-            title, rows, correctness_threshold, units, mixture(some.variants_per_seed)
+        models=Table(
+            name="models",
+            title=title,
+            columns=(
+                Column("rank", "rank"),
+                Column("model", "model"),
+                *_figure_columns(correctness_threshold),
+            ),
+            rows=tuple(rows),
+            notes=(
+                f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
+                "better.",
+                *([mixed] if mixed else []),
+                RULE.format(ct=correctness_threshold),
+            ),
         ),
         pairs=_pairs_table(pairs, correctness_threshold, replicates, units),
         signature=render(parts),
@@ -425,28 +439,6 @@ def _model_rows(
 
 
 # --- Tables ---
-
-
-def _models_table(
-    title: str, rows: Sequence[Mapping[str, Any]], ct: int, units: str, mixed: str
-) -> Table:
-    """Make the table with a row per model, the best first: figures with `_ci`, `rank`."""
-    return Table(
-        name="models",
-        title=title,
-        columns=(
-            Column("rank", "rank"),
-            Column("model", "model"),
-            *_figure_columns(ct),
-        ),
-        rows=tuple(rows),
-        notes=(
-            f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
-            "better.",
-            *([mixed] if mixed else []),
-            RULE.format(ct=ct),
-        ),
-    )
 
 
 def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, units: str) -> Table:

@@ -57,7 +57,16 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
             for name, content in files.items()
         ):
             _write(entry, files)
-        _mark_newest(entry)
+        latest = time.time()  # evaluate takes the newest; folders without the script would hide it
+        for other in entry.parent.iterdir():
+            script = other / f"{METRIC_NAME}.py"
+            if len(other.name) != len(entry.name) or other == entry:
+                continue
+            if script.is_file():
+                latest = max(latest, script.stat().st_mtime + 1)
+            else:
+                remove(other)
+        os.utime(entry / f"{METRIC_NAME}.py", (latest, latest))
     return entry
 
 
@@ -87,17 +96,3 @@ def _write(entry: Path, files: dict[str, bytes]) -> None:
             replace_folder(scratch, entry)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _mark_newest(entry: Path) -> None:
-    """Make an entry the one modified last; those without the script would hide it: remove them."""
-    latest = time.time()
-    for other in entry.parent.iterdir():
-        script = other / f"{METRIC_NAME}.py"
-        if len(other.name) != len(entry.name) or other == entry:
-            continue
-        if script.is_file():
-            latest = max(latest, script.stat().st_mtime + 1)
-        else:
-            remove(other)
-    os.utime(entry / f"{METRIC_NAME}.py", (latest, latest))

@@ -204,9 +204,16 @@ def score_table(
     s, variants, *others = (CATALOGUE[key] for key in MAIN_FIGURES if key != _SV)
     usual = (s, variants, *map(sv_at, thresholds), *others)
     figures = tuple({figure.key: figure for figure in (*usual, *more)}.values())
+    title = config
+    if (subsamples := result.get("n_subsamples", 1)) > 1:
+        title += f", averaged over {subsamples} subsamples"
+    if clusters := result.get("n_clusters"):
+        title += f"; seeds in {clusters:,} cluster{'s'[: clusters > 1]}"
+    if left_out := result["n_seeds_left_out"]:
+        title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"
     return Table(
         name="scores",
-        title=_title(config, result),
+        title=title,
         columns=(Column("of", "seeds / variants", interval="size"), *map(figure_column, figures)),
         rows=tuple(
             {
@@ -229,17 +236,6 @@ def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
         if counts not in ([], [(result["n_seeds"], result["n_variants"])]):
             for value, part in groups.items():
                 yield f"{column.replace('_', ' ')}: {value}", part
-
-
-def _title(config: str, result: _Result) -> str:
-    title = config
-    if (subsamples := result.get("n_subsamples", 1)) > 1:
-        title += f", averaged over {subsamples} subsamples"
-    if clusters := result.get("n_clusters"):
-        title += f"; seeds in {clusters:,} cluster{'s'[: clusters > 1]}"
-    if left_out := result["n_seeds_left_out"]:
-        title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"
-    return title
 
 
 def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:

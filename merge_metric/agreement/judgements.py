@@ -280,8 +280,31 @@ def read_judgements(
     seeds = _count_drawn_seeds(opened)
     if dataset is not None:
         require_dataset(dataset)
-        _require_same_texts(opened, dataset)
-        items |= _dataset_items(dataset, {*answers["variant_id"].to_pylist()} - {*items})
+        judged = {name: each for session in opened for name, each in session.items.items()}
+        other: list[str] = []
+        for _, _, variants in _class_files(dataset):
+            fields = format_of(read_schema(variants[0])).fields
+            for name, *texts in _rows_of(variants, ["variant_id", *fields], judged):
+                if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
+                    other.append(name)
+        if other:
+            raise ValueError(
+                f"{dataset}: expected the texts that annotators judged, got others for "
+                f"{len(other):,} of {len(judged):,} variants of the sample, such as "
+                f"{min(other)!r}; give the dataset that the sample was drawn from"
+            )
+        wanted = {*answers["variant_id"].to_pylist()} - {*items}
+        for (source, word_class), _, variants in _class_files(dataset):
+            words = words_at_once(dataset, source, word_class)
+            names = ["variant_id", "seed_id", *mlm_columns(variants[0])]
+            for variant, seed, *by_text in _rows_of(variants, names, wanted):
+                items[variant] = JudgedVariant(
+                    source=source,
+                    word_class=word_class,
+                    seed_id=seed,
+                    validated=_validated(by_text),
+                    words_at_once=words,
+                )
         sources = {item.source for item in items.values()}
         for cell, seed_files, _ in _class_files(dataset):
             if cell[0] in sources and cell not in seeds:
@@ -337,40 +360,6 @@ def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
                     "them one by one"
                 )
     return seeds
-
-
-def _require_same_texts(sessions: Iterable[Session], dataset: Path) -> None:
-    """Raise ValueError where variants of a session have other texts in the dataset."""
-    judged = {name: each for session in sessions for name, each in session.items.items()}
-    other: list[str] = []
-    for _, _, variants in _class_files(dataset):
-        fields = format_of(read_schema(variants[0])).fields
-        for name, *texts in _rows_of(variants, ["variant_id", *fields], judged):
-            if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
-                other.append(name)
-    if other:
-        raise ValueError(
-            f"{dataset}: expected the texts that annotators judged, got others for {len(other):,} "
-            f"of {len(judged):,} variants of the sample, such as {min(other)!r}; give the dataset "
-            "that the sample was drawn from"
-        )
-
-
-def _dataset_items(dataset: Path, wanted: Collection[str]) -> dict[str, JudgedVariant]:
-    """Read the facts about some variants of a dataset."""
-    found = {}
-    for (source, word_class), _, variants in _class_files(dataset):
-        words = words_at_once(dataset, source, word_class)
-        names = ["variant_id", "seed_id", *mlm_columns(variants[0])]
-        for variant, seed, *by_text in _rows_of(variants, names, wanted):
-            found[variant] = JudgedVariant(
-                source=source,
-                word_class=word_class,
-                seed_id=seed,
-                validated=_validated(by_text),
-                words_at_once=words,
-            )
-    return found
 
 
 def _rows_of(

@@ -112,9 +112,26 @@ def agreement(
         drop = tuple(dropped(tables[-1]))
     if found is not None:
         tables.append(shared_table(found))
-    remarks = _remarks(judgements, without)
+    counts = judgements.answered.sum(axis=1).tolist()
+    who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
+    remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
+    if without:
+        remarks.append(f"As if these masked LMs had not been asked: {', '.join(without)}.")
+    if len(judgements.annotators) == 1:
+        remarks.append("One annotator: how far others would agree cannot be told.")
+    if judgements.items is None:
+        remarks.append(
+            "Nothing is known of the variants: give --session or --dataset for classes, sources "
+            "and masked LMs."
+        )
+    if judgements.several_words:
+        remarks.append(
+            "There are variants in which several words are replaced. Their masked LMs are those "
+            "that validated any of the words, so it cannot be told what would go with one of them, "
+            "nor which to drop."
+        )
     command = _command(run, [*without, *drop]) if drop else None
-    return Overview(judgements, found, tuple(tables), remarks, drop, command)
+    return Overview(judgements, found, tuple(tables), tuple(remarks), drop, command)
 
 
 def _provided(
@@ -140,28 +157,6 @@ def _provided(
         sources=sources,
         without=without,
     )
-
-
-def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
-    counts = judgements.answered.sum(axis=1).tolist()
-    who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
-    remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
-    if without:
-        remarks.append(f"As if these masked LMs had not been asked: {', '.join(without)}.")
-    if len(judgements.annotators) == 1:
-        remarks.append("One annotator: how far others would agree cannot be told.")
-    if judgements.items is None:
-        remarks.append(
-            "Nothing is known of the variants: give --session or --dataset for classes, sources "
-            "and masked LMs."
-        )
-    if judgements.several_words:
-        remarks.append(
-            "There are variants in which several words are replaced. Their masked LMs are those "
-            "that validated any of the words, so it cannot be told what would go with one of them, "
-            "nor which to drop."
-        )
-    return tuple(remarks)
 
 
 def _command(run: Path | None, mlms: Sequence[str]) -> str:

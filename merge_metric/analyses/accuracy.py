@@ -338,7 +338,32 @@ class Choice:
         """
         if not self.groups:
             return table
-        return with_places(table, self.groups, self._places(table), only_chosen=self.only_chosen)
+        found = self._places(table)
+        rows = [
+            {**row, GROUP: self.groups.get(row["model"]), "place": found.get(row["model"])}
+            for row in table.rows
+            if not self.only_chosen or row["model"] in found
+        ]
+        after = 1 + next(n for n, column in enumerate(table.columns) if column.key == "model")
+        columns = [Column(GROUP, "trained on")]
+        notes = list(table.notes)
+        if found:
+            columns.append(Column("place", "of these"))
+            notes.append(
+                "Best, worst: the two best models and the worst of those trained on the same "
+                "data, by S on all test problems, averaged over sources"
+                + ("; others are left out." if self.only_chosen else ".")
+            )
+        order = list(dict.fromkeys(self.groups.values()))
+        rank = {BEST: 0, None: 1, WORST: 2}
+        if self.only_chosen:  # group by group, as figures 3 and 5 have them
+            rows.sort(key=lambda row: (order.index(row[GROUP]), rank[row["place"]]))
+        return replace(
+            table,
+            columns=(*table.columns[:after], *columns, *table.columns[after:]),
+            rows=tuple(rows),
+            notes=tuple(notes),
+        )
 
     def _places(self, table: Table) -> dict[str, str]:
         configs = [row["config"] for row in table.rows if "config" in row]
@@ -395,46 +420,3 @@ def places(
         if len(ranked) > _N_BEST:
             found_places[ranked[-1]] = WORST
     return found_places
-
-
-def with_places(
-    table: Table,
-    groups: Mapping[str, str],
-    found: Mapping[str, str],
-    *,
-    only_chosen: bool = False,
-) -> Table:
-    """Add training groups, and which models are the best and the worst of theirs.
-
-    Args:
-        table: Rows with `model`.
-        groups: Model → group.
-        found: See `places`; empty where that is not known.
-        only_chosen: Leave out all other models.
-
-    """
-    rows = [
-        {**row, GROUP: groups.get(row["model"]), "place": found.get(row["model"])}
-        for row in table.rows
-        if not only_chosen or row["model"] in found
-    ]
-    after = 1 + next(n for n, column in enumerate(table.columns) if column.key == "model")
-    columns = [Column(GROUP, "trained on")]
-    notes = list(table.notes)
-    if found:
-        columns.append(Column("place", "of these"))
-        notes.append(
-            "Best, worst: the two best models and the worst of those trained on the same data, by "
-            "S on all test problems, averaged over sources"
-            + ("; others are left out." if only_chosen else ".")
-        )
-    order = list(dict.fromkeys(groups.values()))
-    rank = {BEST: 0, None: 1, WORST: 2}
-    if only_chosen:  # group by group, as figures 3 and 5 have them
-        rows.sort(key=lambda row: (order.index(row[GROUP]), rank[row["place"]]))
-    return replace(
-        table,
-        columns=(*table.columns[:after], *columns, *table.columns[after:]),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )

@@ -248,9 +248,14 @@ def analyse(
     place = None if dataset is None else as_path("dataset", dataset)
     wanted = as_texts("configs", configs)
     if "run" in options or chosen.needs_run:
-        if options.get("run") is not None:
-            options["run"] = as_path("run", options["run"])
-        _check_run(chosen, options.get("run"), place, wanted, sources)
+        if options.get("run") is None:
+            raise ValueError(f"{chosen.name}: expected a run folder, got none; add --run FOLDER")
+        options["run"] = run = as_path("run", options["run"])
+        given = {"--dataset": place, "--config": wanted, "predictions files": sources}
+        if others := [name for name, value in given.items() if value]:
+            raise ValueError(f"{chosen.name}: expected --run alone, got {' and '.join(others)} too")
+        if not run.is_dir():
+            raise NotADirectoryError(f"{run}: expected a run folder, found none")
         return chosen.make(Request(name, (), Path()), **options)
     folder = _dataset_folder(chosen, sources, place)
     watch = Watch() if chosen.of_seeds else None
@@ -284,23 +289,6 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
         )
     given = options.get("n_bootstrap", parameters["n_bootstrap"].default)
     check_cluster(cluster, given if isinstance(given, int) else 1)
-
-
-def _check_run(
-    chosen: Analysis,
-    run: Path | None,
-    dataset: Path | None,
-    configs: Sequence[str],
-    sources: Sequence[PredictionsSource],
-) -> None:
-    """Raise ValueError where a run folder is missing, or anything else is given beside it."""
-    if run is None:
-        raise ValueError(f"{chosen.name}: expected a run folder, got none; add --run FOLDER")
-    given = {"--dataset": dataset, "--config": configs, "predictions files": sources}
-    if others := [name for name, value in given.items() if value]:
-        raise ValueError(f"{chosen.name}: expected --run alone, got {' and '.join(others)} too")
-    if not run.is_dir():
-        raise NotADirectoryError(f"{run}: expected a run folder, found none")
 
 
 def _dataset_folder(

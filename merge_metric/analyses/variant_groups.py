@@ -120,7 +120,15 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
         raise ValueError(f"{path}: expected TOML, got an error: {error}") from error
     found: dict[str, Counterparts] = {}
     for model, table in tables.items():
-        if not _is_entry(table):
+        if not (
+            isinstance(table, dict)
+            and table.keys() <= set(_KEYS)
+            and bool(table.keys() & {"equivalent", "size"})
+            and all(
+                isinstance(names, list) and all(isinstance(name, str) for name in names)
+                for names in table.values()
+            )
+        ):
             raise ValueError(
                 f"{path}: expected for each model a table of lists of names, {', '.join(_KEYS)}, "
                 f"with one or both of the last two, got for {model!r}: {table!r}"
@@ -136,18 +144,6 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
                 raise ValueError(f"{path}: expected each model once, got {name!r} twice")
             found[name] = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
     return found
-
-
-def _is_entry(table: Any) -> bool:
-    return (
-        isinstance(table, dict)
-        and table.keys() <= set(_KEYS)
-        and bool(table.keys() & {"equivalent", "size"})
-        and all(
-            isinstance(names, list) and all(isinstance(name, str) for name in names)
-            for names in table.values()
-        )
-    )
 
 
 def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
@@ -415,7 +411,25 @@ def merge_rows(first: Rows, second: Rows, where: str) -> tuple[Rows, NDArray[np.
                 f"{len(seeds):,} of {len(ids):,} seeds: {preview(seeds)}; are both files of the "
                 f"same model, in the same precision?"
             )
-    a, b = _in_as_many_subsamples(parts, where)
+    numbers = [rows.n_subsamples or 1 for rows in parts]
+    most = max(numbers)
+    if any(number not in (1, most) for number in numbers):
+        raise ValueError(
+            f"{where}: expected as many subsamples in both, or one in either, got "
+            f"{' and '.join(map(str, numbers))}"
+        )
+    n_subsamples = None if all(rows.n_subsamples is None for rows in parts) else most
+    a, b = [
+        replace(rows, n_subsamples=n_subsamples)
+        if number == most
+        else replace(
+            rows,
+            n_subsamples=n_subsamples,
+            draw_row=np.repeat(rows.draw_row, most),
+            draw_subsample=np.tile(np.arange(most), len(rows.draw_row)),
+        )
+        for rows, number in zip(parts, numbers, strict=True)
+    ]
     n_first = len(a.seed)
     together = replace(
         a,
@@ -446,26 +460,3 @@ def _on_seeds(rows: Rows, ids: list[Any]) -> Rows:
         draw_row=of_row[rows.draw_row[drawn]],
         draw_subsample=rows.draw_subsample[drawn],
     )
-
-
-def _in_as_many_subsamples(parts: list[Rows], where: str) -> list[Rows]:
-    """Give each the subsamples of the other: a single one is repeated."""
-    numbers = [rows.n_subsamples or 1 for rows in parts]
-    most = max(numbers)
-    if any(number not in (1, most) for number in numbers):
-        raise ValueError(
-            f"{where}: expected as many subsamples in both, or one in either, got "
-            f"{' and '.join(map(str, numbers))}"
-        )
-    n_subsamples = None if all(rows.n_subsamples is None for rows in parts) else most
-    return [
-        replace(rows, n_subsamples=n_subsamples)
-        if number == most
-        else replace(
-            rows,
-            n_subsamples=n_subsamples,
-            draw_row=np.repeat(rows.draw_row, most),
-            draw_subsample=np.tile(np.arange(most), len(rows.draw_row)),
-        )
-        for rows, number in zip(parts, numbers, strict=True)
-    ]

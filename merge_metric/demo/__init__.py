@@ -41,13 +41,8 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     results = score_all(runs, shown=True, correctness_threshold=90, n_bootstrap=1000, rng_seed=0)
     table = scores_text(results)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
-    return f"{MODEL.name} on {config}:\n\n{table}\n\n{_next(dataset, config, predictions, report)}"
-
-
-def _next(dataset: Path, config: str, predictions: Path, report: Path) -> str:
-    """Say where to click, and what to type."""
     of_dataset = f"--dataset {shlex.quote(str(dataset))}"
-    lines = (
+    then = (
         "Open the report in a browser:",
         f"    {report.resolve().as_uri()}",
         "Next:",
@@ -57,4 +52,4 @@ def _next(dataset: Path, config: str, predictions: Path, report: Path) -> str:
         "    merge-nli generate --source mine --data pairs.csv --recipe demo --out mine",
         "pairs.csv is a file of yours with the columns premise, hypothesis and label.",
     )
-    return "\n".join(lines)
+    return "\n".join((f"{MODEL.name} on {config}:\n\n{table}\n", *then))

@@ -57,15 +57,9 @@ def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
     known = all_configurations(folder)
     require_configurations(folder, known, wanted)
     chosen = list(dict.fromkeys(wanted)) or known
-    _require_unchanged(folder, chosen)
-    return chosen
-
-
-def _require_unchanged(folder: Path, configs: Sequence[str]) -> None:
-    """Raise ValueError where files are no longer as they were written: exports copy them."""
     of_collection = {name: set(configurations(folder, name)) for name in collections(folder)}
     for collection, names in of_collection.items():
-        if names.isdisjoint(configs):
+        if names.isdisjoint(chosen):
             continue
         # Older releases wrote no digests.
         recorded = read_record(folder / collection / PROVENANCE).get(FILES, {})
@@ -74,6 +68,7 @@ def _require_unchanged(folder: Path, configs: Sequence[str]) -> None:
                 f"{folder / collection / changed[0]}: expected what was written, got other "
                 f"contents; `merge-nli check {folder}` says more"
             )
+    return chosen
 
 
 def split_paths(folder: Path, config: str, split: str) -> list[Path]:

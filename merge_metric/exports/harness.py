@@ -102,7 +102,22 @@ def prepare(
                 f"some with the {problem_format.described}; name others with --config"
             )
     if not hub:
-        _require_listed(folder, configs)
+        from merge_dataset.card.render import read_front_matter
+
+        path = folder / CARD
+        try:
+            listed = read_front_matter(path.read_text(encoding="utf-8")).get("configs") or []
+            names = {each["config_name"] for each in listed}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path}: expected the card of the dataset, by which harnesses load it, got "
+                f"{error}; `merge-nli check {folder}` says more"
+            ) from error
+        if missing := [config for config in configs if config not in names]:
+            raise ValueError(
+                f"{path}: expected a card that lists {', '.join(missing)}, by which harnesses load "
+                f"the dataset, got one without; `merge-nli check {folder}` says more"
+            )
     if revision and not hub:
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
     forms = (" ", "") if letters == "both" else (" ",)
@@ -165,26 +180,6 @@ def settings_of(tasks: Tasks) -> dict[str, Any]:
             for config, prompt in tasks.prompts.items()
         },
     }
-
-
-def _require_listed(folder: Path, configs: Sequence[str]) -> None:
-    """Require a card that lists the configurations, since `load_dataset` reads it."""
-    from merge_dataset.card.render import read_front_matter
-
-    path = folder / CARD
-    try:
-        listed = read_front_matter(path.read_text(encoding="utf-8")).get("configs") or []
-        names = {each["config_name"] for each in listed}
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path}: expected the card of the dataset, by which harnesses load it, got {error}; "
-            f"`merge-nli check {folder}` says more"
-        ) from error
-    if missing := [config for config in configs if config not in names]:
-        raise ValueError(
-            f"{path}: expected a card that lists {', '.join(missing)}, by which harnesses load "
-            f"the dataset, got one without; `merge-nli check {folder}` says more"
-        )
 
 
 def _metric_modules() -> Iterator[tuple[str, str]]:

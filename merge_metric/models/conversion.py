@@ -107,7 +107,31 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
         ) from error
     with working_in(target, wait=True):
         if not _is_whole(target):
-            _write_all(files, weights, folder, target, stem)
+            from safetensors.torch import save_file
+
+            table: dict[str, str] = {}
+            sizes: dict[str, int] = {}
+            for number, name in enumerate(weights.names, 1):
+                tensors = read_pickle(folder / name, files.where(name))
+                kept = f"{stem}.safetensors"
+                if len(weights.names) > 1:
+                    kept = f"{stem}-{number:05}-of-{len(weights.names):05}.safetensors"
+                with atomic(target / kept) as temporary:
+                    save_file(tensors, temporary, metadata={"format": "pt"})
+                table |= dict.fromkeys(tensors, kept)
+                sizes[kept] = (target / kept).stat().st_size
+            if len(weights.names) > 1:
+                write_json(
+                    target / f"{stem}.safetensors.index.json", {"metadata": {}, "weight_map": table}
+                )
+            origin = {
+                "repository": files.source,
+                "commit": files.commit,
+                "sha256": {name: files.digest_of(name) for name in weights.names},
+                "bytes": sizes,
+                "torch": version("torch"),
+            }
+            write_json(target / _ORIGIN, origin)
             size = sum(files.sizes[name] for name in weights.names)
             log.info(
                 "%s: converted %s (%s) to safetensors, once: %s",
@@ -138,32 +162,6 @@ def _is_whole(folder: Path) -> bool:
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-
-
-def _write_all(files: ModelFiles, weights: Weights, folder: Path, target: Path, stem: str) -> None:
-    from safetensors.torch import save_file
-
-    table: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-    for number, name in enumerate(weights.names, 1):
-        tensors = read_pickle(folder / name, files.where(name))
-        kept = f"{stem}.safetensors"
-        if len(weights.names) > 1:
-            kept = f"{stem}-{number:05}-of-{len(weights.names):05}.safetensors"
-        with atomic(target / kept) as temporary:
-            save_file(tensors, temporary, metadata={"format": "pt"})
-        table |= dict.fromkeys(tensors, kept)
-        sizes[kept] = (target / kept).stat().st_size
-    if len(weights.names) > 1:
-        write_json(target / f"{stem}.safetensors.index.json", {"metadata": {}, "weight_map": table})
-    origin = {
-        "repository": files.source,
-        "commit": files.commit,
-        "sha256": {name: files.digest_of(name) for name in weights.names},
-        "bytes": sizes,
-        "torch": version("torch"),
-    }
-    write_json(target / _ORIGIN, origin)
 
 
 # --- Pickles ---
@@ -209,12 +207,7 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
             f"{where}: expected tensors of at most {bound:,} bytes, as the file is so small, got "
             f"{total:,}: it is damaged, or made to fill the memory"
         )
-    return _apart(found)
-
-
-def _apart(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Give each tensor memory of its own, as safetensors want it; tied ones are copied."""
-    seen: set[int] = set()
+    seen: set[int] = set()  # safetensors want memory of its own for each: tied ones are copied
     apart = {}
     for name, value in found.items():
         tensor = value.detach()

@@ -91,7 +91,24 @@ def open_model(
         require_libraries()
     source = f"{request.model}@{request.revision}" if request.revision else request.model
     if kind == "classifier":
-        return _open_classifier(request, source, problem_format.labels, seeds)
+        from merge_metric.models.classifier import Classifier
+
+        by_seeds, unknown = request.label_order == SEEDS, unknown_order(problem_format.labels)
+        order = None
+        if request.label_order and not by_seeds:
+            order = parse_order(request.label_order, problem_format.labels)
+        model = Classifier.load(
+            source,
+            label_order=order,
+            otherwise=unknown if by_seeds else None,
+            labels=problem_format.labels,
+            device=request.device,
+            dtype=request.dtype or "float32",
+            batch_tokens=request.batch_tokens,
+        )
+        if model.label_order == unknown and seeds is not None:
+            model.label_order = find_order(model, request.model, seeds, problem_format.labels)
+        return model
     require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
     if kind == "remote" and not request.base_url:
@@ -197,32 +214,6 @@ def require_nli(problem_format: ProblemFormat, what: str) -> None:
         raise ValueError(
             f"{what}: expected problems of NLI, got some with the {problem_format.described}"
         )
-
-
-def _open_classifier(
-    request: ModelRequest,
-    source: str,
-    labels: tuple[str, ...],
-    seeds: Callable[[], LabelledPairs] | None,
-) -> Classifier:
-    from merge_metric.models.classifier import Classifier
-
-    by_seeds, unknown = request.label_order == SEEDS, unknown_order(labels)
-    order = None
-    if request.label_order and not by_seeds:
-        order = parse_order(request.label_order, labels)
-    model = Classifier.load(
-        source,
-        label_order=order,
-        otherwise=unknown if by_seeds else None,
-        labels=labels,
-        device=request.device,
-        dtype=request.dtype or "float32",
-        batch_tokens=request.batch_tokens,
-    )
-    if model.label_order == unknown and seeds is not None:
-        model.label_order = find_order(model, request.model, seeds, labels)
-    return model
 
 
 def find_order(

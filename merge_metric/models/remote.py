@@ -11,7 +11,7 @@ import math
 import os
 import random
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -168,29 +168,24 @@ class RemoteModel:
             return
         with self._endpoint:
             yield [0], self._label_probabilities([self._ask(pairs[0])], [pairs[0]])
-            yield from self._ask_all(pairs, range(1, len(pairs)))
+            # Few are queued ahead, so that an error ends the run soon.
+            rest = iter(range(1, len(pairs)))
+            running: dict[Future[dict[str, float]], int] = {}
+            pool = ThreadPoolExecutor(self._concurrency)
+            try:
+                while True:
+                    for row in islice(rest, 2 * self._concurrency - len(running)):
+                        running[pool.submit(self._ask, pairs[row])] = row
+                    if not running:
+                        break
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    finished = [running.pop(future) for future in done]
+                    answers = [future.result() for future in done]
+                    yield finished, self._label_probabilities(answers, [pairs[i] for i in finished])
+            finally:
+                self._endpoint.stop()
+                pool.shutdown(cancel_futures=True)
         self._report(len(pairs))
-
-    def _ask_all(
-        self, pairs: Sequence[tuple[str, str]], rows: Iterable[int]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Ask several at a time. Few are queued ahead, so that an error ends the run soon."""
-        rest = iter(rows)
-        running: dict[Future[dict[str, float]], int] = {}
-        pool = ThreadPoolExecutor(self._concurrency)
-        try:
-            while True:
-                for row in islice(rest, 2 * self._concurrency - len(running)):
-                    running[pool.submit(self._ask, pairs[row])] = row
-                if not running:
-                    break
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                finished = [running.pop(future) for future in done]
-                answers = [future.result() for future in done]
-                yield finished, self._label_probabilities(answers, [pairs[i] for i in finished])
-        finally:
-            self._endpoint.stop()
-            pool.shutdown(cancel_futures=True)
 
     def _ask(self, pair: tuple[str, str]) -> dict[str, float]:
         """Ask for the log-probabilities of the most probable next tokens."""
@@ -284,22 +279,20 @@ class _Oddities:
                     )
                 self._models.add(mask_secrets(model)[:_SHOWN])
             if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
-                self._look_at_length(tokens, len(prompt.split()))
-
-    def _look_at_length(self, tokens: int, words: int) -> None:
-        """Compare how long a prompt is with what the server counts."""
-        if tokens > self._most_tokens:
-            self._most_tokens, self._words_of_most = tokens, set()
-        if tokens == self._most_tokens:
-            self._words_of_most.add(words)
-        lengths = self._words_of_most
-        is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
-        if not self._cut and (tokens < words or is_limit):
-            self._cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
-            self._say(
-                f"expected whole prompts, the server seems to cut them: it counts {tokens:,} "
-                f"tokens for {self._cut['prompt_words']:,} words; is its context too short?"
-            )
+                words = len(prompt.split())
+                if tokens > self._most_tokens:
+                    self._most_tokens, self._words_of_most = tokens, set()
+                if tokens == self._most_tokens:
+                    self._words_of_most.add(words)
+                lengths = self._words_of_most
+                is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
+                if not self._cut and (tokens < words or is_limit):
+                    self._cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
+                    self._say(
+                        "expected whole prompts, the server seems to cut them: it counts "
+                        f"{tokens:,} tokens for {self._cut['prompt_words']:,} words; is its "
+                        "context too short?"
+                    )
 
     def _say(self, message: str) -> None:
         if self._strict:
@@ -468,7 +461,12 @@ class Endpoint:
             else:
                 self._reached = True
                 if response.is_success:
-                    return self._json(response)
+                    try:
+                        return self._without_secrets(response.json())
+                    except (ValueError, RecursionError):
+                        raise ValueError(
+                            f"{self.name}: expected JSON, got {self._shown(response)!r}"
+                        ) from None
                 problem = f"HTTP {response.status_code}: {self._shown(response)}"
                 if response.status_code not in _MAY_PASS:
                     hint = _HINTS.get(response.status_code)
@@ -485,12 +483,6 @@ class Endpoint:
             f"{self.name}: expected an answer, got none in {attempt + 1} attempts; the last one "
             f"ended in {problem}"
         )
-
-    def _json(self, response: httpx.Response) -> Any:
-        try:
-            return self._without_secrets(response.json())
-        except (ValueError, RecursionError):
-            raise ValueError(f"{self.name}: expected JSON, got {self._shown(response)!r}") from None
 
     def _shown(self, response: httpx.Response) -> str:
         """Return the beginning of an answer, on one line, without what could be a secret."""

@@ -90,7 +90,13 @@ def read_problems(
         )
     else:
         known = _configurations_on_hub(dataset, revision) or list(configs)
-    chosen = choose_configurations(dataset, known, configs)
+    require_configurations(dataset, known, configs)
+    whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
+    if not (chosen := list(dict.fromkeys(configs)) or whole):
+        raise ValueError(
+            f"{dataset}: the configurations of a registered name cannot be listed; name them "
+            f"with `config`, such as snli, or give the dataset folder"
+        )
     if path.is_dir():
         formats = {config: format_in(path, config) for config in chosen}
         problem_format = _one_format(dataset, formats)
@@ -199,22 +205,6 @@ def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFo
             f"with `config`"
         )
     return next(iter(found))
-
-
-def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """List the configurations asked for, each once; by default all classes and paraphrases.
-
-    Raises:
-        ValueError: the dataset does not have one that is asked for.
-    """
-    require_configurations(dataset, known, wanted)
-    whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
-    if not (chosen := list(dict.fromkeys(wanted)) or whole):
-        raise ValueError(
-            f"{dataset}: the configurations of a registered name cannot be listed; name them "
-            f"with `config`, such as snli, or give the dataset folder"
-        )
-    return chosen
 
 
 def sources_of(problems: pa.Table) -> list[str]:

@@ -94,7 +94,14 @@ def predict_in_tasks(
     """
     target = out.parent if out is not None else folder or PREDICTIONS
     jobs = [_with_absolute_paths(job) for job in jobs]
-    work = (target / _name_of(jobs, problems, out)).absolute()
+    asked = [
+        [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
+    ]
+    fingerprint = fingerprint_of({}, problems, problem_digests(problems))
+    digest = digest_of([asked, fingerprint, str(out)])[:12]
+    first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
+    slug = re.sub(r"[^A-Za-z0-9._+-]", "-", first.rsplit("/", 1)[-1])
+    work = (target / f".{slug}.{digest}.tasks").absolute()
     check_folder(work)
     plan = {
         "jobs": {job.name: asdict(job) for job in jobs},
@@ -141,18 +148,6 @@ def predict_in_tasks(
         if not failed:
             shutil.rmtree(work)
     return outcomes, failed, said.error
-
-
-def _name_of(jobs: Sequence[Job], problems: pa.Table, out: Path | None) -> str:
-    """Name the folder of a call by a digest of jobs, problems and files of local models."""
-    asked = [
-        [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
-    ]
-    fingerprint = fingerprint_of({}, problems, problem_digests(problems))
-    digest = digest_of([asked, fingerprint, str(out)])[:12]
-    first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
-    slug = re.sub(r"[^A-Za-z0-9._+-]", "-", first.rsplit("/", 1)[-1])
-    return f".{slug}.{digest}.tasks"
 
 
 def _with_absolute_paths(job: Job) -> Job:

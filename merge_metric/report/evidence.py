@@ -460,22 +460,7 @@ def classes_of(
         if not is_one
     )
     intervals = f", with 95 % intervals by bootstrap over {units}" if n_bootstrap else ""
-    table = Table(
-        name=f"classes-{source}",
-        title=f"{source}: classes of variants",
-        columns=_columns("variants", "variants"),
-        rows=tuple(_class_rows(scored)),
-        notes=(
-            f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
-            "Classes have different seeds; those of paraphrases are problems that the model "
-            "which chose the paraphrases answers right.",
-        ),
-    )
-    return Classes(source, table, tuple(each for each in contrasts if each.rows))
-
-
-def _class_rows(scored: Mapping[str, Mapping[str, Scored]]) -> Iterator[Mapping[str, Any]]:
-    """Yield each model's classes in their usual order, model by model."""
+    rows = []
     found: dict[str, dict[str, tuple[Result, float]]] = {}
     for config, models in scored.items():
         for model, each in models.items():
@@ -491,7 +476,19 @@ def _class_rows(scored: Mapping[str, Mapping[str, Scored]]) -> Iterator[Mapping[
         for name in names:
             if model in found[name]:
                 result, per_seed = found[name][model]
-                yield {"model": model, "variants": name, **_values(result, per_seed)}
+                rows.append({"model": model, "variants": name, **_values(result, per_seed)})
+    table = Table(
+        name=f"classes-{source}",
+        title=f"{source}: classes of variants",
+        columns=_columns("variants", "variants"),
+        rows=tuple(rows),
+        notes=(
+            f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
+            "Classes have different seeds; those of paraphrases are problems that the model "
+            "which chose the paraphrases answers right.",
+        ),
+    )
+    return Classes(source, table, tuple(each for each in contrasts if each.rows))
 
 
 def _contrast(

@@ -236,11 +236,7 @@ def _hardest(
 
 def overall_findings(evidence: Evidence) -> list[str]:
     """Say what sources, and replacements and paraphrases, show beside one another."""
-    return [*_sources(evidence), *_paraphrases(evidence.classes)]
-
-
-def _sources(evidence: Evidence) -> Iterator[str]:
-    """Name sources on which every model's SV@90 is lower than on another, intervals apart."""
+    sources = []
     kinds: dict[str | None, list[Configuration]] = {}
     for each in evidence.configurations:
         kinds.setdefault(parse_config_name(each.name)[1], []).append(each)
@@ -249,10 +245,11 @@ def _sources(evidence: Evidence) -> Iterator[str]:
             harder, easier, gaps = found
             n = len(gaps)
             every = "the model" if n == 1 else f"each of {n} models"
-            yield (
+            sources.append(
                 f"{harder} is harder than {easier}: SV@90 of {every} is lower by "
                 f"{number(min(gaps))} points{'' if n == 1 else ' or more'}."
             )
+    return [*sources, *_paraphrases(evidence.classes)]
 
 
 def _paraphrases(classes: Sequence[Classes]) -> Iterator[str]:

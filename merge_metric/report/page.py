@@ -90,7 +90,12 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         sources: The problems, with the variants to be shown.
         sampled: A sentence on which variants these are.
     """
-    stylesheet = "\n".join([*map(_asset, STYLES), model_colours()])
+    light, dark = (
+        "".join(f"--model-{i}: {colour}; " for i, colour in enumerate(colours))
+        for colours in (PALETTE, ON_DARK)
+    )
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
+    stylesheet = "\n".join([*map(_asset, STYLES), f":root {{ {light}}}\n{on_dark}"])
     scripts = [_asset(name) for name in SCRIPTS]
     low, high = heat_range(evidence)
     configurations, provenance = evidence.configurations, evidence.provenance.values()
@@ -391,16 +396,6 @@ MARKERS: Final = (
 
 ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCFA", "#FFFFFF")
 """Lighter forms of `PALETTE`, for a dark page."""
-
-
-def model_colours() -> str:
-    """Write the models' colours as CSS: those of plots, and lighter ones on a dark screen."""
-    light, dark = (
-        "".join(f"--model-{i}: {colour}; " for i, colour in enumerate(colours))
-        for colours in (PALETTE, ON_DARK)
-    )
-    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
-    return f":root {{ {light}}}\n{on_dark}"
 
 
 @dataclass(frozen=True, slots=True)

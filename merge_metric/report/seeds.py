@@ -301,31 +301,7 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         return np.stack([np.concatenate(each) for each in given])[:, rows.to_numpy()]
 
     on_variants, label = answers("variants", variants["row"]), variants["label"].to_numpy()
-    return SourceSeeds(
-        source=source,
-        texts=(problem_format.fields[0], " + ".join(problem_format.fields[1:])),
-        seeds=seeds.select(columns),
-        files=split["variants"],
-        rows=variants["row"].to_numpy(),
-        own=answers("seeds", seeds["row"]),
-        answers=on_variants,
-        seed=seed,
-        rank=_ranks(variants["variant_id"], seed),
-        word_class=word_class.astype(np.int16),
-        word_classes=tuple(names),
-        n_variants=tally(np.ones(len(cell), bool)),
-        n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
-        n_right=np.stack([tally(of_model == label) for of_model in on_variants]),
-    )
-
-
-def _ranks(ids: pa.ChunkedArray, seed: Ints) -> NDArray[np.int32]:
-    """Rank the variants of each seed by a hash of their ids, from 0.
-
-    Args:
-        ids: Of the variants.
-        seed: (n,) position of each variant's seed, ascending.
-    """
+    ids = variants["variant_id"]
     parts = (ids[start : start + _BATCH] for start in range(0, max(1, len(ids)), _BATCH))
     digests = (
         blake2b(name.encode(), digest_size=8).digest()
@@ -336,7 +312,22 @@ def _ranks(ids: pa.ChunkedArray, seed: Ints) -> NDArray[np.int32]:
     order = np.lexsort((keys, seed))
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order)) - np.searchsorted(seed, seed[order])
-    return rank
+    return SourceSeeds(
+        source=source,
+        texts=(problem_format.fields[0], " + ".join(problem_format.fields[1:])),
+        seeds=seeds.select(columns),
+        files=split["variants"],
+        rows=variants["row"].to_numpy(),
+        own=answers("seeds", seeds["row"]),
+        answers=on_variants,
+        seed=seed,
+        rank=rank,
+        word_class=word_class.astype(np.int16),
+        word_classes=tuple(names),
+        n_variants=tally(np.ones(len(cell), bool)),
+        n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
+        n_right=np.stack([tally(of_model == label) for of_model in on_variants]),
+    )
 
 
 # --- Rows for tables and JSON ---

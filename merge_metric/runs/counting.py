@@ -110,10 +110,14 @@ class ConfigAnswers:
         Returns:
             Counts, None where the dataset contradicts itself; `Run.answers`; counts of groups.
         """
-        self._keep(seeds)
         complete = seeds.is_complete
         numbers, own = seeds.numbers[complete], seeds.own[complete]
         gold = seeds.low[complete]
+        kept = pa.table({"seed": numbers, "place": np.arange(len(numbers))})
+        given = (kept.schema, iter(kept.to_batches()))
+        execute(
+            self.connection, "CREATE OR REPLACE TEMP TABLE kept_seeds AS FROM given", given=given
+        )
         found = fetch(
             self.connection,
             f"SELECT DISTINCT unnest(subsamples) AS subsample FROM {self._kept} ORDER BY subsample",
@@ -215,14 +219,6 @@ class ConfigAnswers:
         return (
             f"(SELECT * FROM {self.table} JOIN kept_seeds USING (seed) "
             f"WHERE file IN {self.variants_in})"
-        )
-
-    def _keep(self, seeds: ConfigSeeds) -> None:
-        kept = seeds.numbers[seeds.is_complete]
-        table = pa.table({"seed": kept, "place": np.arange(len(kept))})
-        stream = (table.schema, iter(table.to_batches()))
-        execute(
-            self.connection, "CREATE OR REPLACE TEMP TABLE kept_seeds AS FROM given", given=stream
         )
 
     def shift(self, seeds: ConfigSeeds, counts: SeedCounts) -> Sums:

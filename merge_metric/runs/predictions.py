@@ -189,7 +189,18 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
         return
     rows, is_empty = _csv_rows(path), True
     while some := list(islice(rows, _ROWS)):
-        yield _csv_table(path, some)
+        arrays: dict[str, pa.Array] = {}
+        for name in some[0][1]:
+            values = [row[name].strip() or None for _, row in some]
+            if name == PROBABILITIES:
+                numbers = [
+                    _numbers(value, path, line)
+                    for value, (line, _) in zip(values, some, strict=True)
+                ]
+                arrays[name] = pa.array(numbers, jsonl.NUMBERS)
+            else:
+                arrays[name] = pa.array(values, pa.string())
+        yield pa.table(arrays)
         is_empty = False
     if is_empty:
         yield pa.table({name: pa.array([], pa.string()) for name in REQUIRED})
@@ -197,21 +208,6 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     return data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES))
-
-
-def _csv_table(path: Path, rows: Sequence[tuple[int, Mapping[str, str]]]) -> pa.Table:
-    """Make columns of strings, and of lists of numbers."""
-    arrays: dict[str, pa.Array] = {}
-    for name in rows[0][1]:
-        values = [row[name].strip() or None for _, row in rows]
-        if name == PROBABILITIES:
-            numbers = [
-                _numbers(value, path, line) for value, (line, _) in zip(values, rows, strict=True)
-            ]
-            arrays[name] = pa.array(numbers, jsonl.NUMBERS)
-        else:
-            arrays[name] = pa.array(values, pa.string())
-    return pa.table(arrays)
 
 
 def _names_in_text(

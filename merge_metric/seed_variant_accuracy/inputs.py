@@ -164,7 +164,23 @@ def split_predictions(
             f"variant_id: expected one row per id, got duplicates of {preview(twice)}: "
             "drop the repeated rows"
         )
-    rows, own = _rows_and_their_seeds(variant, seed, names)
+    is_seed = variant == seed
+    row_of_seed = np.full(len(names), -1)
+    row_of_seed[seed[is_seed]] = np.flatnonzero(is_seed)
+    rows = np.flatnonzero(~is_seed)
+    own = row_of_seed[seed[rows]]
+    without_row = np.unique(seed[rows[own < 0]])
+    without_variants = np.setdiff1d(seed[is_seed], seed[rows])
+    for lacking, what in (
+        (without_row, "a row of its own (variant_id equal to seed_id)"),
+        (without_variants, "variants"),
+    ):
+        if len(lacking):
+            found = preview([names[code] for code in lacking.tolist()])
+            raise ValueError(
+                f"expected every seed to have {what}, got a seed with no such rows: {found}; "
+                "complete the predictions or leave the seed out"
+            )
     gold = np.asarray(labels["label"])
     if (differs := gold[rows] != gold[own]).any():
         wrong = [names[code] for code in variant[rows[differs]].tolist()]
@@ -345,28 +361,6 @@ def _require_unique_variants(
         f"expected each variant once per seed, got duplicate (seed, variant): {preview(twice)}; "
         "drop the repeated rows"
     )
-
-
-def _rows_and_their_seeds(variant: Ints, seed: Ints, names: Sequence[Any]) -> tuple[Ints, Ints]:
-    """Find the rows of variants, and for each the row of its seed."""
-    is_seed = variant == seed
-    row_of_seed = np.full(len(names), -1)
-    row_of_seed[seed[is_seed]] = np.flatnonzero(is_seed)
-    rows = np.flatnonzero(~is_seed)
-    own = row_of_seed[seed[rows]]
-    without_row = np.unique(seed[rows[own < 0]])
-    without_variants = np.setdiff1d(seed[is_seed], seed[rows])
-    for lacking, what in (
-        (without_row, "a row of its own (variant_id equal to seed_id)"),
-        (without_variants, "variants"),
-    ):
-        if len(lacking):
-            found = preview([names[code] for code in lacking.tolist()])
-            raise ValueError(
-                f"expected every seed to have {what}, got a seed with no such rows: {found}; "
-                "complete the predictions or leave the seed out"
-            )
-    return rows, own
 
 
 def _table(probabilities: Any, n_rows: int) -> NDArray[np.float64]:
