@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.paths import as_list, as_path, as_texts
-from merge_metric.cautions import mixture, tell_few
 from merge_metric.runs.model import PREDICTIONS, Predictions, PredictionsSource, as_sources
 from merge_metric.runs.run import (
     HasRuns,
@@ -28,6 +27,7 @@ from merge_metric.runs.run import (
     on_common_seeds,
     read_runs,
 )
+from merge_metric.score import mixture, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -42,8 +42,7 @@ from merge_metric.seed_variant_accuracy.resampling import (
     holm,
     resampled_units,
 )
-from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.seed_variant_accuracy.signature import render, signature
+from merge_metric.seed_variant_accuracy.scoring import render, signature, summarise
 from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
 from merge_dataset.paths import as_path, as_texts, described
-from merge_metric.cautions import mixture, seeds_of_parts, tell_few, tell_mixture
-from merge_metric.runs.run import JoinOptions, Run, read_file
+from merge_metric.runs.run import HasCountsT, JoinOptions, Run, read_file
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
+    FEW_SEEDS,
     MAIN_FIGURES,
     MATCHING_RANGE,
     Figure,
@@ -32,6 +34,8 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import WIDTH
+
+log = logging.getLogger(__name__)
 
 _SV: Final = "seed_variant_accuracy"
 _SPREADING: Final = ("variant_accuracy", _SV)
@@ -380,3 +384,93 @@ def _shown(value: float, gate: Gate) -> str:
         for digits in range(4, 18)
         if gate.fails(float(text := f"{value:.{digits}g}")) or digits == 17
     )
+
+
+# --- Cautions: seeds with different numbers of variants, and too few seeds ---
+
+_LISTED: Final = 4
+"""Numbers of variants that a sentence lists; of more it says the range."""
+
+
+def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
+    """Say which numbers of variants are mixed; nothing where all seeds have equally many.
+
+    Args:
+        per_seed: As results have it under `variants_per_seed`.
+
+    >>> mixture({"variants": [20, 40], "seeds": [120.0, 52.0]}).partition(":")[0]
+    'Seeds with 20 and 40 variants (120 and 52 seeds) are mixed'
+    >>> mixture({"variants": [20], "seeds": [172.0]})
+    ''
+    """
+    sizes, seeds = per_seed["variants"], per_seed["seeds"]
+    if len(sizes) < 2:
+        return ""
+    if len(sizes) > _LISTED:
+        found = f"{min(sizes):,} to {max(sizes):,} variants"
+    else:
+        listed = []
+        for each in (sizes, seeds):
+            *others, last = (f"{n:,.0f}" for n in each)
+            listed.append(f"{', '.join(others)} and {last}")
+        found = f"{listed[0]} variants ({listed[1]} seeds)"
+    return (
+        f"Seeds with {found} are mixed: the more variants, the likelier a failure, so SV accuracy "
+        "at high thresholds and fooling rates compare only where the mixture is the same."
+    )
+
+
+def tell_mixture(config: str, counts: SeedCounts) -> None:
+    """Warn of a mixture, for figures that no sentence of `mixture` goes with."""
+    if found := mixture(counts.variants_per_seed):
+        log.warning("%s: %s", config, found)
+
+
+def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:
+    """Warn of a configuration or of parts with few seeds.
+
+    Args:
+        config: The configuration.
+        counts: Of all of its seeds.
+        n_seeds: Part, such as a word class → number of its seeds.
+    """
+    few = [f"{part} ({n:,})" for part, n in (n_seeds or {}).items() if n < FEW_SEEDS]
+    if len(counts.seed_ids) < FEW_SEEDS:
+        few = [f"{len(counts.seed_ids):,} in all"]
+    if few:
+        log.warning("%s: fewer than %s seeds: %s", config, FEW_SEEDS, ", ".join(few))
+
+
+@dataclass(slots=True)
+class Watch:
+    """Cautions about the runs that pass by, each configuration once."""
+
+    found: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Dataset and configuration → sentence of `mixture`."""
+
+    def over(self, runs: Iterable[HasCountsT]) -> Iterator[HasCountsT]:
+        """Yield the runs; note mixtures, and warn of a configuration's few seeds."""
+        for run in runs:
+            if (run.dataset, run.config) not in self.found:
+                self.found[run.dataset, run.config] = mixture(run.counts.variants_per_seed)
+                tell_few(run.config, run.counts)
+            yield run
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for below a table."""
+        return tuple(
+            f"{config}: {sentence[0].lower()}{sentence[1:]}"
+            for (_, config), sentence in self.found.items()
+            if sentence
+        )
+
+
+def seeds_of_parts(result: Mapping[str, Any]) -> dict[str, int]:
+    """Count the seeds of the parts of a result of `scoring.score`: part → number."""
+    groups = {**result.get("by_group", {}), "label": result["by_label"]}
+    return {
+        f"{column.replace('_', ' ')} {value}": part["n_seeds"]
+        for column, parts in groups.items()
+        for value, part in parts.items()
+    }

@@ -1,19 +1,19 @@
-"""Cohen's κ and Krippendorff's α, of a sample and of many resampled samples at once.
+"""Cohen's κ, Krippendorff's α and Spearman's ρ, of a sample and of many resampled ones at once.
 
-A sample of items is summed up by a matrix: of two annotators the confusion matrix, of any number
-the coincidence matrix. Both are sums over items, so those of resampled items are products with
-the numbers of times that items were drawn, and no replicate takes a pass over the items.
+For κ and α a sample of items is summed up by a matrix: of two annotators the confusion matrix, of
+any number the coincidence matrix. Both are sums over items, so those of resampled items are
+products with the numbers of times that items were drawn, and no replicate takes a pass over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.seed_variant_accuracy.resampling import seed_weights
+from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int8]
@@ -130,3 +130,141 @@ def _chance_corrected(observed: Floats, by_chance: Floats, distance: Floats) -> 
     seen = (observed * distance).sum(axis=(1, 2))
     expected = (by_chance * distance).sum(axis=(1, 2))
     return np.where(expected > 0, 1 - seen / np.where(expected > 0, expected, 1), np.nan)
+
+
+# --- Spearman's ρ ---
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+def spearman(x: Floats, y: Floats) -> float | None:
+    """Compute Spearman's ρ, by SciPy; None where one of the two is the same everywhere.
+
+    >>> spearman(np.array([1.0, 2.0, 5.0]), np.array([3.0, 9.0, 10.0]))
+    1.0
+    """
+    from scipy.stats import spearmanr
+
+    if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
+        return None
+    return round(float(spearmanr(x, y).statistic), 12)
+
+
+def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
+    """Sum products of ranks over each seed's variants, (n_seeds, 3), for `pooled`.
+
+    Ranks are taken within each seed and centred, so that how seeds differ plays no part: their
+    sums of products, and of squares of either.
+
+    Args:
+        x: (n,) of variants.
+        y: (n,)
+        seed: (n,) number of the seed, from 0 to n_seeds − 1.
+        n_seeds: How many there are.
+    """
+    ranks = []
+    for values in (x, y):
+        group = np.unique(values, return_inverse=True)[1]
+        # Seed by seed, each value once: ranks start again at every seed.
+        _, of_seed, sizes = np.unique(
+            seed * (group.max(initial=0) + 1) + group, return_inverse=True, return_counts=True
+        )
+        mean_rank = np.cumsum(sizes) - (sizes - 1) / 2
+        rank = mean_rank[of_seed]
+        means = np.bincount(seed, rank, minlength=n_seeds) / np.maximum(
+            np.bincount(seed, minlength=n_seeds), 1
+        )
+        ranks.append(rank - means[seed])
+    a, b = ranks
+    sums: Floats = np.stack(
+        [np.bincount(seed, part, minlength=n_seeds) for part in (a * b, a * a, b * b)], axis=1
+    )
+    return sums
+
+
+def pooled(sums: Floats) -> Floats:
+    """Compute ρ of ranks within seeds, (…,), of sums over seeds, (…, 3); NaN of equal ranks.
+
+    >>> pooled(np.array([3.0, 4.0, 9.0])).item()
+    0.5
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho: Floats = sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2])
+    return rho
+
+
+def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
+    """Compute the interval, (2,), of `spearman` by bootstrap over seeds; NaN where none has a ρ.
+
+    Args:
+        x: (n,) of variants.
+        y: (n,)
+        seed: (n,) number of the seed.
+        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    """
+    groups = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
+    replicates = [
+        weighted_spearman(groups[0], groups[1], drawn[seed]) for part in weights for drawn in part
+    ]
+    return interval(np.array(replicates))
+
+
+def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
+    """Compute Spearman's ρ of data in which each row stands as often as its weight says.
+
+    Args:
+        x: (n,) numbers from 0 in the order of the values, the same for equal ones.
+        y: (n,)
+        weight: (n,) whole numbers.
+
+    Returns:
+        NaN where one of the two is the same everywhere.
+    """
+    total = weight.sum()
+    ranks = []
+    for group in (x, y):  # from 1, equal values sharing the mean of their ranks
+        sizes = np.bincount(group, weights=weight)
+        ranks.append((np.cumsum(sizes) - (sizes - 1) / 2)[group])
+    # Ranks average (total + 1) / 2 whatever their ties.
+    a, b = (rank - (total + 1) / 2 for rank in ranks)
+    spread = (weight * a * a).sum() * (weight * b * b).sum()
+    return float((weight * a * b).sum() / np.sqrt(spread)) if spread > 0 else float("nan")
+
+
+def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
+    """Compute the areas under ROC curves, (b,): how often a good variant's signal is the higher.
+
+    Ties count half; NaN where a replicate has no good variant, or only good ones.
+
+    Args:
+        groups: (n,) places of the signal's values among all different ones, ascending.
+        is_good: (n,)
+        weights: (b, n) how often each variant counts.
+
+    >>> signal, is_good = np.array([0, 1, 1, 2]), np.array([False, True, False, True])
+    >>> auc(signal, is_good, np.ones((1, 4))).tolist()
+    [0.875]
+    """
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    good, bad = (
+        np.add.reduceat((weights * part)[:, order], starts, axis=1) for part in (is_good, ~is_good)
+    )
+    below = np.cumsum(bad, axis=1) - bad / 2
+    with np.errstate(invalid="ignore"):  # 0/0: one kind was not drawn
+        areas: Floats = (good * below).sum(1) / (good.sum(1) * bad.sum(1))
+    return areas
+
+
+def auc_interval(x: Floats, is_good: Mask, seed: Ints, weights: Iterable[Floats]) -> Floats:
+    """Compute the interval, (2,), of `auc` by bootstrap over seeds.
+
+    Args:
+        x: (n,) a signal of variants.
+        is_good: (n,)
+        seed: (n,) number of the seed.
+        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    """
+    groups = np.unique(x, return_inverse=True)[1]
+    return interval(np.concatenate([auc(groups, is_good, drawn[:, seed]) for drawn in weights]))

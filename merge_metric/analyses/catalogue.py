@@ -338,7 +338,7 @@ def labels(
 ) -> Made:
     """Label flags; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.doubtful_labels import labels, plot_labels, require_flags
-    from merge_metric.runs.groupings import FLAGS
+    from merge_metric.runs.counting import FLAGS
 
     found = request.variants(require_flags, annotations=annotations, by=(FLAGS,))
     how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}

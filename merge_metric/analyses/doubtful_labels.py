@@ -20,7 +20,7 @@ from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.layout import format_in
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.variant_rows import VariantRows
-from merge_metric.runs.groupings import FLAGS, NO_FLAG, flags_in
+from merge_metric.runs.counting import FLAGS, NO_FLAG, flags_in
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Table, figure_column, figure_values

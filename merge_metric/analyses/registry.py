@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from merge_metric.analyses.variant_rows import VariantRows
-    from merge_metric.cautions import Watch
     from merge_metric.runs.model import Predictions as PredictionsFile
     from merge_metric.runs.model import PredictionsSource
     from merge_metric.runs.run import HasCountsT, Run
+    from merge_metric.score import Watch
     from merge_metric.tables import Table
 
     Made = tuple[Table, Callable[[Table], Figure]]
@@ -239,8 +239,8 @@ def analyse(
         ValueError: an unknown analysis, an option it does not have, or files that cannot
             be used.
     """
-    from merge_metric.cautions import Watch
     from merge_metric.runs.model import as_sources
+    from merge_metric.score import Watch
 
     chosen = find_analysis(name)
     _check_options(chosen, cluster, options)

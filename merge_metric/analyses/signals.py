@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import ENOUGH
 from merge_dataset.layout import split_files
-from merge_metric.analyses.measures import Row
-from merge_metric.analyses.rank_correlation import (
+from merge_metric.agreement.coefficients import (
     auc,
     auc_interval,
     pooled,
@@ -30,6 +29,7 @@ from merge_metric.analyses.rank_correlation import (
     spearman_interval,
     within_seeds,
 )
+from merge_metric.analyses.measures import Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters

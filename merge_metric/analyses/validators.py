@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from merge_dataset.files import read_row_groups
 from merge_dataset.layout import split_files
-from merge_metric.agreement.drawings import short_names
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
+from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
 from merge_metric.tables import Column, Table

@@ -63,8 +63,7 @@ def agreement_command(
         --without-mlm facebook/bart-base
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.locks import working_in
-    from merge_metric.agreement.drawings import draw_judgements
-    from merge_metric.agreement.overview import agreement
+    from merge_metric.agreement.overview import agreement, draw_judgements
     from merge_metric.tables.plots import save_all
 
     found = agreement(

@@ -18,12 +18,6 @@ from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from merge_metric.models.adapters import (
-    ADAPTER_CONFIG,
-    ADAPTER_STEM,
-    count_classes,
-    find_adapter_weights,
-)
 from merge_metric.models.conversion import convert
 from merge_metric.models.inspection import (
     CLASSIFIER,
@@ -38,7 +32,14 @@ from merge_metric.models.model_files import (
     digest_of_folder,
     files_of_folder,
 )
-from merge_metric.models.weights import Weights, find_weights
+from merge_metric.models.weights import (
+    ADAPTER_CONFIG,
+    ADAPTER_STEM,
+    Weights,
+    count_classes,
+    find_adapter_weights,
+    find_weights,
+)
 
 if TYPE_CHECKING:
     import torch

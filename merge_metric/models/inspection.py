@@ -16,20 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from merge_metric.models.adapters import (
-    ADAPTER_CONFIG,
-    TASKS,
-    count_classes,
-    find_adapter_weights,
-    find_base,
-    read_adapter,
-)
 from merge_metric.models.conversion import (
     described_names,
     find_converted,
@@ -37,7 +30,17 @@ from merge_metric.models.conversion import (
     unfit_torch,
 )
 from merge_metric.models.model_files import ModelFiles, find_files, list_files
-from merge_metric.models.weights import Weights, find_weights, read_gguf
+from merge_metric.models.weights import (
+    ADAPTER_CONFIG,
+    TASKS,
+    Weights,
+    count_classes,
+    find_adapter_weights,
+    find_base,
+    find_weights,
+    read_adapter,
+    read_gguf,
+)
 
 T = TypeVar("T")
 
@@ -278,11 +281,11 @@ def inspect(
     return _inspect_model(files, more)
 
 
+@dataclass(slots=True)
 class _Findings:
     """Problems collected step by step; a step that fails leaves its reason."""
 
-    def __init__(self) -> None:
-        self.problems: list[str] = []
+    problems: list[str] = field(default_factory=list)
 
     def look(self, step: Callable[..., T], *arguments: Any) -> T | None:
         try:
@@ -416,11 +419,9 @@ def _inspect_adapter(files: ModelFiles, more: Mapping[str, Any]) -> Inspection:
 
 def has_package(name: str) -> bool:
     """Tell whether a package is installed, by the name that pip knows it by."""
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
+    with suppress(PackageNotFoundError):
+        return bool(version(name))
+    return False
 
 
 def _note_conversion(files: ModelFiles, weights: Weights) -> str:
@@ -430,10 +431,7 @@ def _note_conversion(files: ModelFiles, weights: Weights) -> str:
 
 def find_any_tokenizer(files: ModelFiles) -> str:
     """Name the files of the tokenizer; empty where there is none."""
-    for names in _TOKENIZERS:
-        if all(name in files for name in names):
-            return ", ".join(names)
-    return ""
+    return next((", ".join(each) for each in _TOKENIZERS if all(n in files for n in each)), "")
 
 
 def _explain_no_tokenizer(files: ModelFiles) -> None:
@@ -492,7 +490,7 @@ def find_head(model: str, heads: tuple[Head, ...] = HEADS, revision: str | None 
         return CLASSIFIER
     names = config.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
-    return next((head for head in heads if name.endswith(head.architectures)), CLASSIFIER)
+    return next((each for each in heads if name.endswith(each.architectures)), CLASSIFIER)
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -33,11 +33,11 @@ from merge_metric.predict.problems import (
     Pairs,
     description_of,
     first_rows,
+    forget_read,
     format_of_problems,
+    pieces,
     problem_digests,
 )
-from merge_metric.runs.draws import DRAWS
-from merge_metric.runs.mapped import forget_read, pieces
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -52,6 +52,7 @@ from merge_metric.runs.predictions import (
     with_metadata,
     write_batches,
 )
+from merge_metric.runs.relations import DRAWS
 from merge_metric.runs.row_checks import (
     IDS,
     PROBABILITIES,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import chain, groupby
 from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, Final, overload
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.engine import connect
-from merge_dataset.files import ROWS, draw_rank, read_row_groups, read_schema
+from merge_dataset.files import ROWS, draw_rank, naming, read_row_groups, read_schema
 from merge_dataset.layout import (
     all_configurations,
     format_in,
@@ -33,9 +36,8 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
-from merge_metric.runs.draws import DRAWS, draw_digests
-from merge_metric.runs.mapped import forget_read, on_disk, pieces
 from merge_metric.runs.predictions import metadata_of, with_metadata
+from merge_metric.runs.relations import DRAWS, draw_digests
 from merge_metric.runs.texts import rows_of, text_digests
 
 _PAIRS: Final = 65_536
@@ -457,3 +459,49 @@ def _load_split(
     problem_format = ProblemFormat(fields, labels)
     table: pa.Table = rows.select_columns(names).with_format("arrow")[:]
     return problem_format, _checked([table.select(names)], where, problem_format)
+
+
+# --- Tables on disk ---
+
+_MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
+"""Files of the tables that are in use."""
+
+
+def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Put tables together in one whose columns lie in a temporary file.
+
+    The file has no name and ends with the table, or with the process.
+
+    Args:
+        tables: With these columns; one is held at a time.
+        schema: Of the whole, with its metadata.
+
+    Raises:
+        OSError: there is no room for the file.
+    """
+    with naming(Path(gettempdir())), TemporaryFile() as file:
+        with pa.ipc.new_stream(file, schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+                forget_read()
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _MAPPED.add(mapped)
+    return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
+
+
+def pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut a table into slices, one at least; after each the memory that holds it is given back."""
+    for start in range(0, max(len(table), 1), ROWS):
+        yield table.slice(start, ROWS)
+        forget_read()
+
+
+def forget_read() -> None:
+    """Give back the memory that holds what was read so far of tables on disk.
+
+    The system would take it back where it needs it. Until then it would count as the process's.
+    """
+    if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        for mapped in _MAPPED:
+            mapped.madvise(mmap.MADV_DONTNEED)

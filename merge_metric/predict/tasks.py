@@ -48,8 +48,7 @@ from merge_metric.predict.jobs import (
     open_by_part,
     require_usable,
 )
-from merge_metric.predict.problems import problem_digests
-from merge_metric.runs.mapped import on_disk
+from merge_metric.predict.problems import on_disk, problem_digests
 
 _PROBLEMS: Final = "problems.parquet"
 

@@ -27,10 +27,9 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.analyses.contrasts import difference
-from merge_metric.cautions import mixture, seeds_of_parts, tell_few
 from merge_metric.compare import Comparison, compare_models
+from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
 from merge_metric.runs.coverage import check_configurations, choose
-from merge_metric.runs.groupings import FLAGS, NO_FLAG, columns_of_groups, flags_in
 from merge_metric.runs.model import Model, Predictions, as_sources, read_models
 from merge_metric.runs.run import (
     JoinOptions,
@@ -39,7 +38,7 @@ from merge_metric.runs.run import (
     same_labels,
     shared_seeds,
 )
-from merge_metric.score import score_run
+from merge_metric.score import mixture, score_run, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.options import check_cluster

@@ -44,7 +44,7 @@ from merge_metric.report.wording import (
 )
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
 from merge_metric.seed_variant_accuracy.formatting import show_value
-from merge_metric.seed_variant_accuracy.signature import VERSION
+from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import initials, is_few
 from merge_metric.tables.plots import PALETTE
 

@@ -24,7 +24,7 @@ from merge_metric.report.seeds import (
 )
 from merge_metric.report.wording import dataset_facts, definitions, model_text
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
-from merge_metric.seed_variant_accuracy.signature import VERSION
+from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import PACKAGES, Table
 
 if TYPE_CHECKING:

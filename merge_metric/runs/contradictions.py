@@ -18,9 +18,8 @@ from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import SPLITS
 from merge_metric.runs.counting import ConfigAnswers, ConfigSeeds
 from merge_metric.runs.coverage import EXAMPLES, preview, read_columns
-from merge_metric.runs.draws import DRAWS, changed_draws
 from merge_metric.runs.model import Model
-from merge_metric.runs.relations import fetch
+from merge_metric.runs.relations import DRAWS, changed_draws, fetch
 from merge_metric.runs.texts import UNVERIFIED, hex_of
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 

@@ -5,12 +5,13 @@
     answers       every problem beside the prediction for it, and predictions for no problem
 
 pyarrow reads the files, as it notices damaged pages, and DuckDB joins what streams by; what does
-not fit into its memory lies on disk for as long.
+not fit into its memory lies on disk for as long. Predictions remember digests of the dataset's
+draw: which variants its files have, and in which subsamples, as others give other figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from merge_dataset.engine import connect
-from merge_dataset.files import open_parquet
+from merge_dataset.files import open_parquet, read_schema
 from merge_dataset.layout import collections, configurations, format_in, split_files
 from merge_metric.runs.coverage import dataset_files, naming_dataset, read_batches_of
-from merge_metric.runs.texts import digest_in_sql, first_version
+from merge_metric.runs.texts import digest_in_sql, first_version, hex_of
 
 IDENTITY: Final = ("variant_id", "seed_id", "label")
 
@@ -232,3 +233,69 @@ class DatasetRelations:
         )
         ids: list[Any] = found["variant_id"].to_pylist()
         return ids
+
+
+# --- Digests of draws ---
+
+DRAWS: Final = "draws"
+"""Key in the description of problems: file of variants → digest of its draw."""
+
+_NAMES: Final = ("variant_id", "subsamples")
+_SCHEMA: Final = pa.schema(
+    [("file", pa.int64()), ("variant_id", pa.string()), ("subsamples", pa.list_(pa.int64()))]
+)
+
+
+def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
+    """Digest the draw of files of variants, whatever the order of their rows.
+
+    Args:
+        folder: A dataset folder.
+        files: Relative to it; those without subsamples are left out.
+
+    Returns:
+        File → eight hexadecimal digits.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    drawn = [file for file in dict.fromkeys(files) if _has_subsamples(folder / file)]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, file in enumerate(drawn):
+            for batch in read_batches_of(folder, file, _NAMES):
+                columns = [batch[name].cast(_SCHEMA.field(name).type) for name in _NAMES]
+                yield pa.record_batch(
+                    [pa.array(np.full(len(batch), number)), *columns], schema=_SCHEMA
+                )
+
+    with connect() as connection:
+        found = fetch(
+            connection,
+            "SELECT file, sum(md5_number_lower(concat_ws(' ', variant_id, subsamples::VARCHAR)) "
+            "% 4294967296)::BIGINT AS total FROM variants GROUP BY file ORDER BY file",
+            variants=(_SCHEMA, batches()),
+        )
+    return {drawn[row["file"]]: hex_of(row["total"]) for row in found.to_pylist()}
+
+
+def changed_draws(folder: Path, recorded: Any, files: Iterable[str]) -> list[str]:
+    """List the files whose draw is another than predictions remember.
+
+    Args:
+        folder: A dataset folder.
+        recorded: Metadata of predictions under `DRAWS`; what is not known of it is not compared.
+        files: Those of interest.
+    """
+    if not isinstance(recorded, dict):
+        return []
+    now = draw_digests(folder, (file for file in files if file in recorded))
+    return [file for file, digest in now.items() if digest != recorded[file]]
+
+
+def _has_subsamples(path: Path) -> bool:
+    schema = read_schema(path)
+    if "subsamples" not in schema.names:
+        return False
+    kind = schema.field("subsamples").type
+    return bool(pa.types.is_list(kind) and pa.types.is_integer(kind.value_type))

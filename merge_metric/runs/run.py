@@ -30,7 +30,7 @@ from merge_metric.runs.contradictions import (
     require_whole_seeds,
     tell_other_draws,
 )
-from merge_metric.runs.counting import ConfigAnswers
+from merge_metric.runs.counting import ConfigAnswers, columns_of_groups, group_in_sql, groupings
 from merge_metric.runs.coverage import (
     Tally,
     check_configurations,
@@ -38,7 +38,6 @@ from merge_metric.runs.coverage import (
     preview,
     read_columns,
 )
-from merge_metric.runs.groupings import columns_of_groups, group_in_sql, groupings
 from merge_metric.runs.model import (
     PREDICTIONS,
     Model,

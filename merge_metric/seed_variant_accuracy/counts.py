@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import Ints
-from .inputs import Clusters, Rows
+from .inputs import Clusters, Ints, Rows
 from .options import check_opposites
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import Ints
 from .counts import SeedCounts
+from .inputs import Ints
 
 Floats = NDArray[np.float64]
 

@@ -14,10 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import Ints
 from .counts import SeedCounts
 from .figures import Floats, figures, none_if_nan
-from .inputs import Clusters
+from .inputs import Clusters, Ints
 from .options import check_count, check_threshold
 
 CONFIDENCE: Final = 0.95

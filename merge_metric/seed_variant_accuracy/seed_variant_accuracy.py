@@ -17,15 +17,13 @@ import datasets
 import evaluate
 import numpy as np
 
-from .columns import check_column, check_columns
 from .counts import SeedCounts, count_groups
 from .divergence import jensen_shannon
 from .figures import THRESHOLDS
-from .inputs import split_predictions
+from .inputs import check_column, check_columns, split_predictions
 from .options import check_count, check_opposites, check_threshold, label_names
 from .resampling import compare
-from .scoring import score
-from .signature import VERSION
+from .scoring import VERSION, score
 
 __all__ = [
     "THRESHOLDS",

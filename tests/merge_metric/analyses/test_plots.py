@@ -400,7 +400,7 @@ def test_no_pyplot_and_no_settings_are_touched() -> None:
     code = """
 import sys
 from merge_metric.analyses import accuracy, contrasts, curves, fooling, hardest, variant_groups
-from merge_metric.analyses import measures, overlap, probabilities, rank_correlation, signals
+from merge_metric.analyses import measures, overlap, probabilities, signals
 from merge_metric import tables
 from merge_metric.tables import plots as drawing
 from merge_metric.commands import analyse as cli

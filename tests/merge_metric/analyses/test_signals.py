@@ -28,7 +28,7 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.analyses.rank_correlation import (
+from merge_metric.agreement.coefficients import (
     pooled,
     spearman,
     spearman_interval,

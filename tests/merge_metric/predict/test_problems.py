@@ -26,8 +26,7 @@ from merge_metric.predict.problems import (
     seeds_of,
     sources_of,
 )
-from merge_metric.runs import mapped
-from merge_metric.runs.draws import draw_digests
+from merge_metric.runs.relations import draw_digests
 
 PROBLEMS: dict[str, Problem] = {
     "snli:1": ("A girl runs.", "A girl moves.", 0),
@@ -154,7 +153,7 @@ def test_no_room_for_problems(
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full")
-    monkeypatch.setattr(mapped, "TemporaryFile", lambda: full.open("w+b"))
+    monkeypatch.setattr(problems_module, "TemporaryFile", lambda: full.open("w+b"))
     with pytest.raises(OSError, match="No space left") as caught:
         read_problems(str(folder))
     said = f"{gettempdir()}: no space left on device; make room there, then give the same"

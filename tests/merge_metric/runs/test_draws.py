@@ -16,13 +16,13 @@ from generation.cli import app
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
-from merge_metric.runs.draws import changed_draws, draw_digests
 from merge_metric.runs.predictions import (
     read_metadata,
     read_predictions,
     with_metadata,
     write_predictions,
 )
+from merge_metric.runs.relations import changed_draws, draw_digests
 
 NOUNS, VERBS = "snli/nouns/variants.parquet", "snli/verbs/variants.parquet"
 TOLD = "warning: these predictions are of another draw: the dataset"

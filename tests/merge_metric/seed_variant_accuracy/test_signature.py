@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from helpers.metric_oracle import LABELS, Row, columns, problems
 
-from merge_metric.seed_variant_accuracy.scoring import score
-from merge_metric.seed_variant_accuracy.signature import VERSION
+from merge_metric.seed_variant_accuracy.scoring import VERSION, score
 
 ROWS = problems("E E EENC", "N N NEC", "C E CCE")
 SUBSAMPLES = [[0, 1]] * len(ROWS)
