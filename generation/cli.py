@@ -93,11 +93,7 @@ app.add_typer(publish_app, name="publish", rich_help_panel=_SHARE)
 
 
 def main(*, is_stopped: bool = False) -> None:
-    """Register the metric and run a command; Ctrl+C before it has begun ends it in a line, too.
-
-    Args:
-        is_stopped: Whether it came before this.
-    """
+    """Register the metric and run a command; Ctrl+C before it has begun ends it in a line, too."""
     try:
         if is_stopped:
             raise KeyboardInterrupt

@@ -66,12 +66,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> Path:
 
 
 def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:
-    """Yield the sound parts of a folder, in the order of their file names.
-
-    Args:
-        folder: Where the parts are; it need not exist.
-        pattern: Glob over the names of parts.
-    """
+    """Yield the sound parts of a folder, in the order of their file names."""
     yield from filter(is_sound, part_paths(folder, pattern))
 
 
@@ -94,12 +89,7 @@ def part_paths(
 
 
 def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
-    """Remove parts that no longer fit their name, warn of each, and return their names.
-
-    Args:
-        paths: Parts of a store.
-        store: The store's folder, for the warning.
-    """
+    """Remove parts that no longer fit their name, warn of each, and return their names."""
     corrupt = [path for path in paths if not is_sound(path)]
     for path in corrupt:
         path.unlink()
@@ -108,13 +98,7 @@ def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
 
 
 def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
-    """Write a part that a unit of a call made; return its file's name, which the unit says.
-
-    Args:
-        folder: The folder of the call.
-        name: Name of the part.
-        table: Rows of the part.
-    """
+    """Write a part that a unit of a call made; return its file's name, which the unit says."""
     return write_part(folder / _OF_UNITS, name, table).name
 
 

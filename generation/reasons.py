@@ -182,12 +182,7 @@ REASONS: Final = tuple(Reason)
 
 
 def funnel_columns(reasons: Iterable[RejectionReason], counts: Mapping[str, str]) -> dict[str, str]:
-    """Say what the columns of a funnel count, for readers who do not know our decisions.
-
-    Args:
-        reasons: Reasons that are columns.
-        counts: The other columns and what they count.
-    """
+    """Say what the columns of a funnel count, for readers who do not know our decisions."""
     return {**{str(each): _DECISION.sub("", each.sentence) for each in reasons}, **counts}
 
 

@@ -190,11 +190,6 @@ class RunFolder:
     def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
         """Check that files are as the record of an earlier step has them.
 
-        Args:
-            record: `suggested` or `manifest`.
-            names: Names of the files.
-            redo: The command that makes them again.
-
         Raises:
             ValueError: a file, or the record, has been changed since.
         """
@@ -214,11 +209,6 @@ class RunFolder:
 
     def record_of(self, file: Path, record: Path, base: RunFolder) -> dict[str, Any] | None:
         """Read what made a file of `merge-nli signals`, without its problems; None without one.
-
-        Args:
-            file: `signals` or `nonce`.
-            record: The file with its record.
-            base: The run that this build belongs to.
 
         Raises:
             ValueError: the file has been changed since, or is of other problems than the run's.
@@ -242,10 +232,6 @@ class RunFolder:
         self, config: Mapping[str, Any], *, made_from: Mapping[str, Any] | None = None
     ) -> None:
         """Check that a build would only replace one of the same settings and problems.
-
-        Args:
-            config: Settings of the build to come.
-            made_from: Its `source_data` and `mlms`, where they are known.
 
         Raises:
             FileExistsError: the folder has a build of others; the message says what differs.
@@ -372,13 +358,7 @@ def manifest_of(
 def explain(
     declared: type, settings: Mapping[str, Any], funnel: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Say what settings and columns of the funnel mean, for whoever has only the manifest.
-
-    Args:
-        declared: The class of the settings.
-        settings: The settings in the manifest.
-        funnel: Column of the funnel → what it counts.
-    """
+    """Say what settings and columns of the funnel mean, for whoever has only the manifest."""
     helps = {field.name: each.help for field, each in declared_settings(declared).items()}
     return {
         "settings": {name: helps[name] for name in settings if name in helps},

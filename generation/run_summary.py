@@ -88,13 +88,7 @@ def summarise(
 
 
 def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
-    """Say how a dataset is loaded and used next.
-
-    Args:
-        out: The dataset folder.
-        config: The configuration that examples load.
-        registered: Whether its bare name loads from anywhere.
-    """
+    """Say how a dataset is loaded and used next."""
     if registered:
         return [
             "Dataset and metric load in Python from any directory:",
@@ -117,12 +111,7 @@ def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
 
 
 def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Count a run's problems: all, those that are eligible, and why the others are not.
-
-    Args:
-        folder: After `build`.
-        manifest: Its manifest.
-    """
+    """Count a run's problems: all, those that are eligible, and why the others are not."""
     kept = int(manifest["problems"]["kept"])
     parts = [RunFolder(part) for part in parts_of(folder.path, manifest)]
     eligible = sum(len(table) for p in parts for table in read_row_groups(p.seeds, ["seed_id"]))
@@ -197,14 +186,7 @@ def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
 def funnel_text(
     what: str, headings: Sequence[str], lines: Mapping[str, Sequence[str]], *, width: int
 ) -> str:
-    """Lay a funnel out as text.
-
-    Args:
-        what: The things that are counted, for the title.
-        headings: Headings of the columns.
-        lines: Name of each line → its cells.
-        width: Characters of a column.
-    """
+    """Lay a funnel out as text."""
     from rich.console import Console
     from rich.table import Table
 

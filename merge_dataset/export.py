@@ -284,10 +284,6 @@ def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
 
     Variants of problems that are themselves alike, word for word, are left out, as
     `merge-nli check` leaves them out.
-
-    Args:
-        parts: Folders of seeds and variants: a run, or its slices.
-        fields: Columns of texts.
     """
     with connect() as connection:
         for split in SPLITS:

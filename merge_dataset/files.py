@@ -65,12 +65,7 @@ def target_of(path: Path) -> Path | None:
 
 
 def remove_partials(folder: Path, names: Collection[str]) -> None:
-    """Remove what killed processes left of files and folders that they were writing.
-
-    Args:
-        folder: Which nobody else writes to meanwhile.
-        names: Names of the files and folders.
-    """
+    """Remove what killed processes left of files and folders that they were writing."""
     for path in _partials(folder, names):
         remove(path)
 
@@ -319,10 +314,6 @@ def write_record(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_record(path: Path, *, verify: bool = True) -> dict[str, Any]:
     """Read a JSON object that `write_record` wrote; older ones, without a digest, as they are.
-
-    Args:
-        path: The file.
-        verify: Whether to compare it with its digest.
 
     Raises:
         ValueError: it is no JSON object, or was changed since.

@@ -74,13 +74,7 @@ def first_names(path: Path) -> list[str]:
 
 
 def write(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
-    """Write tables one after the other, whole or not at all, the same bytes for the same rows.
-
-    Args:
-        path: The file.
-        tables: Tables of types that JSON knows.
-        compress: Whether by gzip.
-    """
+    """Write tables one after the other, whole or not at all, the same bytes for the same rows."""
     with atomic(path) as partial, partial.open("wb") as raw:
         # Without the time and the name of the file in its head, which would change the bytes.
         file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw)

@@ -69,13 +69,7 @@ def all_configurations(folder: Path) -> list[str]:
 
 
 def require_configurations(where: object, known: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise ValueError where a configuration that is asked for is none of those there are.
-
-    Args:
-        where: The dataset, for the message.
-        known: Configurations that it has.
-        wanted: Configurations asked for.
-    """
+    """Raise ValueError where a configuration that is asked for is none of those there are."""
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError(
             f"{where}: expected configurations out of {', '.join(known)}, got "

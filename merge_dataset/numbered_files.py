@@ -21,10 +21,6 @@ def numbered_file(name: str, number: int, count: int) -> str:
 def numbered_files(name: str, found: Iterable[str]) -> list[str]:
     """Sort the files that a split is divided into, out of those found in its folder.
 
-    Args:
-        name: Name of the file, were it one.
-        found: Names or paths that end like those of `numbered_file`.
-
     Raises:
         FileNotFoundError: one is missing.
     """

@@ -18,10 +18,6 @@ _PLAIN: Final = (bool, int, float, bytes)
 def as_path(name: str, given: object) -> Path:
     """Turn a text or path into a path.
 
-    Args:
-        name: The parameter, for the message.
-        given: What a user gave.
-
     Raises:
         TypeError: it is neither.
 
@@ -65,12 +61,6 @@ def as_texts(name: str, given: object) -> tuple[str, ...]:
 
 def as_list(name: str, given: object, kinds: tuple[Any, ...], expected: str) -> list[Any]:
     """Turn one or several values into a list.
-
-    Args:
-        name: The parameter, for the message.
-        given: What a user gave.
-        kinds: Types of a value.
-        expected: What these are, for the message.
 
     Raises:
         TypeError: a value is of no such type.

@@ -40,10 +40,6 @@ _SHORTEST: Final = 4
 def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
     """Mask what looks like a key or password: servers repeat what they were sent.
 
-    Args:
-        text: Text that a server sent.
-        known: Spellings of secrets that are known.
-
     >>> mask_secrets("bad request /v1?api_key=abc&x=1 with Basic dXNlcjpwYXNz")
     'bad request /v1?api_key=***&x=1 with Basic ***'
     >>> mask_secrets('{"token": "abc", "max_tokens": 5}')

@@ -76,13 +76,7 @@ def setting(default: Value, help: str, **declared: Any) -> Value:
 
 
 def setting_of(cls: type, name: str, **changes: Any) -> Any:
-    """Declare a field as another settings class declares it, with its default.
-
-    Args:
-        cls: The other class.
-        name: Name of its field.
-        changes: Fields of `Setting` that differ.
-    """
+    """Declare a field as another settings class declares it, with its default."""
     field, declared = next((f, s) for f, s in declared_settings(cls).items() if f.name == name)
     metadata = {_KEY: dataclasses.replace(declared, **changes)}
     if field.default_factory is not dataclasses.MISSING:

@@ -105,12 +105,7 @@ def choose_problems(
 
 
 def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
-    """Show a problem, and below it the variants of each word.
-
-    Args:
-        problem: The problem.
-        mark: Marks a replaced word.
-    """
+    """Show a problem, and below it the variants of each word."""
     lines = [f"{problem.seed_id}  {problem.config}  {problem.label}"]
     width = max(map(len, problem.texts))
     lines += [f"  {field:<{width}}  {text}" for field, text in problem.texts.items()]

@@ -164,10 +164,6 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
 
     Words are those of the tokenizer, cut where letters and digits meet other marks, as some
     tokenizers only split at white space ("air."). Special tokens stand alone.
-
-    Args:
-        sentence: A text.
-        encoding: Its tokens, a `tokenizers.Encoding`.
     """
     # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
     words = [
@@ -278,12 +274,7 @@ class CausalLM:
         )
 
     def _run(self, inputs: Sequence[Sequence[int]], rows: int) -> np.ndarray[Any, Any]:
-        """Return [n, tokens − 1] log P of all tokens but the first, in float64.
-
-        Args:
-            inputs: Inputs of equal length.
-            rows: Number of rows of the forward pass.
-        """
+        """Return [n, tokens − 1] log P of all tokens but the first, in float64."""
         import torch
 
         padded = [*inputs, *[inputs[-1]] * (rows - len(inputs))]

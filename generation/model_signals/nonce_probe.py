@@ -258,11 +258,6 @@ def nonce_variants(
 ) -> tuple[list[str], list[tuple[str, ...]]]:
     """Put nonce words in place of a shared word, each where the word stands, in its forms.
 
-    Args:
-        word: The word and where it stands.
-        sentences: The tagged texts of its problem.
-        seed_id: Key of the draw.
-
     Returns:
         The stems, and for each the texts with it.
     """
@@ -370,10 +365,6 @@ def _pair(texts: Sequence[str]) -> Pair:
 @says
 def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: ask a share of the parts that are missing.
-
-    Args:
-        folder: `RunFolder.tasks`.
-        unit: A share of the parts of all blocks.
 
     Returns:
         The model, as it describes itself.

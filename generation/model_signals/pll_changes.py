@@ -131,14 +131,7 @@ _Score = Callable[[Sequence[str], Callable[[int], object]], Likelihoods]
 
 
 def _look_at_model(kind: str, model: str, config: Config, machine: Machine) -> None:
-    """Raise ValueError where the model cannot be used, or has no room.
-
-    Args:
-        kind: `MASKED` or `CAUSAL`.
-        model: Folder or Hub id of the model.
-        config: The settings.
-        machine: Where it will run.
-    """
+    """Raise ValueError where the model cannot be used, or has no room."""
     ((name, source),) = mlm_names([model]).items()
     head = MASKED_LM if kind == MASKED else CAUSAL_LM
     asked = (name, ModelRequest(model=source, dtype=config.dtype), head)
@@ -183,14 +176,7 @@ def _store(built: Built, config: Config, identity: Mapping[str, str]) -> Likelih
 def _fill(
     store: LikelihoodStore, missing: Sequence[list[str]], score: _Score, bar: tqdm[Any]
 ) -> None:
-    """Compute and store likelihoods.
-
-    Args:
-        store: Takes them.
-        missing: Texts without any, in the parts that are to be written.
-        score: Scores texts.
-        bar: Counts them.
-    """
+    """Compute and store likelihoods."""
     at_once = _PARTS_AT_ONCE.get(store.identity["device"], _PARTS_AT_ONCE_ACCELERATOR)
     for start in range(0, len(missing), at_once):
         parts = missing[start : start + at_once]
@@ -275,10 +261,6 @@ def _distinct(pairs: Iterable[tuple[_Texts, _Texts]]) -> list[str]:
 @says
 def score_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: add a share of the missing likelihoods to the store.
-
-    Args:
-        folder: `RunFolder.tasks`.
-        unit: A share of the parts of all blocks.
 
     Returns:
         The identity of the store.

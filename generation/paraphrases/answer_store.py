@@ -66,14 +66,7 @@ class LazyModel(Generic[ModelT]):
         asked: Mapping[str, Any],
         record: Path,
     ) -> None:
-        """Get ready to open the model; nothing is opened yet.
-
-        Args:
-            open_model: Loads it.
-            describe: What tells it from other models; JSON-able.
-            asked: The settings that say which model it is.
-            record: File with what these settings came to.
-        """
+        """Get ready to open the model; nothing is opened yet."""
         self._open, self._describe = open_model, describe
         self._asked, self._record = json.loads(json.dumps(asked)), record
         self._model: ModelT | None = None
@@ -229,11 +222,6 @@ def _ask(
 def ask(judge: PairModel, pairs: Sequence[Pair], on_progress: Callable[[int], object]) -> Any:
     """Ask for a row of probabilities for each pair, (n, 3).
 
-    Args:
-        judge: The model.
-        pairs: Distinct ones.
-        on_progress: Called with the number of pairs done, as they are done.
-
     Raises:
         ValueError: the model gave something else than probabilities for each.
     """
@@ -300,12 +288,7 @@ class Verdicts:
     known: MutableMapping[Pair, NDArray[np.float64]] = field(default_factory=dict)
 
     def of(self, what: str, pairs: Sequence[Pair]) -> NDArray[np.float64]:
-        """Return probabilities for pairs, (n, 3).
-
-        Args:
-            what: What the progress bar says.
-            pairs: Not necessarily distinct ones.
-        """
+        """Return probabilities for pairs, (n, 3)."""
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self.known]
         found: Mapping[Pair, NDArray[np.float64]] = dict(
             zip(new, self.ask(what, new) if new else (), strict=True)

@@ -95,12 +95,7 @@ def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
 
 
 def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
-    """Make the split `variants`, sorted by `seed_id`, then by `variant_id`.
-
-    Args:
-        seeds: Problems.
-        texts: Hypothesis → paraphrases.
-    """
+    """Make the split `variants`, sorted by `seed_id`, then by `variant_id`."""
     ordered = sorted(seeds, key=lambda seed: seed.seed_id)
     pairs = [
         (row, seed, text) for row, seed in enumerate(ordered) for text in texts[seed.hypothesis]
@@ -155,15 +150,7 @@ def summarise(
     model: Mapping[str, str | None],
     as_json: bool = False,
 ) -> str:
-    """Sum a run up: funnel, eligible seeds, paraphrases, and what to do next.
-
-    Args:
-        run: A run folder that is done.
-        out: The dataset folder it was exported to.
-        configs: Names of the configurations written.
-        model: Options of `predict` that name the NLI model.
-        as_json: The same as one JSON object.
-    """
+    """Sum a run up: funnel, eligible seeds, paraphrases, and what to do next."""
     manifest = read_json(RunFolder(run).manifest)
     problems, seeds = manifest["problems"], manifest["eligible"][PARAPHRASE]
     predictions = f"predictions/{'_'.join(configs)}_{slug(manifest['nli_model']['name'])}.parquet"

@@ -141,10 +141,6 @@ def paraphrase(
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
     """Look at both models of a new run, before it makes anything.
 
-    Args:
-        config: The settings.
-        distribution: Where tasks open them; by default they are opened here.
-
     Raises:
         ValueError: with all that is wrong with either.
     """
@@ -217,12 +213,8 @@ def do_unit(
 ) -> None:
     """Do a unit of work: ask the models for a share, of which the answers are kept.
 
-    Args:
-        folder: The run folder, with problems and `config.toml`.
-        unit: "problems" or "search", and a share: of the parts of the problems, or of the blocks
-            of hypotheses.
-        generator: As in `paraphrase`.
-        judge: As in `paraphrase`.
+    A unit is "problems" or "search", and a share: of the parts of the problems, or of the blocks of
+    hypotheses.
     """
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
@@ -334,12 +326,7 @@ class _Work:
         )
 
     def do(self, problems: Problems, dealt: Sequence[Callable[[], None]]) -> RunFolder:
-        """Take all steps.
-
-        Args:
-            problems: From the source.
-            dealt: Has tasks ask about the problems, and search; by default this process does.
-        """
+        """Take all steps."""
         for ask in dealt[:1]:
             ask()
         answers = self.answers()
@@ -449,13 +436,7 @@ class _Work:
         return sorted_paraphrases(tables)
 
     def _ask(self, what: str, pairs: list[Pair], share: Share | None = None) -> NDArray[np.float64]:
-        """Ask the NLI model; `what` is for the progress bar.
-
-        Args:
-            what: Text for the progress bar.
-            pairs: Distinct ones.
-            share: Parts wanted; by default all.
-        """
+        """Ask the NLI model; `what` is for the progress bar."""
         return ask_in_parts(
             self.judge,
             pairs,

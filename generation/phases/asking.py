@@ -123,10 +123,6 @@ def _wanted(run: RunFolder, reach: Reach, distribution: Distribution | None) -> 
 def choose_unit(folder: Path, unit: str) -> list[int]:
     """Do a unit of work: choose what to ask about the problems of a block.
 
-    Args:
-        folder: Folder of the call.
-        unit: Number of the block.
-
     Returns:
         Rows of the questions.
     """
@@ -276,12 +272,7 @@ def decisive_settings(config: Config) -> dict[str, Any]:
 
 
 def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
-    """Name the settings of a build with which answers can matter that were not asked for.
-
-    Args:
-        config: The build's.
-        asked_for: `decisive_settings` of those that questions were chosen by.
-    """
+    """Name the settings of a build with which answers can matter that were not asked for."""
     wanted = decisive_settings(config)
     fits = {
         "min_replacements": wanted["min_replacements"] >= asked_for["min_replacements"],

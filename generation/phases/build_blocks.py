@@ -148,11 +148,6 @@ class Builder:
     ) -> tuple[pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
         """Add further edits, then drop what they, and the limits on signals, reject.
 
-        Args:
-            problems: The block.
-            rows: Replacements in the block, a word for a word.
-            funnel: Takes the rejections by limits.
-
         Returns:
             The rows left; the words whose replacements were rejected, why and how many; and what
             became of whatever edits more than its word.
@@ -343,12 +338,7 @@ def _results_of_tasks(
 
 @says
 def candidates_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work: write the candidates of a masked LM.
-
-    Args:
-        folder: Folder of the call.
-        unit: "candidates", and the place of the masked LM.
-    """
+    """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
     builder, number = Builder.of_plan(plan_of(folder)), int(unit.split()[1])
     target, asked = _candidates(folder, number), builder.asked()
     shutil.rmtree(target, ignore_errors=True)  # of a task that was killed
@@ -363,11 +353,7 @@ def candidates_unit(folder: Path, unit: str) -> None:
 
 @says
 def block_unit(folder: Path, unit: str) -> dict[str, Any]:
-    """Do a unit of work: write the rows of a block.
-
-    Args:
-        folder: Folder of the call.
-        unit: "block", and its number.
+    """Do a unit of work, such as "block 3": write the rows of a block.
 
     Returns:
         Names of the rows' files, and counts.

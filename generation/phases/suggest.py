@@ -165,11 +165,6 @@ def named_mlms(config: Config) -> dict[str, Any]:
 def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
     """Write the questions about the run's problems; those of an earlier run stay where they fit.
 
-    Args:
-        run: The run, whose settings are written down.
-        config: Settings of the run.
-        distribution: Where tasks tag the problems; by default this process does.
-
     Raises:
         ExecutorError: tasks failed; what the others did is kept.
         ValueError: the tagger is not installed, or what a task wrote is damaged.
@@ -231,11 +226,7 @@ def _table(run: RunFolder, block: int, config: Config, tagger: Tagger) -> pa.Tab
 
 @says
 def tag_unit(folder: Path, unit: str) -> str:
-    """Do a unit of work: write the questions about the problems of a block.
-
-    Args:
-        folder: Folder of the call.
-        unit: "block", and its number.
+    """Do a unit of work, such as "block 3": write the questions about a block's problems.
 
     Returns:
         Name of the part.

@@ -54,11 +54,6 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
     the word may come of several lemmas, which have different forms, none: "leaves" are of "leaf"
     or of "leave".
 
-    Args:
-        word: In lower case.
-        tag: The Penn tag that it has where it stands.
-        wanted: The Penn tag of the form wanted.
-
     Returns:
         None where there is no such form, or the tags are of different classes.
     """

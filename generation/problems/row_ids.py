@@ -61,12 +61,7 @@ class UniqueIds:
         """Id with the form of a variant's → the problem whose variant it would be, and place."""
 
     def __call__(self, row_id: str, where: str = "") -> str:
-        """Return the id itself, or where it is taken, with a number.
-
-        Args:
-            row_id: As the row has it.
-            where: Place of the row, for messages.
-        """
+        """Return the id itself, or where it is taken, with a number."""
         unique, number = row_id, self._last.get(row_id, 1)
         while not self._taken.execute("INSERT OR IGNORE INTO ids VALUES (?)", (unique,)).rowcount:
             number += 1
@@ -77,11 +72,7 @@ class UniqueIds:
         return unique
 
     def of_variant(self, dropped: Iterable[str] = ()) -> tuple[str, str, str] | None:
-        """Find an id that a variant of another problem could have, that problem's, and the row.
-
-        Args:
-            dropped: Ids of rows that are no problems.
-        """
+        """Find an id that a variant of another problem could have, that problem's, and the row."""
         if self._like_variants:
             without = set(dropped)
             for own, (seed, where) in self._like_variants.items():

@@ -113,14 +113,7 @@ def tag_problems(
     word_classes: Sequence[str],
     sharing: Sequence[int] | None = None,
 ) -> TaggedProblems:
-    """Tag every distinct text once, and find the shared words.
-
-    Args:
-        seeds: The problems.
-        tagger: Tags their texts.
-        word_classes: The wanted classes of shared words.
-        sharing: Numbers of the texts that have to share them; by default all.
-    """
+    """Tag every distinct text once, and find the shared words."""
     texts = sorted({text for seed in seeds for text in seed.texts})
     sentences = {sentence.text: sentence for sentence in tagger.tag(texts)}
     forms = {text: word_forms(sentence) for text, sentence in sentences.items()}

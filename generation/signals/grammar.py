@@ -6,6 +6,9 @@ there are already were measured to say as much (signals.md).
 
 For `valency` each verb is counted by what follows it: an object, a preposition, nothing.
 `verb_patterns.toml` has the counts, which `python -m helpers.count_verbs`, in `tests/`, makes.
+
+Functions of a place take the tagged sentence with the original, the number of the original's token,
+and the word that stands there instead.
 """
 
 from __future__ import annotations
@@ -38,10 +41,6 @@ _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
 def article_before(text: str, start: int) -> Span | None:
     """Find "a" or "an" directly before a word, with nothing but white space between.
 
-    Args:
-        text: A sentence.
-        start: Offset of the word.
-
     >>> article_before("See an owl", 7), article_before("See the owl", 8)
     ((4, 6), None)
     """
@@ -54,10 +53,6 @@ def article_position(sentence: Sentence, position: int) -> int | None:
     """Return the number of the token "a" or "an" directly before another; None without one.
 
     It is tagged as an article, which the A of "vitamin A tablets" is not.
-
-    Args:
-        sentence: Tagged.
-        position: Number of the token that an article may stand before.
     """
     span = article_before(sentence.text, sentence.tokens[position].start)
     if span is None:
@@ -148,11 +143,6 @@ def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
 
     "Went" is no participle, though a tagger takes it for one after "was".
 
-    Args:
-        sentence: Tagged, with the original.
-        position: Number of the original's token.
-        word: The word that stands there instead.
-
     Returns:
         None where the dictionary does not know it in that class.
     """
@@ -163,11 +153,6 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
     """Tell whether a noun agrees in number with its determiner or numeral, and with its verb.
 
     The determiner is looked for before adjectives, the verb right after the noun.
-
-    Args:
-        sentence: Tagged, with the original.
-        position: Number of the original's token.
-        word: The word that stands there instead.
 
     Returns:
         None where no noun stands there, nothing near it has a number, or the dictionary does not
@@ -201,11 +186,6 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
 
     A quantifier, numeral, ordinal, superlative, "same", "other" or "own" may not: "two many",
     "a same", "each several". Other adjectives do.
-
-    Args:
-        sentence: Tagged, with the original.
-        position: Number of the original's token.
-        word: The word that stands there instead.
 
     Returns:
         None where the original is no adjective, or no determiner, numeral or possessive is there.
@@ -255,11 +235,6 @@ def valency(sentence: Sentence, position: int, word: str) -> float | None:
     """Compare how often a verb is followed by what follows here with how often verbs are.
 
     What follows is told by the tags of the seed, at the place of the original.
-
-    Args:
-        sentence: Tagged, with the original.
-        position: Number of the original's token.
-        word: The word that stands there instead.
 
     Returns:
         log P(pattern | verb) − log P(pattern), in nats; below 0 where it is rarer with this verb.

@@ -71,11 +71,6 @@ def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
     "man … his" → "woman … his" where it is somebody else's. A noun that becomes one without
     gender ("teacher") leaves the pronoun as good as it was.
 
-    Args:
-        original: A noun of the problem.
-        replacement: Word that stands in its place.
-        pronouns: Of `pronoun_genders`.
-
     >>> clashes("mother", "son", {"feminine"}), clashes("mother", "aunt", {"feminine"})
     (True, False)
     """
@@ -91,11 +86,6 @@ def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> lis
 
     Content words are nouns, names, verbs but "be", "have" and "do", adjectives and adverbs but
     "not". A premise's word counts in all forms of any class: "a walk" has "walked".
-
-    Args:
-        premise: Tagged.
-        hypothesis: Tagged.
-        lemmas: Gives those of a word.
 
     Returns:
         In lower case, in order, each once.

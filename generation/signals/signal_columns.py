@@ -189,10 +189,6 @@ def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
     """Return [n] numbers of the first reason to reject each replacement, or `NO_REASON`.
 
     A signal that is not known rejects nothing.
-
-    Args:
-        replacements: With their signals.
-        config: Settings with the limits.
     """
     reasons = np.full(len(replacements), NO_REASON)
     for reason in Reason.of_steps("signals"):
@@ -252,10 +248,6 @@ class PllChanges:
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
         """Join the changes to replacements; null where there are none.
 
-        Args:
-            replacements: Replacements of some seeds.
-            required: Whether each has to have them.
-
         Raises:
             ValueError: some that are required are missing.
         """
@@ -279,12 +271,7 @@ class PllChanges:
 
 
 def cure(build: RunFolder, base: RunFolder) -> str:
-    """Say how to find the changes of all replacements of a build, for a limit on them.
-
-    Args:
-        build: The folder of the build.
-        base: The run it belongs to.
-    """
+    """Say how to find the changes of all replacements of a build, for a limit on them."""
     of = "" if build.path == base.path else f" --of {build.path.name}"
     return (
         f"build once without `min_pll_change`, run `merge-nli signals --run {base.path}{of} --mlm "

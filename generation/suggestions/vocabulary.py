@@ -93,12 +93,7 @@ class Vocabulary:
 
 
 def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
-    """Decode every id between two copies of a plain word, and see whether it joins on to them.
-
-    Args:
-        tokenizer: A `tokenizers.Tokenizer`.
-        special_ids: Ids that do not stand for text.
-    """
+    """Decode every id between two copies of a plain word, and see whether it joins on to them."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     anchor, word = _find_anchor(tokenizer, size, special_ids)
     decoded = tokenizer.decode_batch(

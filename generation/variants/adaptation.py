@@ -207,10 +207,6 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
     A form of another class is none: not the noun "sleep", nor "sleeping" where it is tagged as
     a noun ("a sleeping bag"). "Boy" and "boy" are two forms.
 
-    Args:
-        word: A shared word.
-        sentences: The texts of its problem.
-
     Returns:
         Where they stand: number of the text, number of the token.
     """
@@ -286,15 +282,7 @@ def _inflected(
     family: Family,
     tags: Mapping[tuple[int, int], str | None],
 ) -> _Outcome:
-    """Replace the word's family too, or say why that cannot be.
-
-    Args:
-        perturbation: The replacement of the word alone.
-        word: The shared word.
-        text: Replacement of the word.
-        family: Places where other forms of the word stand.
-        tags: Penn tags of the replacement, by place.
-    """
+    """Replace the word's family too, or say why that cannot be."""
     sentences = perturbation.sentences
     own = [(edit.text, edit.position) for edit in perturbation.edits]
     if any(is_in_compound(sentences[number], n) for number, n in (*own, *family)):

@@ -252,12 +252,7 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
 
 
 def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[np.bool_]]:
-    """Apply each cheap filter by itself: reason → [n, k] the suggestions that it lets pass.
-
-    Args:
-        scores: As `cheap_filters` takes them, like the next.
-        vocabulary: Texts of the token ids.
-    """
+    """Apply each cheap filter by itself: reason → [n, k] the suggestions that it lets pass."""
     there = scores.answered[:, None] & (scores.tokens >= 0)
     return {
         reason: there & passes(scores, there, vocabulary) for reason, passes in _FILTERS.items()
@@ -265,12 +260,7 @@ def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[
 
 
 def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
-    """Number each word of several pieces past the vocabulary's tokens, and add what they read as.
-
-    Args:
-        scores: Where no word may have several, they stay as they are.
-        vocabulary: Texts of the pieces.
-    """
+    """Number words of several pieces past the vocabulary's tokens, and add what they read as."""
     if scores.tokens.ndim == 2:
         return scores, vocabulary
     every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)

@@ -161,13 +161,7 @@ def excluded_words(
     replacements: pa.Table,
     rejected: Mapping[WordKey, tuple[Reason, int | None]],
 ) -> Iterator[Exclusion]:
-    """Yield problems without a shared word, and shared words without a replacement.
-
-    Args:
-        problems: The block.
-        replacements: Replacements left before eligibility (D9).
-        rejected: Words whose replacements were rejected: why, and how many, where that is known.
-    """
+    """Yield problems without a shared word, and shared words without a replacement."""
     replaced = count_words(replacements)
     for seed in problems.seeds:
         if not problems.words[seed.seed_id]:

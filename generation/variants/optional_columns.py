@@ -190,12 +190,7 @@ OF_DICTIONARY: Final = frozenset(FILLERS) - {"in_compound", *DECIDING_NOTHING}
 
 
 def with_optional_columns(rows: BlockRows, names: Sequence[str]) -> pa.Table:
-    """Fill the optional columns of rows as they are written.
-
-    Args:
-        rows: Their columns of these names are there, and empty.
-        names: Optional columns.
-    """
+    """Fill the optional columns of rows as they are written."""
     table = rows.written
     for name in names:
         place = table.schema.get_field_index(name)

@@ -117,12 +117,7 @@ def keys_of(rows: pa.Table) -> list[Key]:
 
 
 def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Table:
-    """Add the column of further edits.
-
-    Args:
-        rows: Replacements without it.
-        edits: [n] Those of each row.
-    """
+    """Add the column of further edits."""
     column = pa.array([[asdict(edit) for edit in of_row] for of_row in edits], _EDITS)
     return rows.append_column(FURTHER_EDITS, column)
 
@@ -257,11 +252,6 @@ def reject_in_context(
     Every changed token keeps its class, or the very tag where it has none of the four classes,
     as articles have; the tokenisation stays.
 
-    Args:
-        perturbations: Each with an edit at least.
-        tagger: Tags them.
-        tag_match: `coarse` or `fine`.
-
     Returns:
         [n] the first reason to reject each, or None.
     """
@@ -281,10 +271,6 @@ def tags_after(
     perturbations: Sequence[Perturbation], tagger: ContextTagger
 ) -> list[dict[tuple[int, int], str | None]]:
     """Return the Penn tags of edited tokens, with all edits in place.
-
-    Args:
-        perturbations: Each with an edit at least.
-        tagger: Tags them.
 
     Returns:
         [n] tags by number of the text and of the token; None in a text whose tokenisation

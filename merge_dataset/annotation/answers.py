@@ -285,10 +285,6 @@ def as_record(event: Event) -> dict[str, Any]:
 def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
     """Read the events of an annotator's file; none where it does not exist.
 
-    Args:
-        path: The file, called as the annotator.
-        renamed: Whether it may be called otherwise.
-
     Raises:
         ValueError: it is damaged, was cut off or edited, or is another annotator's.
     """

@@ -349,12 +349,6 @@ def original_spans(
 ) -> Spans:
     """Find where the seed has the words that were replaced.
 
-    Args:
-        seed_text: The original.
-        variant_text: The text with the replacements.
-        spans: Where it has them.
-        pairs: Replacement → original.
-
     Raises:
         ValueError: the texts differ in something else.
 

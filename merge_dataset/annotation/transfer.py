@@ -323,10 +323,6 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
     Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
     other names are left out.
 
-    Args:
-        path: The file.
-        annotator: Whose answers they are, where the table does not say so.
-
     Raises:
         ValueError: a column is missing, a row is malformed or contradicts another, or the file
             was cut off.

@@ -142,12 +142,7 @@ def licence_section(names: Iterable[str]) -> str:
 
 
 def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:
-    """Write the section with BibTeX entries: of the methods, then of sources that have one.
-
-    Args:
-        names: Names of the sources.
-        paraphrases: Whether the folder has paraphrases.
-    """
+    """Write the section with BibTeX entries: of the methods, then of sources that have one."""
     entries = [_MERGE, *([_SENSITIVITY] if paraphrases else [])]
     entries += [citation for name in names if (citation := source_of(name).citation)]
     return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"

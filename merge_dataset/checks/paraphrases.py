@@ -49,12 +49,7 @@ _OF_SEED: Final = ("label", "premise", "hypothesis", "annotator_labels")
     kind=PARAPHRASES,
 )
 def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
-    """Find what is wrong in the rows of a source's paraphrases, whose columns are right.
-
-    Args:
-        folder: The dataset folder.
-        collection: Name of the collection, and of its only configuration.
-    """
+    """Find what is wrong in the rows of a source's paraphrases, whose columns are right."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
     seeds_file, variants_file = (", ".join(patterns_of(files[split])) for split in SPLITS)

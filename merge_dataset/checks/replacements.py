@@ -68,12 +68,7 @@ _REFUSED: Final = {
     kind=provenance.REPLACEMENTS,
 )
 def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
-    """Find what is wrong in the rows of a source's replacements, whose columns are right.
-
-    Args:
-        folder: The dataset folder.
-        source: Name of the source, and of the collection.
-    """
+    """Find what is wrong in the rows of a source's replacements, whose columns are right."""
     made = provenance.read(folder / source / PROVENANCE)
     problem_format = format_in(folder, source)
     fields, columns = problem_format.fields, arrow_schema(problem_format).names
@@ -311,15 +306,7 @@ def signal_findings(
     problem_format: ProblemFormat,
     made: Mapping[str, Any],
 ) -> Iterator[Finding]:
-    """Find signals that cannot be right in the variants of a class.
-
-    Args:
-        connection: Database that has the relation.
-        where: Their file.
-        variants: All variants of the class.
-        problem_format: Format of their problems, with the optional columns there are.
-        made: The description of their collection.
-    """
+    """Find signals that cannot be right in the variants of a class."""
     yield from rule_findings(connection, where, variants, _signal_rules(problem_format, made))
     if "common_mlm_count" in problem_format.optional:
         # Masked LMs that validated the word in every text in which it stands. Of several words,

@@ -134,14 +134,7 @@ class Rule:
 def view_rows(
     connection: duckdb.DuckDBPyConnection, name: str, folder: Path, files: Iterable[str | Path]
 ) -> str:
-    """Make a view of the rows of some files, of which each has a `ROW`.
-
-    Args:
-        connection: Database of the view.
-        name: Name of the view, quoted, which is returned.
-        folder: The dataset folder.
-        files: Relative to it, with the same columns.
-    """
+    """Make a view of the rows of some files, of which each has a `ROW`."""
     connection.execute(
         f"CREATE VIEW {name} AS "
         f"SELECT *, (file_index::BIGINT << 40) + file_row_number AS {ROW} "
@@ -250,14 +243,7 @@ def _value_rules(
 def unused_findings(
     connection: duckdb.DuckDBPyConnection, where: str, seeds: str, used: str
 ) -> Iterator[Finding]:
-    """Find seeds without variants.
-
-    Args:
-        connection: Database that has the relations.
-        where: The files.
-        seeds: All seeds.
-        used: A relation with the `seed_id` of variants.
-    """
+    """Find seeds without variants."""
     query = (
         f"SELECT seed_id, variant_id FROM {seeds} AS seeds WHERE NOT EXISTS ("
         f"FROM {used} AS used WHERE used.seed_id IS NOT DISTINCT FROM seeds.seed_id) ORDER BY {ROW}"
@@ -276,13 +262,6 @@ def collision_findings(
     """Find variants with the id or the texts of a seed.
 
     Models are asked about distinct ids and texts, so the two could not be told apart.
-
-    Args:
-        connection: Database that has the relations.
-        where: The file.
-        variants: Variants of a configuration.
-        seeds: All seeds of the source.
-        fields: Columns with the texts of a problem.
     """
     query = (
         f"SELECT variant_id FROM {variants} WHERE variant_id IN (SELECT seed_id FROM {seeds} "

@@ -504,12 +504,7 @@ def _telling_of_a_stop() -> Iterator[None]:
 
 
 def describe_error(error: Any, given: Sequence[str]) -> str:
-    """Say what is wrong with a command line; nothing where help was shown instead.
-
-    Args:
-        error: A usage error of Typer's or click's.
-        given: The words of the command line.
-    """
+    """Say what is wrong with a command line; nothing where help was shown instead."""
     kind, context = type(error).__name__, getattr(error, "ctx", None)
     help_ = f"`{context.command_path} -h` says more" if context else "`merge-nli -h` says more"
     if kind == "NoArgsIsHelpError":

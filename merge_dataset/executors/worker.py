@@ -170,14 +170,7 @@ class TaskProcess:
         task: int,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the process.
-
-        Args:
-            what: The whole task with log and marker, or its units only.
-            logs: Where the plan is.
-            task: Rank of the task.
-            environment: Variables beside those of this process.
-        """
+        """Start the process."""
         self._last_words = logs / "logs" / f"task_{task:05}.stderr"
         self._process = subprocess.Popen(
             # -P: a folder that happens to be called like a library is not imported.

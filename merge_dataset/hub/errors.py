@@ -151,11 +151,6 @@ def http_error() -> type[Exception]:
 def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
     """Say in a line why the Hub does not give a repository, and what to do.
 
-    Args:
-        error: As huggingface_hub raised it.
-        kind: Kind of the repository.
-        name: Its id, as the user gave it.
-
     Returns:
         None where the Hub did not refuse: it could not be asked, or is broken for now.
     """

@@ -149,13 +149,7 @@ def compare(
     there: Mapping[str, RemoteFile],
     removable: Callable[[str], bool] = lambda path: False,
 ) -> Changes:
-    """Find the changes that make the files there equal to these.
-
-    Args:
-        files: Files that are to be there.
-        there: Files that are there, by path.
-        removable: Whether a file there that is none of these is to go.
-    """
+    """Find the changes that make the files there equal to these."""
     wanted = {file.path: file for file in files}
     added = [path for path in wanted if path not in there]
     changed = [p for p, file in wanted.items() if p in there and not file.is_same(there[p])]

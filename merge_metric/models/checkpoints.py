@@ -238,15 +238,7 @@ def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
 def _merge(
     base: Any, config_folder: Path, weights_folder: Path, names: Set[str], source: str
 ) -> Any:
-    """Merge an adapter into its base model; raise ValueError where it does not fit.
-
-    Args:
-        base: The model, on the CPU. Changed.
-        config_folder: Folder with the adapter's configuration.
-        weights_folder: Folder with its weights in safetensors.
-        names: Names of these.
-        source: What messages call it.
-    """
+    """Merge an adapter into its base model; raise ValueError where it does not fit."""
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
     with warnings.catch_warnings():

@@ -203,11 +203,6 @@ class Classifier:
         """Yield as `probabilities` does, without batches whose answers are all known.
 
         Batches are those of a run that knows nothing, so the answers are, too, to the bit.
-
-        Args:
-            pairs: All pairs.
-            known: Positions whose probabilities are known.
-            share: Batches wanted.
         """
         if not self._warned:
             unknown = self._unknown_tokens(pairs)

@@ -49,12 +49,7 @@ def cache_folder() -> Path:
 
 
 def find_converted(files: ModelFiles, weights: Weights) -> Path | None:
-    """Find the folder of a model's converted pickles; None if they have not been converted.
-
-    Args:
-        files: Of the model; what lies on the Hub is known by its digests there.
-        weights: Its pickles.
-    """
+    """Find the folder of a model's converted pickles; None if they have not been converted."""
     if all(name in files.digests or files.local(name) for name in weights.names):
         folder = cache_folder() / digest_of_files(files, weights.names)
         return folder if _is_whole(folder) else None
@@ -76,11 +71,6 @@ def unfit_torch() -> str:
 
 def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path:
     """Convert a model's pickles, unless that was done before; return the folder.
-
-    Args:
-        files: Of the model.
-        weights: Its pickles.
-        stem: Name, without the ending, of the safetensors.
 
     Raises:
         ValueError: they hold anything but tensors, are damaged, or this torch is too old.
@@ -169,10 +159,6 @@ def _is_whole(folder: Path) -> bool:
 
 def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
     """Read the tensors of a pickle, and give each memory of its own.
-
-    Args:
-        path: The file.
-        where: What messages call it.
 
     Raises:
         ValueError: it holds anything but tensors, or is damaged.

@@ -129,10 +129,6 @@ def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
 def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None:
     """Check an order that a user gives, before any model is looked at.
 
-    Args:
-        text: As `parse_order` reads it, `seeds`, or nothing.
-        known: The labels of the problems.
-
     Raises:
         ValueError: it is none of these.
     """
@@ -144,11 +140,6 @@ def check_classes(
     id2label: Mapping[int, str], name: str, known: tuple[str, ...] = LABELS
 ) -> list[str]:
     """Return a classifier's own names for its classes.
-
-    Args:
-        id2label: Of the model's configuration.
-        name: What messages call the model.
-        known: The labels of the problems.
 
     Raises:
         ValueError: not as many classes as labels.
@@ -299,9 +290,6 @@ def order_from_seeds(
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
     """Put the evidence for an order of labels into words.
-
-    Args:
-        evidence: Of a `LabelOrder`.
 
     >>> right = {"e,n,c": 170, "e,c,n": 80}
     >>> describe_evidence({"seeds": 200, "right": right, "p_value": 2e-12})

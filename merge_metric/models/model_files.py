@@ -205,9 +205,6 @@ def find_files(
 def list_files(model: ModelFiles) -> ModelFiles:
     """Find a model's commit and files.
 
-    Args:
-        model: From `find_files`.
-
     Raises:
         ValueError: there is no such model, or it may not be read; the message says why.
     """

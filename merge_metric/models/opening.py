@@ -187,10 +187,6 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
 def require_no_order(label_order: str | None, what: str) -> None:
     """Raise if an order of labels is given for a model that has none.
 
-    Args:
-        label_order: As it was given.
-        what: The model, for the message.
-
     Raises:
         ValueError: there is one.
     """
@@ -202,10 +198,6 @@ def require_no_order(label_order: str | None, what: str) -> None:
 
 def require_nli(problem_format: ProblemFormat, what: str) -> None:
     """Raise where problems are not of NLI.
-
-    Args:
-        problem_format: Of the problems.
-        what: What can do with none else, for the message.
 
     Raises:
         ValueError: they are of another format.
@@ -220,12 +212,6 @@ def find_order(
     model: PairModel, name: str, seeds: Callable[[], LabelledPairs], labels: tuple[str, ...]
 ) -> LabelOrder:
     """Ask a model about seeds, and find out what its classes mean.
-
-    Args:
-        model: Its answers are in the order of its classes.
-        name: What messages call it.
-        seeds: Reads seeds with gold labels.
-        labels: Of the problems.
 
     Raises:
         ValueError: it is not clear.

@@ -90,11 +90,6 @@ def find_weights(
 ) -> Weights:
     """Find a model's weights: safetensors if there are any, else pickles; read their headers.
 
-    Args:
-        files: Of the model.
-        stem: Name, without the ending, of safetensors.
-        pickled: Name, without the ending, of pickles.
-
     Raises:
         ValueError: there are none, or they are not whole; the file is named.
     """
