@@ -32,12 +32,6 @@ _OF_UNITS = "parts"
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
     """Write whose parts a folder holds, or check that it holds those.
 
-    Args:
-        folder: The folder of a store; made if it is not there.
-        identity: What tells this store from others, as JSON.
-        contents: What the store keeps, for the error message.
-        redo: The command that makes it again.
-
     Raises:
         ValueError: the folder holds parts of another identity.
     """
@@ -75,11 +69,8 @@ def part_paths(
 ) -> list[Path]:
     """List the parts of a folder in the order of their file names, sound or not.
 
-    Args:
-        folder: Where the parts are; it need not exist.
-        pattern: Glob over the names of parts.
-        wanted: Tells by a file's name whether it is listed. A store of thousands of parts is
-            listed as often as it has shards, so that no path is made of the others.
+    A store of thousands of parts is listed as often as it has shards: no path is made of names that
+    are not wanted.
     """
     if not folder.is_dir():
         return []
@@ -140,12 +131,6 @@ def missing_parts(
     All items are cut into parts before the known ones are taken out. So a run that was
     interrupted, or lost a part, is left with parts that it would have written anyway, and ends
     with the same files.
-
-    Args:
-        items: All items, in an order that depends on nothing but the items.
-        is_known: Whether an item is in the store already.
-        size: Number of items in a part.
-        wanted: Whether the part of a number is wanted, as where tasks share the parts.
 
     >>> missing_parts("abcdef", {"a", "b", "e"}.__contains__, size=2)
     [['c', 'd'], ['f']]

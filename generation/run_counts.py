@@ -60,10 +60,6 @@ _AT_ONCE: Final = 256
 def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
     """Count shared words of all classes, and the suggestions that each filter lets pass.
 
-    Args:
-        run: A run folder after `suggest`.
-        workers: Processes at a time; by default as the run's settings say.
-
     Returns:
         The contents of `counts.json`.
 

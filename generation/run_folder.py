@@ -304,18 +304,7 @@ def manifest_of(
 ) -> dict[str, Any]:
     """Return what stands in `manifest.json`: what a build made, from what, with which counts.
 
-    Args:
-        out: The folder with the build's files, which are digested.
-        config: The settings of the build.
-        suggested: What `suggest` left in `suggested.json`.
-        signals: What `merge-nli signals` did, where the build has its outcome.
-        nonce: The same of `merge-nli signals --nonce`.
-        tagger: Its name and version.
-        funnel: Its rows: what became of the suggestions.
-        changes: Kind, word class and fate → how many, of whatever edits more than one word,
-            where that may be.
-        eligible: Word class → eligible seeds.
-        variants: How many were drawn.
+    `changes` maps kind, word class and fate to how many, of whatever edits more than one word.
     """
     settings = config.output_settings()
     mlms = [{k: v for k, v in mlm.items() if k != "store"} for mlm in suggested["mlms"]]

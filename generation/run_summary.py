@@ -29,15 +29,7 @@ _EXAMPLES: Final = 3
 def summarise(
     run: Path, out: Path, configs: Sequence[str], *, registered: bool = False, as_json: bool = False
 ) -> str:
-    """Show the funnel, eligible seeds and variants per class, three of these, and how to load them.
-
-    Args:
-        run: A run folder after `build`.
-        out: The dataset folder made of it.
-        configs: Names of its configurations.
-        registered: Whether its bare name, and the metric's, load from anywhere.
-        as_json: The same as one JSON object.
-    """
+    """Show funnel, eligible seeds and variants per class, three of these, and how to load them."""
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
     parts = [RunFolder(part) for part in parts_of(run, manifest)]

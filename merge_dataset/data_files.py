@@ -89,11 +89,8 @@ def table_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a table; numbers of classes become their names.
 
-    Args:
-        batches: The table, piece by piece.
-        features: Description of the columns, as the library `datasets` writes it; may be empty.
-        where: Place of a row without its number.
-        first: Number of the first row.
+    `features` is the description of the columns as the library `datasets` writes it; rows are
+    numbered from `first`.
     """
     classes = {name: found for name, each in features.items() if (found := _class_names(each))}
     number = first

@@ -328,12 +328,7 @@ def read_record(path: Path, *, verify: bool = True) -> dict[str, Any]:
 
 
 def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """List files that are gone, or whose bytes are not those recorded.
-
-    Args:
-        folder: Folder of the files.
-        recorded: SHA-256 by name; reading each file once is what this costs.
-    """
+    """List files that are gone, or whose SHA-256 is not that recorded; each is read once."""
     return [
         name
         for name, digest in recorded.items()
@@ -377,9 +372,7 @@ def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.Parq
 
     Files of other programs may have no checksums; their pages are read as they are.
 
-    Args:
-        path: The file.
-        metadata: Its metadata, where they were read before: that takes time for each row group.
+    Metadata that were read before can be given, as reading takes time for each row group.
     """
     import pyarrow.parquet as pq
 

@@ -107,10 +107,6 @@ def parse_object(text: str) -> dict[str, Any]:
 def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
     """Parse a JSON array of objects.
 
-    Args:
-        text: JSON that is known to begin with a bracket.
-        name: Name of the file, for messages.
-
     Yields:
         Number of the line, from 1, where an element begins, and the element, or an error that
         says what else stands there.

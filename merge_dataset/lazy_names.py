@@ -13,9 +13,7 @@ from typing import Any
 def lazy_names(package: str, file: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a package, for names that its `__init__` imports for type checkers.
 
-    Args:
-        package: Its `__name__`.
-        file: Its `__file__`, where `if TYPE_CHECKING:` says which module has which name.
+    `if TYPE_CHECKING:` in the package's file says which module has which name.
     """
 
     @cache

@@ -140,11 +140,6 @@ def read(path: Path) -> dict[str, Any]:
 def words_at_once(folder: Path, source: str, word_class: str | None = None) -> int:
     """Read how many words a variant of a class replaces; one, where the provenance does not say.
 
-    Args:
-        folder: A dataset folder.
-        source: A source in it.
-        word_class: Matters only where it is `PARAPHRASE`.
-
     Raises:
         FileNotFoundError: it has no provenance.
         ValueError: that is no JSON object.
@@ -155,11 +150,6 @@ def words_at_once(folder: Path, source: str, word_class: str | None = None) -> i
 
 def n_problems(folder: Path, source: str, variant_class: str | None = None) -> int | None:
     """Read how many labelled problems a collection was made from; None where nothing says so.
-
-    Args:
-        folder: A dataset folder.
-        source: A source in it.
-        variant_class: Matters only where it is `PARAPHRASE`.
 
     Raises:
         ValueError: its provenance is no JSON object.

@@ -242,10 +242,6 @@ def parse_names(text: str) -> tuple[str, ...]:
 def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
     """Split pairs at their equals signs.
 
-    Args:
-        pairs: For example `["context=passage"]`.
-        form: What a pair should look like, for the message.
-
     Raises:
         ValueError: there is no equals sign.
 

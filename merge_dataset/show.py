@@ -63,13 +63,8 @@ def choose_problems(
 ) -> list[Shown]:
     """Draw problems of each configuration, or find those that are named, with variants of each.
 
-    Args:
-        folder: A dataset folder.
-        configs: Configurations; by default that of all classes of each source, and paraphrases.
-        seed_ids: Problems; by default `n` of each configuration are drawn.
-        n: Number of problems drawn of each configuration.
-        variants: How many of each problem are drawn; None for all.
-        rng_seed: Another number, other problems and variants.
+    By default problems are drawn, `n` of each configuration, from that of all classes of each
+    source, and paraphrases.
 
     Raises:
         NotADirectoryError: there is no such folder.

@@ -239,10 +239,6 @@ class CausalLM:
 
         A sentence of more tokens than the model takes is scored in windows that overlap by half:
         each token is predicted from half a window before it at least.
-
-        Args:
-            sentences: In any order.
-            on_progress: Called with the number of sentences done, as they are done.
         """
         # As the tokens of "<s>" in a text are that text, not the start of another one.
         encoded = self._tokenizer(
@@ -293,13 +289,7 @@ class LikelihoodStore:
     """One model's likelihoods."""
 
     def __init__(self, root: Path, identity: Mapping[str, str]) -> None:
-        """Open a store, and make it if it does not exist.
-
-        Args:
-            root: The folder of all stores.
-            identity: The model and settings: `name`, `revision`, `architecture`, `dtype` and
-                `device`; likelihoods of different identities never mix.
-        """
+        """Open a model's store, and make it if it does not exist; other identities have others."""
         described = {**identity, "scheme": SCHEME, "layout": _LAYOUT}
         self.path = root / f"{slug(identity['name'])}-{digest_of(described)[:12]}"
         self.identity = dict(identity)
@@ -312,12 +302,7 @@ class LikelihoodStore:
     def missing(
         self, sentences: Iterable[str], wanted: Callable[[int], bool] = lambda number: True
     ) -> list[list[str]]:
-        """Group the sentences without a likelihood into the parts that are to be written.
-
-        Args:
-            sentences: In an order that depends on nothing but them.
-            wanted: Whether the part of a number is wanted, as where tasks share the parts.
-        """
+        """Group the sentences without a likelihood into the parts that are to be written."""
         distinct = list(dict.fromkeys(sentences))
         _, known = self._find([_key(sentence) for sentence in distinct])
         items = list(zip(distinct, known.tolist(), strict=True))

@@ -151,14 +151,7 @@ def rewrite_in_parts(
     shows at once. The others come in random order, so that the speed seen so far is an honest
     estimate of the speed to come.
 
-    Args:
-        generator: Opens the model; called only where something is missing.
-        requests: Distinct requests of one round.
-        batch_size: Requests of a batch.
-        identity: What tells the generator and its search from others.
-        folder: Where the parts lie, in a folder named after generator and requests.
-        what: What the progress bar says.
-        kept: Paraphrases so far, for the progress bar.
+    The model is opened only where something is missing.
 
     Raises:
         ValueError: the generator gave candidates for more or fewer requests than it was asked.
@@ -248,15 +241,9 @@ def ask_in_parts(
     what: str,
     share: Share | None = None,
 ) -> NDArray[np.float64]:
-    """Ask as `ask` does, but save the answers part by part; what is saved is not asked again.
+    """Ask distinct pairs as `ask` does, part by part; what is saved is not asked again.
 
-    Args:
-        judge: Opens the model; called only where answers are missing.
-        pairs: Distinct ones.
-        identity: What tells the model from others.
-        folder: Where the parts lie, in a folder named after model and pairs.
-        what: What the progress bar says.
-        share: Parts wanted, of which the answers are returned; by default all.
+    The model is opened only where answers are missing. With a share, only its parts are answered.
     """
 
     def answer_table(some: Sequence[Pair], on_progress: Callable[[int], object]) -> pa.Table:

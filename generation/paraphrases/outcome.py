@@ -60,12 +60,7 @@ def sorted_paraphrases(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def answer_table(seed_ids: Sequence[str], answers: NDArray[np.float64]) -> pa.Table:
-    """Make a table with a row per problem, in the order given.
-
-    Args:
-        seed_ids: n of them.
-        answers: (n, 3) probabilities over `LABELS`.
-    """
+    """Make a table with a row per problem, of (n, 3) probabilities over `LABELS`."""
     predicted = pa.array(LABELS).take(pa.array(answers.argmax(axis=1)))
     return pa.table(
         [pa.array(seed_ids), *map(pa.array, answers.T), predicted], schema=ANSWERS

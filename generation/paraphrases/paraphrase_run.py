@@ -239,12 +239,7 @@ def _paraphrase(
 ) -> RunFolder:
     """Read the problems, and take all steps in a folder that is held.
 
-    Args:
-        run: The folder.
-        config: The settings.
-        generator: As in `paraphrase`, like the next.
-        judge: Opens the NLI model.
-        dealt: Steps that tasks do first: what they ask is not asked here.
+    What the steps in `dealt` ask in tasks beforehand is not asked here.
     """
     with sorted_problems(run.problems) as add:
         problems = load_problems(config, add)
@@ -377,9 +372,7 @@ class _Work:
     def search(self, answers: _Answers, share: Share | None = None) -> list[dict[str, int]]:
         """Rewrite, ask and select, block by block of hypotheses; return the funnel.
 
-        Args:
-            answers: To the problems.
-            share: Blocks wanted, whose answers are kept and nothing else is; by default all.
+        With a share of the blocks, their answers are kept and nothing else is.
         """
         counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         starts = range(0, len(answers.hypotheses), BLOCK)

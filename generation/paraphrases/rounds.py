@@ -245,10 +245,7 @@ def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
 
 
 def entails(answers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell which answers predict entailment: the most probable label and, at a tie, the first.
-
-    Args:
-        answers: (n, 3) probabilities.
+    """Tell which (n, 3) answers predict entailment: the likeliest label and, at a tie, the first.
 
     >>> entails(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.3, 0.4, 0.3]])).tolist()
     [True, True, False]
@@ -268,11 +265,8 @@ def run_rounds(
 
     A round without a new paraphrase of some hypothesis does not end the search for it.
 
-    Args:
-        hypotheses: Distinct ones.
-        config: The settings.
-        rewrite: Round and requests in, candidates of each out.
-        judge: Round and pairs in, probabilities (n, 3) out.
+    `rewrite` gives the candidates of each request of a round, `judge` probabilities (n, 3) of
+    pairs.
 
     Yields:
         All candidates of a round, in the order of the hypotheses.

@@ -179,10 +179,7 @@ class Generator:
         return len(self._encode([hypothesis])[0])
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Find the candidates for each request of one batch.
-
-        Args:
-            requests: Padded to one length, so similar lengths make a fast batch.
+        """Find the candidates for each request of one batch; similar lengths make a fast one.
 
         Returns:
             `num_beams` candidates per request, among them equal and empty ones: the best of
@@ -522,12 +519,7 @@ def _step(
 ) -> _Lanes:
     """Take one step of all groups; `counts` and `found` are added to.
 
-    Args:
-        lanes: Groups that search.
-        following: Tokens that may come next in their rows.
-        decoding: See `search`.
-        counts: [requests, vocabulary] how often earlier beams have chosen a token.
-        found: Beams that have ended, by request and group.
+    `counts` says [requests, vocabulary] how often earlier beams have chosen a token.
 
     Returns:
         What goes on, one token longer; its rows are those that it continues.

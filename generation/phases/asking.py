@@ -64,12 +64,7 @@ def ask_what_matters(
 
     Every masked LM is asked about the first texts before any is asked about the others.
 
-    Args:
-        run: The run.
-        config: Settings of the run.
-        asked: Which questions are to be asked, so far all.
-        distribution: Where tasks choose and ask; by default `config.workers` processes choose
-            here, and this one asks.
+    Without tasks, `config.workers` processes choose here, and this one asks.
     """
 
     def ask_now() -> None:
@@ -222,9 +217,7 @@ def first_sides(words: Occurrences, rows: NDArray[np.int64]) -> NDArray[np.bool_
 
     What several problems ask costs each of them its share.
 
-    Args:
-        words: Shared words of a block of problems.
-        rows: [occurrences] The row of each one's question.
+    `rows` has the row of each occurrence's question.
 
     Returns:
         [sides] Whether each is its word's first.

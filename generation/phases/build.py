@@ -216,14 +216,6 @@ def _write_results(
     Files take their places where nothing raises at the end. A build inside the run's folder does
     not hold that folder, so that several can run.
 
-    Args:
-        results: Results of all blocks, in order.
-        config: The build's settings.
-        base: The run.
-        out: The folder of the build.
-        suggested: The record of `suggest`, as it was when the build began.
-        may_be_empty: Whether it is fine if nothing is left.
-
     Returns:
         What `manifest_of` wants to know: the tagger and the counts.
 

@@ -209,12 +209,10 @@ class Builder:
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, pll_required: bool = False
     ) -> pa.Table:
-        """Return rows by all that they edit, with all signals but those of shuffled letters.
+        """Return rows, each given by its word alone, by all that they edit, with all signals.
 
-        Args:
-            problems: The block.
-            rows: Replacements or variants, each by its word alone.
-            pll_required: Whether a limit wants the output of `merge-nli signals` for all of them.
+        Signals of shuffled letters are not among them. A limit may require the output of `merge-nli
+        signals` for all.
         """
         whole = in_full(rows, problems)
         if self.pll_changes is not None:
@@ -289,11 +287,7 @@ def block_results(
     What tasks made is kept until the context ends without an error, so that a build that was
     interrupted goes on.
 
-    Args:
-        builder: What the build reads, without candidates.
-        out: Folder of the build.
-        distribution: The tasks; None for `config.workers` processes here.
-        made_from: Contents of what is read, as JSON: with others, nothing is gone on with.
+    If the contents of what is read, `made_from`, are others than before, nothing is gone on with.
 
     Raises:
         ExecutorError: tasks failed.

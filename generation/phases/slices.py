@@ -199,14 +199,7 @@ def _do_each(
     The same command leaves the slices that it did before it was interrupted, as long as their
     files are what they were then.
 
-    Args:
-        run: Run folder, which records what is done.
-        command: `suggest` or `build`.
-        slices: All slices.
-        work: Does what is to be done of one.
-        files: Lists what a slice's work depends on and makes.
-        made_from: The settings; with others, or other packages, nothing is done.
-        again: Whether to do all slices again.
+    If settings (`made_from`) or packages are others than before, all slices are done again.
 
     Returns:
         The file that says what is done; without it, the command looks at everything again.

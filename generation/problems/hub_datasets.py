@@ -51,12 +51,7 @@ def open_dataset(
 ) -> Opened:
     """Open a data set of the Hub, at the commit that its revision is now.
 
-    Args:
-        name: Its id.
-        config: Name of its configuration.
-        split: Name of its split.
-        revision: Branch, tag or commit; `CONVERTED` for the Hub's own copy in Parquet.
-        streaming: Read rows as they come, and keep no copy in the cache.
+    Its revision `CONVERTED` is the Hub's own copy in Parquet.
 
     Raises:
         ValueError: it cannot be loaded; the message says what to do.

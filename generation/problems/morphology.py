@@ -20,11 +20,7 @@ _ALSO: Final = frozenset({("got", "VBN")})
 
 @lru_cache(maxsize=200_000)
 def has_form(word: str, tag: str) -> bool | None:
-    """Tell whether a word is, by the dictionary, the form of some word that a Penn tag names.
-
-    Args:
-        word: In lower case.
-        tag: Penn tag of one of the four classes.
+    """Tell whether a lower-case word is, by the dictionary, the form that a Penn tag names.
 
     Returns:
         None where the dictionary has no such word of the tag's class, or the tag is of none.

@@ -43,12 +43,7 @@ class UniqueIds:
     """
 
     def __init__(self, scratch: Path | None = None) -> None:
-        """Start without ids.
-
-        Args:
-            scratch: A temporary file like it has the ids, beyond what is cached; by default
-                memory has them.
-        """
+        """Start without ids; they lie in memory or, beyond a cache, in a temporary file."""
         self._file = None if scratch is None else partial_path(scratch.absolute())
         # Without a lock, which some file systems of clusters lack.
         place = "file::memory:" if self._file is None else f"{self._file.as_uri()}?nolock=1"

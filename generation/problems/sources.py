@@ -357,11 +357,7 @@ class _Reader:
         self.spellings = {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
     def read(self, row: Row, number: int) -> tuple[str, Seed | None]:
-        """Convert a row to its id and a seed, or None if it has no gold label.
-
-        Args:
-            row: The row.
-            number: Its number, from 0, for an id where it has none.
+        """Make of a row its id (its number, without one) and a seed, or None without a gold label.
 
         Raises:
             _BadRow: it is malformed.

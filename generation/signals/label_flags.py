@@ -160,10 +160,9 @@ class NonceAnswers:
         return None
 
     def hanging(self, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
-        """Tell for rows whether their label hangs on a word that they replace.
+        """Tell for [n] keys whether the label hangs on a word that is replaced.
 
-        Args:
-            keys: [n] Seed, word class, and words with spaces between, of a block.
+        Keys are of one block: seed, word class, and words with spaces between.
 
         Returns:
             [n] None where nothing is known of any of the words.

@@ -106,10 +106,7 @@ def answers_about_articles(
 ) -> NDArray[np.int64]:
     """Return [n] whether every article before a replacement is the one that it wants.
 
-    Args:
-        articles: Of `articles_of`.
-        places: [n, texts] Numbers of the places where each replacement stands, −1 for none.
-        texts: [n] The replacements.
+    `places` has [n, texts] the places where each replacement stands, −1 for none.
 
     Returns:
         `YES`, `NO`, or `UNKNOWN` where there is no article.
@@ -378,10 +375,6 @@ def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     is known and the first elsewhere. What does not apply to a row (the number of a verb) is no
     fault, so it counts as none; a value that no row of a build can have makes the column unknown.
     `python -m helpers.fit_quality`, in `tests/`, fits them; signals.md says how good they are.
-
-    Args:
-        column: See `features`.
-        pll_changes: See `features`.
     """
     values = features(column, pll_changes)
     by_grammar = model(GRAMMAR).probabilities(values)

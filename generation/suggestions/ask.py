@@ -75,10 +75,6 @@ def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
 def ask(folder: Path, unit: str) -> None:
     """Do a unit of work: add the missing answers to the store.
 
-    Args:
-        folder: The run folder, with `config.toml` and questions.
-        unit: One of `units_of`.
-
     Raises:
         ValueError: the model cannot be loaded, or another unit ran it with other settings.
     """
@@ -219,13 +215,7 @@ def store_root(run: RunFolder, config: Config) -> Path:
 def stores_of(
     run: RunFolder, config: Config, mlms: Iterable[Mapping[str, Any]]
 ) -> dict[str, SuggestionStore]:
-    """Open the stores that `suggest` filled, by MLM.
-
-    Args:
-        run: The run folder.
-        config: For where the stores are.
-        mlms: What `suggested.json` has of each MLM.
-    """
+    """Open the stores that `suggest` filled, by MLM."""
     root = store_root(run, config)
     return {record["name"]: SuggestionStore.open(root, record["store"]) for record in mlms}
 

@@ -66,12 +66,6 @@ def adapt(
 ) -> tuple[pa.Table, list[Reason | None]]:
     """Find what else changes with each replacement, and which replacements that rejects.
 
-    Args:
-        problems: A block.
-        rows: Its replacements as `find_replacements` gives them, not scrambled.
-        tagger: Judges classes in context (D8).
-        config: Families, articles, whether D8 is asked and how.
-
     Returns:
         The same rows with their further edits, and [n] why each is rejected, or None.
     """
@@ -109,12 +103,7 @@ def adapt(
 
 
 def count_fates(rows: pa.Table, reasons: Sequence[Reason | None]) -> Counter[Fate]:
-    """Count what became of the replacements that edit more than their word.
-
-    Args:
-        rows: As `adapt` gives them.
-        reasons: [n] Why each is rejected, or None.
-    """
+    """Count what became of the replacements that edit more than their word."""
     fates = zip(rows["word_class"].to_pylist(), reasons, rows_of_more(rows).tolist(), strict=True)
     return Counter(
         (REPLACEMENTS, word_class, reason or KEPT)
@@ -126,12 +115,7 @@ def count_fates(rows: pa.Table, reasons: Sequence[Reason | None]) -> Counter[Fat
 def rejected_families(
     rows: pa.Table, reasons: Sequence[Reason | None]
 ) -> dict[WordKey, tuple[Reason, int]]:
-    """Return the words that are left out for their families, and how many replacements they had.
-
-    Args:
-        rows: As `adapt` gives them.
-        reasons: [n] Why each is rejected, or None.
-    """
+    """Return the words that are left out for their families, and how many replacements they had."""
     of_words = Reason.of_steps("families")
     counts = Counter(
         (seed_id, word_class, word, reason)
@@ -149,11 +133,6 @@ def shuffle_letters(
     rows: pa.Table, problems: TaggedProblems, rng_seed: int
 ) -> tuple[pa.Table, Counter[str]]:
     """Shuffle the letters of all words that rows put in, but articles (D13).
-
-    Args:
-        rows: Replacements, each by its word alone.
-        problems: The block that they are of.
-        rng_seed: The key of the shuffle, with each seed's id.
 
     Returns:
         The rows sorted, each outcome once, and by word class how many are left out as ambiguous.

@@ -68,11 +68,7 @@ class Survivors:
         return np.diff(self.starts)
 
     def among(self, asked: NDArray[np.bool_]) -> Survivors:
-        """Put the rows, those of the occurrences asked about, among all occurrences.
-
-        Args:
-            asked: [occurrences] Whether each is one of the n.
-        """
+        """Put the rows, those of the occurrences asked about, among all occurrences."""
         if asked.all():
             return self
         sizes = np.zeros(len(asked), np.int64)
@@ -119,13 +115,6 @@ class Candidates:
         asked: Asked | None = None,
     ) -> Self:
         """Filter a store's answers to the run's questions, one shard at a time.
-
-        Args:
-            folder: New folder for the files.
-            store: The answers.
-            questions: All questions of the run.
-            probability_filter: As in `cheap_filters`.
-            asked: Questions that have answers; by default all.
 
         Raises:
             ValueError: some have no answer in the store.
@@ -227,10 +216,7 @@ _FILTERS: Final[Mapping[Reason, _Filter]] = {
 def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:
     """Keep whole alphabetic words (D4) more probable than the original (D5), once each (D6).
 
-    Args:
-        scores: Suggestions at n occurrences; those not in the vocabulary have none (D3).
-        vocabulary: Texts of the token ids.
-        probability_filter: Condition (i); off in some ablations (D13).
+    Without the probability filter, condition (i), less probable words stay (D13).
     """
     alive = (scores.original >= 0)[:, None] & (scores.tokens >= 0)
     rejected = np.zeros((len(scores.original), len(CHEAP_REASONS)), np.int32)

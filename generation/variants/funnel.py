@@ -122,15 +122,7 @@ def count_rejections(
     problem_format: ProblemFormat,
     funnel: Funnel,
 ) -> None:
-    """Move what was counted as kept to the reasons for which signals reject it.
-
-    Args:
-        replacements: Each by its word alone.
-        reasons: [replacements] Numbers of reasons, `NO_REASON` where there is none.
-        problems: The block.
-        problem_format: Format of the seeds.
-        funnel: Counts them.
-    """
+    """Move what was counted as kept to the reasons for which signals reject it."""
     is_rejected = reasons != NO_REASON
     occurrences = {
         (seed_id, word.word_class, word.word): [len(positions) for positions in word.positions]

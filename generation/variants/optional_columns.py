@@ -74,10 +74,8 @@ def _at_words(
 ) -> Callable[[BlockRows], pa.Array]:
     """Make a column of answers about the places where words are replaced, other edits aside.
 
-    Args:
-        ask: Answers about one place: the sentence, the number of the token, the new word.
-        together: Makes one answer of those that are known of a row.
-        kind: Type of the column.
+    `ask` answers about a sentence, the number of a token there, and the new word; `together` makes
+    one answer of those that are known of a row.
     """
 
     def fill(rows: BlockRows) -> pa.Array:

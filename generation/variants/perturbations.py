@@ -132,12 +132,7 @@ def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
 
 
 def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbation]:
-    """Return [n] all that rows edit.
-
-    Args:
-        rows: Replacements or variants, not yet `in_full`.
-        problems: The block that they are of.
-    """
+    """Return [n] all that replacements or variants edit, which are not yet `in_full`."""
     if FURTHER_EDITS in rows.column_names:
         further = [[Edit(**e) for e in of_row] for of_row in rows[FURTHER_EDITS].to_pylist()]
     else:
@@ -176,12 +171,7 @@ def words_of(
 
 
 def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdits]]:
-    """Return [n, texts] what changes in the texts of the seeds of rows.
-
-    Args:
-        rows: Replacements or variants, not yet `in_full`.
-        problems: The block that they are of.
-    """
+    """Return [n, texts] what rows, not yet `in_full`, change in the texts of their seeds."""
     spans = {
         key: [
             [sentence.tokens[position].span for position in positions]
@@ -202,15 +192,11 @@ def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdi
 
 
 def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
-    """Return rows as they are written, by all that they edit.
+    """Return rows, each given by its word alone, by all that they edit, as they are written.
 
     Where more than one word changes, `word` and `replacement` have the pairs, with spaces between
     (the i-th of `word` becomes the i-th of `replacement`); the rarest word's frequency counts,
     articles are judged as they stand then, and how likely the texts are is not known.
-
-    Args:
-        rows: Replacements or variants, each by its word alone.
-        problems: The block that they are of.
     """
     is_more = rows_of_more(rows)
     perturbations = perturbations_of(rows.filter(pa.array(is_more)), problems)

@@ -73,15 +73,7 @@ def variant_rows(
     edits: Sequence[Sequence[TextEdits]],
     problem_format: ProblemFormat = NLI,
 ) -> pa.Table:
-    """The split `variants`, sorted by `seed_id`, then by `variant_id`.
-
-    Args:
-        variants: What was drawn, as `sampling.draw` gives it. Where several words change, the
-            i-th of `word` becomes the i-th of `replacement`.
-        seeds: By id.
-        edits: [variants, texts] What changes in the seed's texts.
-        problem_format: Format of the seeds.
-    """
+    """The split `variants`, sorted by `seed_id`, then by `variant_id`."""
     names = ("seed_id", "word_class", "word", "replacement")
     seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
     mine = [seeds[seed_id] for seed_id in seed_ids]

@@ -217,10 +217,7 @@ def first_valid(
 
     All walks go on together, so that many combinations are judged at a time, and each once.
 
-    Args:
-        walks: Walks, of which several may be through one group.
-        judge: Says which combinations are valid.
-        known: Outcomes judged before; takes those judged now.
+    `known` has outcomes judged before, and takes those judged now.
 
     Returns:
         [walks] ranks of valid combinations, in the order in which they were met: as many as are
@@ -281,13 +278,6 @@ def draw_several(
     orders being equally likely; the subsample is what is valid of it, up to its size. So
     every set of so many valid combinations is as likely as every other. A seed is eligible by
     the number of valid ones, which are counted up to the number needed.
-
-    Args:
-        replacements: Sorted, each by its word alone.
-        problems: The block that they are of.
-        tagger: Judges classes in context (D8).
-        config: How many words, eligibility, subsamples.
-        pairs: In an ablation the (seed, class) that are eligible without it.
 
     Returns:
         The variants as `draw` gives them, with their words and replacements joined by

@@ -118,11 +118,7 @@ class Occurrences:
         return np.repeat(np.arange(len(self.places)), self.per_side)
 
     def units(self, scope: str) -> NDArray[np.int64]:
-        """Return [words] a number for each group whose replacements are counted together (D9).
-
-        Args:
-            scope: `class`, `problem` or `word`, as in the settings.
-        """
+        """Return [words] a number for each group whose replacements are counted together (D9)."""
         if scope == "word":
             return np.arange(len(self.words))
         if scope == "problem":
@@ -130,23 +126,15 @@ class Occurrences:
         return self.problem * len(WORD_CLASSES) + self.word_class
 
     def known(self, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return [sides] whether all occurrences were asked about.
-
-        Args:
-            asked: [occurrences]
-        """
+        """Return [sides] whether all occurrences, [occurrences] asked, were asked about."""
         missing = np.bincount(self.side[~asked], minlength=len(self.places))
         known: NDArray[np.bool_] = missing == 0
         return known
 
     def settled(self, asked: NDArray[np.bool_], *, scope: str) -> NDArray[np.bool_]:
-        """Return [words] whether all was asked about them, and about those counted with them.
+        """Return [words] whether all was asked about them, and about words counted with them.
 
         What is asked, is asked of all words of a class or of a problem together.
-
-        Args:
-            asked: [occurrences]
-            scope: As in `units`.
         """
         if asked.all():
             return np.ones(len(self.words), np.bool_)
@@ -155,11 +143,7 @@ class Occurrences:
         return ~np.isin(groups, groups[missing])
 
     def keys(self, which: NDArray[np.bool_]) -> list[tuple[str, str, str]]:
-        """Return seed id, class and form of some words.
-
-        Args:
-            which: [words]
-        """
+        """Return seed id, class and form of some words."""
         return [
             (self.seeds[n].seed_id, self.words[n].word_class, self.words[n].word)
             for n in np.flatnonzero(which).tolist()

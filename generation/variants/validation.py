@@ -82,13 +82,6 @@ def find_replacements(
 ) -> tuple[pa.Table, Funnel, list[WordKey]]:
     """Find R_M(⟨p, h⟩, o) for every shared word o of some problems.
 
-    Args:
-        problems: A block: as many as memory is wanted for.
-        answers: By MLM.
-        lexicon: The words of these MLMs.
-        tagger: Judges classes in context (D8).
-        config: Masking, filters, how the sentences combine.
-
     Returns:
         The replacements as `replacement_schema` has them, sorted by seed, class, word and
         replacement; what became of the suggestions; and the words that are left out as not all
@@ -136,13 +129,7 @@ def validated_by(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Find R_j(S, o) of every side but for the class: conditions (i), (ii), ∩ over occurrences.
 
-    Args:
-        mlm: j.
-        survivors: Its candidates at every occurrence.
-        usable: [sides] Those whose sets are wanted; candidates on others are out of reach.
-        words: The shared words.
-        lexicon: The words of j, among others.
-        funnel: Takes the rejections.
+    Candidates on sides that are not usable are out of reach.
 
     Returns:
         [n] keys of (side, word), sorted, and [n] log-odds.
@@ -186,14 +173,8 @@ def _judged(
     another class in one text is rejected in those after it, whatever its class is there, so there
     it only has to be tokenised.
 
-    Args:
-        suggested: The words validated on sides.
-        places: [n, texts] Rows of the suggested words that equation 1 proposes, −1 where a text has
-            it not.
-        words: The shared words.
-        lexicon: The words of the masked LMs.
-        tagger: Judges classes in context.
-        config: Whether D8 is asked and how, and how the sentences combine.
+    `places` has [n, texts] rows of the suggested words that equation 1 proposes, −1 where a text
+    has it not.
     """
     reasons = np.full(len(suggested.keys), Reason.OTHER_SENTENCE.number)
     changed = suggested.changed.copy()
@@ -234,11 +215,6 @@ def judge_in_context(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Compare the tags of what is put in places with those of what stood there.
 
-    Args:
-        substitutions: Words, and the places where they are put.
-        tagger: Tags it.
-        tag_match: `coarse` or `fine`.
-
     Returns:
         [n] numbers of rejection reasons, `NO_REASON` where the tokenisation and all classes stay,
         and [n, 2] whether number and verb form change, as `forms_changed` has it.
@@ -275,14 +251,8 @@ def _table(
 ) -> pa.Table:
     """Return the replacements as `replacement_schema` has them.
 
-    Args:
-        suggested: The words validated on sides.
-        keys: [replacements] (shared word, word), sorted.
-        places: [replacements, texts] Rows of `suggested`, −1 for none.
-        mlms: Names.
-        words: The shared words.
-        lexicon: The words of these MLMs.
-        config: For the format of the problems.
+    `keys` are [replacements] of (shared word, word), sorted; `places` [replacements, texts] rows of
+    `suggested`, −1 for none.
     """
     problem_format = config.problem_format
     row, word = split(keys)

@@ -119,12 +119,6 @@ def draw(
 ) -> Sample:
     """Draw variants of each source and class.
 
-    Args:
-        dataset: A dataset folder.
-        configs: See `choose`.
-        per_class: Variants of each source and class; all where there are fewer.
-        rng_seed: Another number, another sample.
-
     Raises:
         NotADirectoryError: there is no such folder.
         ValueError: it is no dataset, or not what `merge-nli check` would let pass.

@@ -81,10 +81,6 @@ class Desk:
     def save(self, position: int, record: object) -> int:
         """Save an answer or its undoing; when this returns, it is on the disk.
 
-        Args:
-            position: How many events the page knows.
-            record: The event, as `parse_event` takes it.
-
         Returns:
             How many events there are now.
 

@@ -90,10 +90,7 @@ def render_label_studio(
 ) -> dict[str, str]:
     """Render tasks as Label Studio imports them, in JSON, and the labelling configuration.
 
-    Args:
-        items: In the order they are to be annotated in.
-        annotator: Left out: Label Studio knows who annotates.
-        kind: Kind of question.
+    Label Studio itself knows who annotates.
 
     Returns:
         The texts of the files, by their suffixes.
@@ -153,10 +150,7 @@ def _marked(text: str, spans: Spans) -> str:
 def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
     """Read annotators and answers of an export, JSON or JSON-MIN; skipped tasks are left out.
 
-    Args:
-        path: The export.
-        annotator: Whose answers they are; by default, whom the export names: an e-mail
-            address or, of a user 3, `label-studio-3`.
+    An annotator whom the export names as user 3 is called `label-studio-3`.
 
     Raises:
         ValueError: it is no such export, an annotation is malformed, or somebody
@@ -285,10 +279,7 @@ def render_spreadsheet(
 
     With a byte order mark, as Excel takes it for another encoding without.
 
-    Args:
-        items: In the order they are to be annotated in.
-        annotator: Who fills it in, where that is known.
-        kind: Kind of question. About equivalence, tables have neither labels nor single words.
+    About equivalence, tables have neither labels nor single words.
 
     Returns:
         The text of the file, by its suffix.
@@ -380,11 +371,8 @@ class ImportCounts:
 def export_items(session: Session, path: Path, annotator: str | None = None) -> list[Path]:
     """Write the items for annotating elsewhere, in an order of the annotator's own.
 
-    Args:
-        session: With the items.
-        path: `.csv` for a table, `.json` for Label Studio's tasks, beside which its labelling
-            configuration is written as `.xml`.
-        annotator: Who is to annotate them, where that is known.
+    `.csv` is a table, `.json` Label Studio's tasks, beside which its labelling configuration is
+    written as `.xml`.
 
     Returns:
         The files written.

@@ -103,13 +103,7 @@ def making(kinds: Kinds) -> str:
 
 
 def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
-    """Say what a reader should not expect.
-
-    Args:
-        kinds: Kinds of collections.
-        relatives_stay: Whether in some, other forms of a replaced word are left alone.
-        pieces_stay: Whether in some, words of several word pieces are left alone.
-    """
+    """Say what a reader should not expect."""
     texts = [text for kind, text in _LIMITS.items() if kind in kinds]
     english = _ENGLISH if REPLACEMENTS not in kinds else ""
     text = "".join(["## Limits\n\n", *texts, english])

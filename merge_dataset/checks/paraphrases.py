@@ -104,12 +104,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
 def paraphrase_problems(
     variant: Mapping[str, Any], seed: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str]]:
-    """Find what is wrong within one paraphrase, as pairs (expected, got).
-
-    Args:
-        variant: A row of the split `variants`.
-        seed: Its row of the split `seeds`; None where it is unknown.
-    """
+    """Find what is wrong within one paraphrase of a seed, if known, as pairs (expected, got)."""
     text = variant["hypothesis"]
     if text is None:  # found elsewhere, as every missing value
         return

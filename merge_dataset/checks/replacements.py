@@ -208,12 +208,7 @@ def row_problems(
 ) -> Iterator[tuple[str, str]]:
     """Find what is wrong within one variant, as pairs (expected, got).
 
-    Args:
-        variant: A row of the split `variants`.
-        seed: The seed's texts by field; None where it is unknown.
-        subsamples: How many subsamples there are, where known.
-        problem_format: Format of the seed.
-        sharing: The fields that share the word replaced; in the others it need not stand.
+    `seed` has texts by field; fields that do not share the word need not have it.
     """
     yield from _word_problems(variant, seed, problem_format, sharing)
     lists = (variant[name] or () for name in problem_format.mlms)
@@ -273,11 +268,6 @@ def _word_problems(
 
 def restore(text: str, spans: Sequence[Sequence[int]], words: Mapping[str, str]) -> str:
     """Put the original words back at the spans, right to left.
-
-    Args:
-        text: A variant's.
-        spans: Half-open spans where it differs from its seed's.
-        words: Replacement → original.
 
     >>> restore("An owl and an owl.", [[0, 2], [3, 6], [11, 13], [14, 17]],
     ...         {"owl": "girl", "An": "A", "an": "a"})

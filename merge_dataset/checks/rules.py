@@ -293,13 +293,6 @@ def repeated_texts(
     Sources have problems that are alike word for word, as SNLI's development set has two pairs of;
     each of them has variants of its own, which are alike, too.
 
-    Args:
-        connection: Database that has the relations.
-        variants: All variants of a source.
-        seeds: All seeds of the source.
-        fields: Columns with the texts of a problem.
-        of_one_seed: Whether two variants of one seed are looked at, too.
-
     Returns:
         For each such text the variant with the lowest id, and each other one.
     """

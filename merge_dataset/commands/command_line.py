@@ -61,12 +61,7 @@ def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any
 
 
 def config_option(default: str | None = None, **more: Any) -> Any:
-    """Declare `--config`.
-
-    Args:
-        default: Words for the configurations taken where none is named.
-        more: As `option` has it.
-    """
+    """Declare `--config`, with words for what is taken where none is named."""
     help = "Configuration, e.g. snli_nouns; may be repeated."
     return option(f"{help} Default: {default}." if default else help, "--config", **more)
 
@@ -153,11 +148,7 @@ class _OptionsOf:
         return given
 
     def names(self, *, assigned: bool) -> dict[str, str]:
-        """Map settings to the names of their options.
-
-        Args:
-            assigned: Whether the command has `--set`, by which the others are given.
-        """
+        """Map settings to the names of their options, or to `--set`, if the command has that."""
         others = declared_settings(self.settings) if assigned else {}
         return {f.name: f"--set {f.name}" for f in others} | {
             f.name: _option_name(f.name, setting) for f, setting in self.declared.items()
@@ -235,13 +226,7 @@ def distribution_of(
 
 
 def option_of(settings: type, name: str, **changes: Any) -> Any:
-    """Make the option of one setting, for a parameter of a command's own.
-
-    Args:
-        settings: A dataclass whose fields are declared with `setting`.
-        name: Name of the field.
-        changes: Fields of its `Setting` that are otherwise here.
-    """
+    """Make the option of one setting, for a parameter of a command's own."""
     declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
     return _option(replace(declared, **changes))
 

@@ -228,11 +228,8 @@ def map_blocks(
 
     Blocks do not depend on the number of workers, so the results do not either.
 
-    Args:
-        blocks: Read as they are needed; picklable where there are several workers.
-        open_work: Called once in each process to make the function, so that each process reads
-            its files and loads its models by itself; picklable likewise.
-        workers: Processes; with one, this one does it all.
+    `open_work` is called once in each process, which then reads its files and loads its models by
+    itself; blocks and it are picklable where there are several.
     """
     if workers == 1:
         yield from map(open_work(), blocks)

@@ -231,10 +231,6 @@ def tag_of(version: Version) -> str:
 def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tuple[Version, str]:
     """Choose the version of the data, and say why it is that.
 
-    Args:
-        same: Version in the repository → whether its data are the same.
-        wanted: What the user asks for.
-
     Raises:
         ValueError: the version wanted has other data, or is older than one that is there.
 

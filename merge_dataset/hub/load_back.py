@@ -152,10 +152,6 @@ def _compare_rows(
 def check_metric(name: str, example: str) -> dict[str, Any]:
     """Compute an example by the metric of that name, as `evaluate` loads it.
 
-    Args:
-        name: OWNER/NAME of the Space.
-        example: JSON of a `publication.MetricExample`.
-
     Returns:
         The example's figures.
 

@@ -287,13 +287,7 @@ class Hub:
         The commit is made on the head that was looked at: one that somebody else makes in
         between is not overwritten, but an error.
 
-        Args:
-            repository: The repository.
-            files: Files that are to be there.
-            message: Title of the commit.
-            revision: The branch.
-            removable: Whether a file there that is none of these is to go.
-            planned_on: The head that was looked at, where that was before this call.
+        With `planned_on`, it must be the head that was looked at before this call.
 
         Returns:
             The branch's commit with these files.
