@@ -19,7 +19,7 @@ from generation.commands.generate import (
 )
 from generation.commands.models import models_command
 from merge_dataset.commands.annotate import annotate_command
-from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, OneLineErrors
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, OneLineErrors, is_stop
 from merge_dataset.commands.show import check_command, show_command
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
@@ -102,6 +102,8 @@ def main(*, is_stopped: bool = False) -> None:
         with suppress(OSError):
             register_metric(wait=False)
         app()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_stop(error):
+            raise
         typer.echo(f"\n{STOPPED}", err=True)
         raise SystemExit(INTERRUPTED) from None

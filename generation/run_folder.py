@@ -340,6 +340,7 @@ def manifest_of(
         **({} if changes is None else {"changes": list(of_changes.values())}),
         "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
         "variants": variants,
+        "draw": provenance.DRAW,
         "files": digests({path.name: path for path in files}),
     }
 

@@ -75,8 +75,8 @@ EXPLAINED: Final = "explained"
 
 DRAW: Final = 2
 """Version of how variants are chosen from suggestions: of what a build draws by the same settings,
-problems and models. One that draws otherwise has the next number, and its manifest the key `draw`.
-Version 1 is that of releases before 1.0, which explain nothing; 2 is that of those which do."""
+problems and models. One that draws otherwise has the next number. Manifests of replacements have it
+under the key `draw`; those of 1.0.0, which is 2, and before, which is 1, have not: `draw_of`."""
 
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
@@ -204,7 +204,8 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     {'data': 'dev.jsonl'}
     """
     kept = {key: manifest[key] for key in _KEYS[kind_of(manifest)]}
-    kept |= {key: manifest[key] for key in (EXPLAINED, _SIGNALS, _ASKED, _NONCE) if key in manifest}
+    optional = ("draw", EXPLAINED, _SIGNALS, _ASKED, _NONCE)
+    kept |= {key: manifest[key] for key in optional if key in manifest}
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
     described: dict[str, Any] = _without_paths(kept | {"config": config})
     return described
@@ -249,6 +250,8 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
 
 def draw_of(made: Mapping[str, Any]) -> int | None:
     """Return the version by which variants were drawn (`DRAW`); None where none are drawn.
+
+    Where it is not written, manifests of 1.0.0 are told from earlier ones by what they explain.
 
     >>> draw_of({"funnel": []}), draw_of({"funnel": [], "explained": {}}), draw_of({})
     (1, 2, None)

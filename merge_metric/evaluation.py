@@ -282,6 +282,7 @@ def evaluate_model(
     out: str | Path | None = None,
     overwrite: bool = False,
     batch_size: int = 256,
+    strict_server: bool = False,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
@@ -305,6 +306,8 @@ def evaluate_model(
             temporary file, as long as the result lives.
         overwrite: Replace predictions of another run in `out`.
         batch_size: Pairs that a function is given at a time.
+        strict_server: Where `model` is a client: refuse answers of another model than asked for,
+            or to prompts that were cut. Else these are warnings.
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
         n_bootstrap: Replicates for intervals; 0 for none.
         rng_seed: Seed of the bootstrap and of the sample of `limit_seeds`.
@@ -330,6 +333,7 @@ def evaluate_model(
             sources=sources_of(problems),
             seeds=partial(labelled_seeds, problems),
             batch_size=batch_size,
+            strict_server=strict_server,
         )
         predict(asked, problems, path, progress=progress, overwrite=overwrite)
         called = name or str(asked.describe()["name"])

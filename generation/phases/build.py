@@ -172,13 +172,11 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
 
     Raises:
         ValueError: other problems or other masked LMs are asked for, which `suggest` would have
-            to read and ask, or a name that only options give.
+            to read and ask, or a name that no recipe has.
     """
-    for name in ("ablation", "run"):
+    for name in ("ablation", "recipe", "run"):
         if settings.get(name) is not None:
-            raise ValueError(
-                f"--set: expected settings of recipes, got {name}; give the option --{name} itself"
-            )
+            raise ValueError(f"expected settings of recipes for a build, got {name}")
     suggested = Config.read(base.config)
     config = suggested.overlaid(ablation, settings)
     for one, declared in declared_settings(Config).items():

@@ -327,11 +327,19 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
+_NOT_OF_RECIPES: Final = {
+    "ablation": "--ablation of merge-nli build",
+    "recipe": "--recipe of merge-nli generate and suggest",
+    "run": "--run",
+}
+"""Settings that no recipe has, and how they are given."""
+
+
 def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
     """Read `--set`: settings as KEY=VALUE in TOML; a value that is no TOML is a string.
 
     Raises:
-        ValueError: there is no equals sign.
+        ValueError: there is no equals sign, or the name is one that no recipe has.
     """
     values: dict[str, Any] = {}
     for text in texts or ():
@@ -342,6 +350,10 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
             if not equals:
                 raise ValueError(f"--set: expected KEY=VALUE, got {text!r}") from None
             values[key.strip()] = value.strip()
+    for name in values.keys() & _NOT_OF_RECIPES.keys():
+        raise ValueError(
+            f"--set: expected settings of recipes, got {name}, which is {_NOT_OF_RECIPES[name]}"
+        )
     return values
 
 
@@ -371,6 +383,28 @@ _LOOP: Final = re.compile(r"Symlink loop from '(.+)'")
 
 
 @contextmanager
+def telling_of_a_stop() -> Iterator[None]:
+    """Turn Ctrl+C into a line and an exit code, also where a library made another error of it.
+
+    An import in C that is interrupted may end in a SystemError, caused by the KeyboardInterrupt.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_stop(error):
+            raise
+        typer.echo(f"\n{STOPPED}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def is_stop(error: BaseException | None) -> bool:
+    """Tell whether Ctrl+C is the error or led to it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error is not None
+
+
+@contextmanager
 def user_errors(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
@@ -391,11 +425,8 @@ def user_errors(
     expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
     caught: tuple[type[Exception], ...] = (*expected, RuntimeError)
     try:
-        with engine_errors():
+        with telling_of_a_stop(), engine_errors():
             yield
-    except KeyboardInterrupt:
-        typer.echo(f"\n{STOPPED}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
     except ModuleNotFoundError as error:
         extra = error.extra if isinstance(error, MissingExtraError) else extra
         package = f"merge-nli[{extra}]" if extra else "merge-nli"
@@ -469,23 +500,13 @@ class OneLineErrors(TyperGroup):
 
     def make_context(self, *args: Any, **more: Any) -> Any:
         """Read the options of all commands; Ctrl+C meanwhile is told as it is of a command."""
-        with _telling_of_a_stop():
+        with telling_of_a_stop():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
         """Read the words of a command and run it; see `make_context`."""
-        with _telling_of_a_stop():
+        with telling_of_a_stop():
             return super().invoke(ctx)
-
-
-@contextmanager
-def _telling_of_a_stop() -> Iterator[None]:
-    """Turn Ctrl+C, on which Typer says nothing, into a line and an exit code."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"\n{STOPPED}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def describe_error(error: Any, given: Sequence[str]) -> str:

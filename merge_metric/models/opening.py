@@ -339,6 +339,7 @@ def as_pair_model(
     sources: Sequence[str] = (),
     seeds: Callable[[], LabelledPairs] | None = None,
     batch_size: int = 256,
+    strict_server: bool = False,
 ) -> PairModel:
     """Make a model that can be asked about pairs.
 
@@ -356,6 +357,8 @@ def as_pair_model(
         sources: Names of the sources; examples for language models depend on them.
         seeds: As `open_model` takes them.
         batch_size: Pairs that a function is given at a time.
+        strict_server: Refuse answers of another model than the client was to ask, or to prompts
+            that were cut.
 
     Raises:
         TypeError: it is nothing of the kind.
@@ -382,7 +385,9 @@ def as_pair_model(
         from merge_metric.models.remote import RemoteModel
 
         prompt, key = read_prompt("exc", sources=sources), getattr(model, "api_key", None)
-        return RemoteModel(str(model.base_url), name, prompt=prompt, chat=True, api_key=key)
+        return RemoteModel(
+            str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
+        )
     asked: Classifier | AskedFunction
     otherwise = unknown if by_seeds else None
     if not _is_cross_encoder(model) and (parts := _parts(model)):

@@ -141,11 +141,12 @@ class PairModel(Protocol):
 
         Each position once, in whatever order is fastest.
 
-        A model may have two methods more. `notes(pairs) -> dict`: what metadata should tell
-        about the pairs, such as how many it had to shorten. `resume(pairs, known, share)`: as
-        `probabilities`, without batches that are not of the share, or whose positions are all
-        in `known`; batches are those of a run that knows nothing, so that interrupted runs and
-        shares repeat them to the bit. An attribute `has_probabilities` that is false says that
+        A model may have three methods more. `notes(pairs) -> dict`: what metadata should tell
+        about the pairs, such as how many it had to shorten. `noted() -> dict`: the same of the
+        answers yielded since the last call, which is kept beside them. `resume(pairs, known,
+        share)`: as `probabilities`, without batches that are not of the share, or whose positions
+        are all in `known`; batches are those of a run that knows nothing, so that interrupted runs
+        and shares repeat them to the bit. An attribute `has_probabilities` that is false says that
         only labels are known: each has the probability 1, and files have no probabilities.
         `measured`, a tuple of names, says that there is `measures`: further numbers about each
         answer of the batch yielded last, (b, names). Metadata have their means over all pairs.

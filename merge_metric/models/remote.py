@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, spellings
 from merge_metric.models.answer_letters import LETTERS, letter_probabilities
+from merge_metric.models.odd_answers import OddAnswers, beginning
 from merge_metric.models.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _HINTS: Final = {
 }
 _LONGEST_WAIT: Final = 60.0
 """Seconds."""
-_ALIKE: Final = 5
-"""Lengths of prompts that cannot all come to the largest number of tokens, unless they are cut."""
 _SHOWN: Final = 300
 """Characters of an answer that messages show."""
 
@@ -57,8 +56,7 @@ class RemoteModel:
     of the least probable of them.
 
     Attributes:
-        n_partial: Answers so far with one or two of the letters among the alternatives.
-        n_missing: Answers so far with none.
+        strict: Whether answers of another model, or to prompts that were cut, are refused.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class RemoteModel:
             missing: Where none of the letters is among them: stop, or take the labels for
                 equally probable (the prediction is then the first one, entailment).
             strict: Refuse answers of another model than asked for, and of prompts that were cut;
-                by default a warning is logged once, and metadata have it.
+                by default they are noted.
 
         Raises:
             ValueError: the URL is none, or the variable is not set.
@@ -116,10 +114,11 @@ class RemoteModel:
             backoff=backoff,
         )
         self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
-        self.n_partial, self.n_missing = 0, 0
+        self.strict = strict
+        self._n_partial, self._n_missing = 0, 0
         self._chat, self._concurrency, self._missing = chat, concurrency, missing
         self._top = top or _TOP[self._path]
-        self._oddities = _Oddities(self.name, model, strict=strict)
+        self._odd = OddAnswers(self.name, model, strict=strict)
 
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities, as far as it can be known from outside.
@@ -136,10 +135,15 @@ class RemoteModel:
             **self.prompt.describe(),
         }
 
-    def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """Count this run's answers that lacked letters; tell of other models and cut prompts."""
-        counts = {"answers_partial": self.n_partial, "answers_without_letters": self.n_missing}
-        return {**counts, **self._oddities.notes()}
+    def noted(self) -> dict[str, Any]:
+        """Tell what was odd about the answers that were yielded since the last call.
+
+        `answers_partial` had one or two of the letters among the alternatives,
+        `answers_without_letters` none; `answered_as` and `prompts_cut` as `OddAnswers` has them.
+        """
+        counts = {"answers_partial": self._n_partial, "answers_without_letters": self._n_missing}
+        self._n_partial, self._n_missing = 0, 0
+        return {**counts, **self._odd.notes()}
 
     def probabilities(
         self, pairs: Sequence[tuple[str, str]]
@@ -185,7 +189,6 @@ class RemoteModel:
             finally:
                 self._endpoint.stop()
                 pool.shutdown(cancel_futures=True)
-        self._report(len(pairs))
 
     def _ask(self, pair: tuple[str, str]) -> dict[str, float]:
         """Ask for the log-probabilities of the most probable next tokens."""
@@ -199,7 +202,7 @@ class RemoteModel:
             payload |= {"prompt": text, "logprobs": self._top}
         answer = self._endpoint.post(payload)
         try:
-            self._oddities.look_at(answer, text)
+            self._odd.look_at(answer, text)
             return alternatives(answer)
         except ValueError as error:
             raise ValueError(f"{self._endpoint.name}: {error}") from None
@@ -218,91 +221,12 @@ class RemoteModel:
                         f"{pair}: ask for more, in a chat, or with more examples; or take such "
                         f"answers for equally probable labels with `missing_letters` uniform"
                     )
-                self.n_missing += 1
+                self._n_missing += 1
                 weights = np.ones(len(LETTERS))
             elif not weights.all():
-                self.n_partial += 1
+                self._n_partial += 1
             rows.append(weights / weights.sum())
         return np.stack(rows)
-
-    def _report(self, total: int) -> None:
-        if self.n_partial or self.n_missing:
-            log.warning(
-                "%s: of %d answers, %d lacked one or two of the letters among the %d most "
-                "probable tokens (probability 0), %d all three (labels equally probable)",
-                self.name,
-                total,
-                self.n_partial,
-                self._top,
-                self.n_missing,
-            )
-
-
-class _Oddities:
-    """Notes of answers that are not as asked: another model, or a prompt cut short.
-
-    A prompt was cut where the server counts fewer tokens than it has words; or where prompts of
-    several lengths, ten words apart, all come to the largest number of tokens.
-    """
-
-    def __init__(self, name: str, asked_for: str, *, strict: bool) -> None:
-        """Begin with no answer.
-
-        Args:
-            name: The model's, for messages.
-            asked_for: What the server was told.
-            strict: Whether oddities are errors.
-        """
-        self._name, self._asked_for, self._strict = name, asked_for, strict
-        self._models: set[str] = set()
-        self._most_tokens = 0
-        self._words_of_most: set[int] = set()
-        self._cut: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def look_at(self, answer: Any, prompt: str) -> None:
-        """Look at an answer to a prompt.
-
-        Raises:
-            ValueError: it is odd, and that is an error.
-        """
-        if not isinstance(answer, dict):
-            return
-        model, usage = answer.get("model"), answer.get("usage")
-        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        with self._lock:
-            if isinstance(model, str) and model not in ("", self._asked_for, self._name):
-                if not self._models:
-                    self._say(
-                        f"expected answers of the model {self._name}, the server says they are of "
-                        f"{_beginning(model)}"
-                    )
-                self._models.add(mask_secrets(model)[:_SHOWN])
-            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
-                words = len(prompt.split())
-                if tokens > self._most_tokens:
-                    self._most_tokens, self._words_of_most = tokens, set()
-                if tokens == self._most_tokens:
-                    self._words_of_most.add(words)
-                lengths = self._words_of_most
-                is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
-                if not self._cut and (tokens < words or is_limit):
-                    self._cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
-                    self._say(
-                        "expected whole prompts, the server seems to cut them: it counts "
-                        f"{tokens:,} tokens for {self._cut['prompt_words']:,} words; is its "
-                        "context too short?"
-                    )
-
-    def _say(self, message: str) -> None:
-        if self._strict:
-            raise ValueError(f"{message}; `strict_server` refuses such answers")
-        log.warning("warning: %s: %s", self._name, message)
-
-    def notes(self) -> dict[str, Any]:
-        """Tell what was odd, for metadata; nothing where nothing was."""
-        models = {"answered_as": sorted(self._models)} if self._models else {}
-        return {**models, **({"prompts_cut": self._cut} if self._cut else {})}
 
 
 def alternatives(answer: Any) -> dict[str, float]:
@@ -319,7 +243,7 @@ def alternatives(answer: Any) -> dict[str, float]:
         given = choice.get("logprobs") or {}
         left_out = given.get("content") is None and given.get("top_logprobs") is None
     except (AttributeError, IndexError, KeyError, TypeError):
-        raise ValueError(f"expected a completion, got {_beginning(answer)}") from None
+        raise ValueError(f"expected a completion, got {beginning(answer)}") from None
     if left_out:
         raise ValueError(
             "expected log-probabilities, got an answer without: this server leaves them out, "
@@ -333,13 +257,8 @@ def alternatives(answer: Any) -> dict[str, float]:
         if any(math.isnan(value) or value > 1e-3 for value in found.values()):
             raise ValueError(found)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise ValueError(f"expected log-probabilities, got {_beginning(given)}") from None
+        raise ValueError(f"expected log-probabilities, got {beginning(given)}") from None
     return found
-
-
-def _beginning(answer: Any) -> str:
-    """Show the beginning of an answer; what looks like a secret is masked before it is cut."""
-    return mask_secrets(str(answer))[:_SHOWN]
 
 
 def _read_records(content: Sequence[Any]) -> dict[str, float]:

@@ -49,6 +49,17 @@ class UnknownTokens:
         return {"unknown_tokens": {"texts": self.texts, "tokens": self.tokens,
                                    "unknown": self.unknown, "words": list(self.words)}}  # fmt: skip
 
+    @property
+    def sentence(self) -> str:
+        """A warning; empty where they are few."""
+        if not self.many:
+            return ""
+        return (
+            f"{self.unknown / self.tokens:.0%} of {self.tokens:,} tokens in {self.texts:,} texts "
+            f"are unknown to its tokenizer, as in {', '.join(map(repr, self.words))}; is it the "
+            "tokenizer that it was trained with, and the right language?"
+        ).replace("%", " %", 1)
+
     def warn(self, name: str) -> None:
         """Warn on stderr where they are many.
 
@@ -56,15 +67,7 @@ class UnknownTokens:
             name: The model's.
         """
         if self.many:
-            log.warning(
-                "warning: %s: %.0f %% of %s tokens in %s texts are unknown to its tokenizer, as in "
-                "%s; is it the tokenizer that it was trained with, and the right language?",
-                name,
-                100 * self.unknown / self.tokens,
-                f"{self.tokens:,}",
-                f"{self.texts:,}",
-                ", ".join(map(repr, self.words)),
-            )
+            log.warning("%s: warning: %s", name, self.sentence)
 
 
 def evenly(values: Sequence[T]) -> Sequence[T]:

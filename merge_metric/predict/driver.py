@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from merge_dataset.files import ROWS
 from merge_dataset.locks import writing_to
+from merge_metric.models.odd_answers import require_as_asked, sentences
 from merge_metric.models.pair_model import (
     WHOLE,
     Known,
@@ -41,8 +42,8 @@ from merge_metric.predict.problems import (
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
-    tell_of_cut_texts,
-    tell_of_texts,
+    tell_of_model,
+    tell_of_new_answers,
 )
 from merge_metric.runs.predictions import (
     SUFFIXES,
@@ -264,11 +265,17 @@ class _Run:
         return metadata
 
     def tell_again(self, metadata: Mapping[str, Any]) -> None:
-        """Warn of what looks wrong in the finished file, as when it was written."""
+        """Warn of what looks wrong in the finished file, as when it was written.
+
+        Raises:
+            ValueError: its answers are not as the server was asked, and the model is strict.
+        """
+        if getattr(self.model, "strict", False):
+            require_as_asked(f"{self.out}: ", metadata, "; name another file, or move it away")
         tally = AnswerTally(self.labels)
         for rows in read_batches(self.out):
             tally.add(rows)
-        tell_of_texts(metadata["name"], metadata)
+        tell_of_model(metadata["name"], metadata)
         tell_of_answers(metadata["name"], tally, metadata)
 
     def require_replaceable(self, *, overwrite: bool) -> None:
@@ -284,7 +291,14 @@ class _Run:
             journal: Where answers go.
             share: Pairs wanted.
             name: What the progress bar says; None for no bar.
+
+        Raises:
+            ValueError: earlier answers are not as the server was asked, and the model is strict.
         """
+        if getattr(self.model, "strict", False):
+            remedy = "; remove it to ask again"
+            require_as_asked(f"{self.journal}: ", self._named(journal.notes), remedy)
+        told = self._tell_odd(journal, set())
         start, pairs, model = time.perf_counter(), self.pairs, self.model
         unanswered = journal.unanswered
         missing = np.flatnonzero(unanswered)
@@ -296,7 +310,9 @@ class _Run:
             for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
                 self._require_distributions(positions, rows)
                 further = [model.measures] if hasattr(model, "measures") else []
-                journal.add(positions, np.concatenate([rows, *further], axis=1))
+                notes = model.noted() if hasattr(model, "noted") else None
+                journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
+                told |= self._tell_odd(journal, told)
                 bar.update(int(unanswered[positions].sum()))
                 unanswered[positions] = False
         answered = len(missing) - int(unanswered.sum())
@@ -306,6 +322,16 @@ class _Run:
                 f"{answered:,}"
             )
         return answered, time.perf_counter() - start
+
+    def _named(self, notes: Mapping[str, Any]) -> dict[str, Any]:
+        return {"name": self.description["name"], **notes}
+
+    def _tell_odd(self, journal: Journal, told: set[str]) -> set[str]:
+        """Warn of what is odd about answers so far and was not told; return what that is."""
+        found = sentences(self._named(journal.notes))
+        for key in found.keys() - told:
+            log.warning("%s: warning: %s", self.description["name"], found[key])
+        return {*found}
 
     def _require_distributions(self, positions: list[int], answers: NDArray[np.float64]) -> None:
         """Check answers to pairs as readers of predictions files check them."""
@@ -335,11 +361,12 @@ class _Run:
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
             **self.notes(),
+            **journal.notes,
             **dict(zip(self.measured, means, strict=True)),
             "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
         }
-        tell_of_cut_texts(metadata["name"], metadata)
+        tell_of_new_answers(metadata["name"], metadata)
         tell_of_answers(metadata["name"], tally, metadata)
         if "letter_mass" in metadata:
             from merge_metric.models.language_model import warn_of_few_letters

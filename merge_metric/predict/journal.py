@@ -6,13 +6,14 @@ reads them all.
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,9 @@ from numpy.typing import NDArray
 from merge_metric.models.pair_model import Share
 
 _HEAD: Final = struct.Struct("<II")
-"""Number of answers in a batch, and CRC-32 of the bytes that follow."""
+"""Number of answers in a batch, and CRC-32 of the bytes that follow; of notes 0, and theirs."""
+_LENGTH: Final = struct.Struct("<I")
+"""Bytes of notes, which stand before the batch that they are about."""
 _POSITION: Final = np.dtype("<i8")
 _NUMBER: Final = np.dtype("<f8")
 
@@ -28,9 +31,11 @@ _NUMBER: Final = np.dtype("<f8")
 class Journal:
     """Answers by position, each batch whole or not at all."""
 
-    def __init__(self, file: BinaryIO, answers: NDArray[np.float64]) -> None:
+    def __init__(self, file: BinaryIO, answers: NDArray[np.float64], notes: dict[str, Any]) -> None:
         """Use `open_journal`."""
         self._file = file
+        self.notes = notes
+        """All that was noted of answers: numbers are added up, lists united."""
         self.answers = answers
         """(n, numbers), NaN where there is no answer yet."""
 
@@ -40,16 +45,27 @@ class Journal:
         found: NDArray[np.bool_] = np.isnan(self.answers[:, 0])
         return found
 
-    def add(self, positions: Sequence[int], answers: NDArray[np.float64]) -> None:
+    def add(
+        self,
+        positions: Sequence[int],
+        answers: NDArray[np.float64],
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
         """Keep a batch of answers, in memory and on disk.
 
         Args:
             positions: Where they belong; an answer that is there already is replaced.
             answers: (number of positions, numbers), no NaN in the first column.
+            notes: What is to be kept of these answers, JSON-able.
         """
+        before = b""
+        if notes:
+            said = json.dumps(notes).encode()
+            before = _HEAD.pack(0, zlib.crc32(said)) + _LENGTH.pack(len(said)) + said
+            _unite(self.notes, notes)
         where = np.asarray(positions, _POSITION)
         content = where.tobytes() + answers.astype(_NUMBER).tobytes()
-        self._file.write(_HEAD.pack(len(where), zlib.crc32(content)) + content)
+        self._file.write(before + _HEAD.pack(len(where), zlib.crc32(content)) + content)
         self._file.flush()
         self.answers[where] = answers
 
@@ -71,15 +87,15 @@ def open_journal(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")
-    answers = np.full((size, width), np.nan)
+    answers, notes = np.full((size, width), np.nan), dict[str, Any]()
     for other in _journals_of(path):
         if other != mine:
             with other.open("rb") as file:
-                _replay(file, answers)
+                _replay(file, answers, notes)
     with mine.open("a+b") as file:
         file.seek(0)
-        file.truncate(_replay(file, answers))
-        yield Journal(file, answers)
+        file.truncate(_replay(file, answers, notes))
+        yield Journal(file, answers, notes)
     if share is None:
         remove_journals(path)
 
@@ -100,18 +116,38 @@ def _journals_of(path: Path) -> list[Path]:
     )
 
 
-def _replay(file: BinaryIO, answers: NDArray[np.float64]) -> int:
-    """Fill in the answers of a journal; bytes up to its last whole batch."""
-    good, width = 0, answers.shape[1]
+def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add notes to others."""
+    for name, value in more.items():
+        if isinstance(value, int):
+            notes[name] = notes.get(name, 0) + value
+        elif isinstance(value, list):
+            notes[name] = sorted({*notes.get(name, ()), *value})
+        else:
+            notes.setdefault(name, value)
+
+
+def _replay(file: BinaryIO, answers: NDArray[np.float64], notes: dict[str, Any]) -> int:
+    """Fill in the answers and notes of a journal; bytes up to its last whole batch."""
+    good, width, waiting = 0, answers.shape[1], list[dict[str, Any]]()
     size = _POSITION.itemsize + width * _NUMBER.itemsize
     most = os.fstat(file.fileno()).st_size // size  # a damaged count may be of more than memory
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         count, checksum = _HEAD.unpack(head)
+        if not count:
+            length = _LENGTH.unpack(file.read(_LENGTH.size).ljust(_LENGTH.size, b"\0"))[0]
+            said = file.read(min(length, most * size))
+            if zlib.crc32(said) != checksum:
+                break
+            waiting.append(json.loads(said))
+            continue
         content = file.read(min(count, most) * size)
         if len(content) < count * size or zlib.crc32(content) != checksum:
             break
         positions = np.frombuffer(content, _POSITION, count)
         numbers = np.frombuffer(content, _NUMBER, offset=count * _POSITION.itemsize)
         answers[positions] = numbers.reshape(-1, width)
+        while waiting:
+            _unite(notes, waiting.pop())
         good = file.tell()
     return good

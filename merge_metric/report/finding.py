@@ -19,6 +19,7 @@ from merge_metric.compare import ALPHA, Comparison
 from merge_metric.report.evidence import MISSING, Classes, Configuration, Evidence, Result, joined
 from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
+from merge_metric.runs.plausibility import doubts_of_model
 from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
@@ -58,20 +59,28 @@ class FooledSeed:
 
 
 def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
-    """Say what the models' figures on a configuration show."""
+    """Say what the models' figures on a configuration show, and which are in doubt."""
     scored = {
         name: result
         for name, result in zip(evidence.names, configuration.results, strict=True)
         if result
     }
+    doubts = [
+        f"{model.name}: warning: {sentence}"
+        for model in evidence.models
+        if model.name in scored
+        for sentence in doubts_of_model(model.description)
+    ]
     n_seeds = min(int(result["n_seeds"]) for result in scored.values())
     if n_seeds < FEW_SEEDS:
         return [
+            *doubts,
             f"{n_seeds} seed{'' if n_seeds == 1 else 's'}: too few for a finding, which takes "
-            f"{FEW_SEEDS}."
+            f"{FEW_SEEDS}.",
         ]
     comparison = configuration.comparison
     sentences = [
+        *doubts,
         _answering(scored, comparison, n_seeds),
         _changing(scored, comparison),
         *_falling(scored),

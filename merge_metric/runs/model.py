@@ -20,7 +20,7 @@ from merge_metric.runs.coverage import EXAMPLES, Tally, is_about, preview
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
-    tell_of_texts,
+    tell_of_model,
     tell_other_probabilities,
 )
 from merge_metric.runs.predictions import (
@@ -244,7 +244,7 @@ class PredictionRows:
                 self.folder,
             )
         for path, description in zip(self.paths, self.descriptions, strict=True):
-            tell_of_texts(str(path), description)
+            tell_of_model(str(path), description)
         tell_of_answers(", ".join(map(str, self.paths)), self.tally, self.descriptions[0])
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
+from merge_metric.models import odd_answers
 from merge_metric.models.label_order import (
     FAR_BETTER,
     MOST_LABELS,
@@ -40,8 +41,8 @@ _COMMON: Final = 0.1
 """Share of the gold labels from which a label that is never predicted is told."""
 _SWAPPED: Final = 0.8
 """Accuracy under swapped names from which it is told that they are swapped."""
-_CUT: Final = 0.01
-"""Share of pairs from which it is told that they were cut."""
+_FEW: Final = 0.01
+"""Share of pairs from which it is told that they were cut, or their answers without letters."""
 _SMALL_LEAD: Final = 0.1
 """Lead over chance on the seeds below which it is asked whether it may be chance."""
 _FARTHEST: Final = 1000
@@ -83,35 +84,73 @@ class AnswerTally:
         )
 
 
-def tell_of_texts(where: str, metadata: Mapping[str, Any]) -> None:
-    """Warn of texts that the model's tokenizer cut, or did not know.
+def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
+    """Warn of what the model did otherwise than it was asked; see `doubts_of_model`.
 
     Args:
         where: What the message begins with: the model, or the predictions file.
         metadata: Of the predictions file.
     """
-    tell_of_cut_texts(where, metadata)
+    for sentence in doubts_of_model(metadata):
+        log.warning("%s: warning: %s", where, sentence)
+
+
+def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Say which texts the model's tokenizer cut or did not know, and what a server did otherwise.
+
+    Args:
+        metadata: Of a predictions file.
+    """
+    yield from _cut_texts(metadata)
     try:
         found = metadata["unknown_tokens"]
-        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(where)
+        if sentence := UnknownTokens(**found | {"words": tuple(found["words"])}).sentence:
+            yield sentence
     except (KeyError, TypeError):
-        return  # none, or metadata that are not ours
+        pass  # none, or metadata that are not ours
+    yield from odd_answers.sentences(metadata).values()
+    n_without, n_pairs = _count_of_pairs(metadata, "answers_without_letters")
+    if n_without:
+        yield (
+            f"{n_without:,} of {n_pairs:,} answers ({100 * n_without / n_pairs:.0f} %) had none of "
+            "the letters, so their labels count as equally probable and entailment is predicted"
+        )
 
 
-def tell_of_cut_texts(where: str, metadata: Mapping[str, Any]) -> None:
-    """Warn where the tokenizer's limit cut more than a few pairs; see `tell_of_texts`."""
-    n_cut, n_pairs = metadata.get("truncated"), metadata.get("distinct_pairs")
-    if type(n_cut) is not int or type(n_pairs) is not int or not 0 < n_pairs * _CUT <= n_cut:
-        return
-    log.warning(
-        "%s: warning: %s of %s pairs (%.0f %%) were cut to %s tokens, so the figures are those of "
-        "what was left of them; is that the length that the model reads?",
-        where,
-        f"{n_cut:,}",
-        f"{n_pairs:,}",
-        100 * n_cut / n_pairs,
-        metadata.get("max_tokens"),
-    )
+def _count_of_pairs(metadata: Mapping[str, Any], key: str) -> tuple[int, int]:
+    """Read how many pairs something is true of, 0 where they are few, and how many there are."""
+    n, n_pairs = metadata.get(key), metadata.get("distinct_pairs")
+    if type(n) is not int or type(n_pairs) is not int or not 0 < n_pairs * _FEW <= n:
+        return 0, 0
+    return n, n_pairs
+
+
+def _cut_texts(metadata: Mapping[str, Any]) -> Iterator[str]:
+    n_cut, n_pairs = _count_of_pairs(metadata, "truncated")
+    if n_cut:
+        yield (
+            f"{n_cut:,} of {n_pairs:,} pairs ({100 * n_cut / n_pairs:.0f} %) were cut to "
+            f"{metadata.get('max_tokens')} tokens, so the figures are those of what was left of "
+            "them; is that the length that the model reads?"
+        )
+
+
+def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
+    """Warn of texts that were cut and letters that were missing, once all answers are there."""
+    for sentence in _cut_texts(metadata):
+        log.warning("%s: warning: %s", name, sentence)
+    n_partial = metadata.get("answers_partial", 0)
+    n_without = metadata.get("answers_without_letters", 0)
+    if n_partial or n_without:
+        log.warning(
+            "%s: of %d answers, %d lacked one or two of the letters among the %d most probable "
+            "tokens (probability 0), %d all three (labels equally probable)",
+            name,
+            metadata["distinct_pairs"],
+            n_partial,
+            metadata["top_logprobs"],
+            n_without,
+        )
 
 
 def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:

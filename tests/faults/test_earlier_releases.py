@@ -75,7 +75,9 @@ def test_another_draw_replaces_nothing_without_overwrite(release: str, command: 
         kept = [name for name in before if name.startswith("merge-nli/")]
         after = snapshot(Path())
         if command.startswith("build"):
-            assert {name: before[name] for name in kept} == {name: after[name] for name in kept}
+            for name in kept:  # later ones write their draw, too
+                if not name.endswith("provenance.json") and Path(name).name != "README.md":
+                    assert before[name] == after[name]
         for name in kept:  # another processor's log-probabilities differ in their last digits
             if name.endswith(".parquet"):
                 assert _rows(Path(name)) == _rows(RELEASES[0].parent / release / name)

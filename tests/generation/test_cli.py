@@ -217,7 +217,13 @@ def test_ctrl_c_while_the_commands_are_imported() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("when", "ends"), [("in a destructor", INTERRUPTED), ("in a query", INTERRUPTED), ("after", 0)]
+    ("when", "ends"),
+    [
+        ("in a destructor", INTERRUPTED),
+        ("in a query", INTERRUPTED),
+        ("in an import", INTERRUPTED),
+        ("after", 0),
+    ],
 )
 def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> None:
     """It ends the command in the line; after the command it changes nothing."""
@@ -240,6 +246,12 @@ def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> N
             if {when!r} == "in a destructor":
                 Destroyed()
                 time.sleep({PATIENCE})
+            elif {when!r} == "in an import":
+                try:
+                    press()
+                except KeyboardInterrupt as error:
+                    said = "<built-in function import> returned a result with an exception set"
+                    raise SystemError(said) from error
             elif {when!r} == "in a query":
                 threading.Timer(0.2, press).start()
                 with connect() as connection:

@@ -296,10 +296,13 @@ def test_clients_of_servers(folder: Path) -> None:
         seen.append((request.headers.get("Authorization"), request.payload["model"]))
         top = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -3.0}]
         content = [{"token": "A", "logprob": -0.1, "top_logprobs": top}]
-        return Reply({"choices": [{"logprobs": {"content": content}, "message": {}}]})
+        answered = {"choices": [{"logprobs": {"content": content}, "message": {}}]}
+        return Reply({**answered, "model": "gpt-mini"})
 
     with serving(answer) as server:
         client = SimpleNamespace(base_url=server.url, chat=None, api_key="sk-hidden-4711")
+        with pytest.raises(ValueError, match="of gpt-mini; `strict_server` refuses"):
+            run(client, folder, name="gpt", strict_server=True)
         with pytest.raises(ValueError, match="an OpenAI client: expected name"):
             run(client, folder)
         found = run(client, folder, name="gpt", limit_seeds=1)

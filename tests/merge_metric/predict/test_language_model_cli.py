@@ -110,3 +110,34 @@ def test_a_server() -> None:
     assert predictions == [1, 1, 0, 1, 1]
     assert (metadata["kind"], metadata["name"], metadata["shots"]) == ("remote", "big", "snli")
     assert metadata["answers_without_letters"] == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> None:
+    """Answers before the stop count too; who wants none that are odd is told so of any of them."""
+    is_odd = True
+
+    def answer(request: Request, number: int) -> Reply:
+        top = {" A": -0.5, " B": -1.0} | ({} if is_odd else {" C": -3.0})
+        body = {"choices": [{"logprobs": {"top_logprobs": [top]}}]}
+        if is_odd and number == 3:
+            return Reply({"error": "no"}, 400)
+        return Reply({**body, "model": "small" if is_odd else "big"})
+
+    with serving(answer) as server:
+        options = ("--model", "big", "--base-url", server.url, "--concurrency", "1")
+        assert "--strict-server refuses such answers" in predict(*options, "--strict-server").output
+        assert predict(*options).exit_code != 0
+        assert caplog.text.count("the server says they are of small") == 1
+        is_odd = False
+        refused = predict(*options, "--strict-server").output
+        assert "remove it to ask again" in " ".join(refused.split())
+        for count in (2, 3, 4):
+            done = predict(*options)
+            assert done.exit_code == 0, done.output
+            assert caplog.text.count("the server says they are of small") == count
+        refused = predict(*options, "--strict-server").output
+    assert "refuses such answers; name another file" in " ".join(refused.split())
+    _, _, metadata = table()
+    assert metadata["answered_as"] == ["small"]
+    assert 0 < metadata["answers_partial"] < metadata["distinct_pairs"]

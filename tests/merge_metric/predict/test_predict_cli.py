@@ -402,7 +402,10 @@ def test_words_that_the_tokenizer_does_not_know(
     assert (found["texts"], found["unknown"]) == (len(texts), 2 * len(texts))
     assert found["words"] == ["\u732b", "\u72ac"]
     share = f"{100 * found['unknown'] / found['tokens']:.0f}"
-    assert f"{folder.name}: {share} % of {found['tokens']:,} tokens in {len(texts)}" in caplog.text
+    assert (
+        f"{folder.name}: warning: {share} % of {found['tokens']:,} tokens in {len(texts)}"
+        in caplog.text
+    )
     assert caplog.text.count("unknown to its tokenizer, as in '\u732b', '\u72ac'") == 1
 
 

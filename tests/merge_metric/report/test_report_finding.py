@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -71,6 +72,8 @@ def _evidence(
     classes: tuple[Classes, ...] = (),
 ) -> tuple[Evidence, Configuration]:
     class Model:
+        description = MappingProxyType(dict[str, Any]())
+
         def __init__(self, name: str) -> None:
             self.name = name
 
@@ -276,3 +279,13 @@ def test_sentences_are_plain(flips: Evidence) -> None:
         for sentence in findings(flips, configuration):
             assert sentence.endswith(".")
             assert not re.search(r"\d\.\d\d", sentence)
+
+
+def test_what_a_model_did_otherwise(flips: Evidence) -> None:
+    """It stands before the findings, as `score` says it; of few seeds, too."""
+    usual = findings(flips, flips.configurations[0])
+    metadata = {"truncated": 9, "distinct_pairs": 30, "max_tokens": 8}
+    cut = replace(flips, models=(replace(flips.models[0], description=metadata), *flips.models[1:]))
+    first, *rest = findings(cut, cut.configurations[0])
+    assert first.startswith(f"{flips.models[0].name}: warning: 9 of 30 pairs (30 %) were cut to 8")
+    assert rest == usual

@@ -18,7 +18,7 @@ from generation.cli import app
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
-from merge_metric.runs.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_texts
+from merge_metric.runs.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -177,16 +177,25 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
         ({}, ""),
         (
             {"unknown_tokens": {"texts": 2, "tokens": 10, "unknown": 4, "words": ["żółw"]}},
-            "m: 40 % of 10 tokens in 2 texts are unknown to its tokenizer, as in 'żółw'",
+            "m: warning: 40 % of 10 tokens in 2 texts are unknown to its tokenizer, as in 'żółw'",
         ),
         ({"unknown_tokens": ["żółw"]}, ""),
+        ({"answered_as": ["m-2", "m-3"]}, "the model m, the server says they are of m-2, m-3"),
+        ({"answered_as": "m-2"}, ""),
+        ({"prompts_cut": {"prompt_tokens": 64, "prompt_words": 1200}}, "64 tokens for 1,200 words"),
+        ({"prompts_cut": {"prompt_tokens": "a few"}}, ""),
+        (
+            {"answers_without_letters": 10, "distinct_pairs": 1000},
+            "10 of 1,000 answers (1 %) had none of the letters",
+        ),
+        ({"answers_without_letters": 9, "distinct_pairs": 1000}, ""),
     ],
 )
-def test_texts_that_were_not_read_whole(
+def test_models_that_did_otherwise_than_asked(
     metadata: dict[str, Any], expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From one pair in a hundred on; of metadata that others wrote nothing is said."""
-    tell_of_texts("m", {"max_tokens": 8, **metadata})
+    tell_of_model("m", {"name": "m", "max_tokens": 8, **metadata})
     assert expected in caplog.text
     assert bool(caplog.messages) == bool(expected)
 

@@ -1,0 +1,110 @@
+"""Answers of a server that are not as asked: of another model, or to a prompt cut short.
+
+What was odd is kept in journals and in the metadata of predictions files, so that nothing of it is
+lost where a run is interrupted, and readers of the file say it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from merge_dataset.redaction import mask_secrets
+
+_ALIKE: Final = 5
+"""Lengths of prompts that cannot all come to the largest number of tokens, unless they are cut."""
+_SHOWN: Final = 300
+"""Characters of a model's name."""
+
+
+def beginning(answer: Any) -> str:
+    """Show the beginning of an answer; what looks like a secret is masked before it is cut."""
+    return mask_secrets(str(answer))[:_SHOWN]
+
+
+def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Say what was odd about answers: key of the metadata → sentence; empty where nothing was.
+
+    Args:
+        metadata: Of a predictions file, or the notes and the name of a run so far.
+
+    >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
+    ['expected answers of the model m, the server says they are of m-mini']
+    """
+    found = {}
+    if isinstance(models := metadata.get("answered_as"), list) and models:
+        found["answered_as"] = (
+            f"expected answers of the model {metadata.get('name')}, the server says they are of "
+            f"{', '.join(map(str, models))}"
+        )
+    try:
+        tokens, words = (metadata["prompts_cut"][f"prompt_{of}"] for of in ("tokens", "words"))
+        found["prompts_cut"] = (
+            f"expected whole prompts, the server seems to cut them: it counts {tokens:,} tokens "
+            f"for {words:,} words; is its context too short?"
+        )
+    except (KeyError, TypeError, ValueError):
+        pass  # none, or metadata that are not ours
+    return found
+
+
+def require_as_asked(where: str, metadata: Mapping[str, Any], remedy: str = "") -> None:
+    """Raise ValueError where answers are odd; `where` and `remedy` begin and end the message."""
+    for sentence in sentences(metadata).values():
+        raise ValueError(f"{where}{sentence}; `strict_server` refuses such answers{remedy}")
+
+
+class OddAnswers:
+    """Notes of what is odd, from several threads at a time.
+
+    A prompt was cut where the server counts fewer tokens than it has words; or where prompts of
+    several lengths, ten words apart, all come to the largest number of tokens.
+    """
+
+    def __init__(self, name: str, asked_for: str, *, strict: bool) -> None:
+        """Begin with no answer.
+
+        Args:
+            name: The model's, for messages.
+            asked_for: What the server was told.
+            strict: Whether oddities are errors.
+        """
+        self._name, self._asked_for, self._strict = name, asked_for, strict
+        self._notes: dict[str, Any] = {}
+        self._most_tokens = 0
+        self._words_of_most: set[int] = set()
+        self._lock = threading.Lock()
+
+    def look_at(self, answer: Any, prompt: str) -> None:
+        """Look at an answer to a prompt.
+
+        Raises:
+            ValueError: it is odd, and that is an error.
+        """
+        if not isinstance(answer, dict):
+            return
+        model, usage = answer.get("model"), answer.get("usage")
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        with self._lock:
+            if isinstance(model, str) and model not in ("", self._asked_for, self._name):
+                others = {*self._notes.get("answered_as", ()), beginning(model)}
+                self._notes["answered_as"] = sorted(others)
+            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
+                words = len(prompt.split())
+                if tokens > self._most_tokens:
+                    self._most_tokens, self._words_of_most = tokens, set()
+                if tokens == self._most_tokens:
+                    self._words_of_most.add(words)
+                lengths = self._words_of_most
+                is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
+                if tokens < words or is_limit:
+                    cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
+                    self._notes.setdefault("prompts_cut", cut)
+        if self._strict:
+            require_as_asked("", {"name": self._name, **self.notes()})
+
+    def notes(self) -> dict[str, Any]:
+        """Tell what was odd, as metadata have it; nothing where nothing was."""
+        with self._lock:
+            return dict(self._notes)
