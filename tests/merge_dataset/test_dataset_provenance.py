@@ -28,7 +28,7 @@ def test_local_paths_become_names(text: object, kept: object) -> None:
 
 
 def test_what_draws_otherwise_is_made_otherwise() -> None:
-    """Of releases that do not say it, those before 1.0 explain nothing, and drew otherwise."""
+    """Releases before 1.0, which explain nothing, drew otherwise than 1.0.0, which does not say it."""
     old = {"config": {}, "funnel": []}
     new = {**old, "explained": {}}
     said = ["the draw of variants: version 1 (merge-nli before 1.0) there, 2 now"]
