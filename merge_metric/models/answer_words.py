@@ -1,0 +1,272 @@
+"""Answers in words: which label a text names, by the rules of `FORMS`.
+
+This module is exported with tasks for other harnesses, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Letters of choices, in the order of the labels."""
+
+NO_LABEL: Final = -1
+"""In place of a label's position: the answer names none."""
+
+FORMS_OF_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "entailment": ("entailed", "entails", "entail"),
+    "neutral": ("neutrality",),
+    "contradiction": ("contradicts", "contradictory", "contradicted", "contradict"),
+}
+"""Label of NLI → other forms of the word that name it."""
+
+
+class Form(NamedTuple):
+    """A form of answers, and how it is read."""
+
+    name: str
+    rule: str
+    examples: tuple[tuple[str, str], ...]
+    """Text, and the letter that is read, or "" for no label, of the choices of NLI."""
+
+
+FORMS: Final = (
+    Form(
+        "thinking",
+        "Left out: what stands between tags of thinking, before the last closing one, or after "
+        "an opening one that is never closed; of channels all but the final one.",
+        (
+            ("<think>It may be A.</think>\nB", "B"),
+            ("so not A.\n</think>\n\n**C**", "C"),
+            ("<think>Perhaps B. Wait, the answer is A", ""),
+            ("[THINK]C?[/THINK]A", "A"),
+            ("<|channel|>analysis<|message|>A?<|end|><|start|>assistant<|channel|>final"
+             "<|message|>B<|return|>", "B"),
+            ("<|channel|>analysis<|message|>The answer is A", ""),
+            ("analysisWe think it is A.assistantfinalC", "C"),
+        ),
+    ),
+    Form(
+        "explicit",
+        "The last JSON object, box or statement of an answer counts.",
+        (
+            ('{"label": "neutral"}', "B"),
+            ('```json\n{"reason": "No cat.", "answer": "C"}\n```', "C"),
+            ("So \\boxed{B}.", "B"),
+            ("$\\boxed{\\text{Contradiction}}$", "C"),
+            ("The answer is (B).", "B"),
+            ("A. Entailment\nB. Neutral\nC. Contradiction\nAnswer: B", "B"),
+            ("At first the answer is A. But no: the final answer is C", "C"),
+            ("<answer>neutral</answer>", "B"),
+            ("The correct answer is therefore **A. Entailment**", "A"),
+            ("Die Antwort ist B.", "B"),
+            ("La réponse est C.", "C"),
+            ("La respuesta correcta es: (A)", "A"),
+            ("答案是B。", "B"),
+            ("Label: contradiction", "C"),
+        ),
+    ),
+    Form(
+        "line",
+        "Else the last line that begins with a choice or consists of it, or the last bold choice; "
+        "a list of all choices is none.",
+        (
+            ("B", "B"),
+            ("b", "B"),
+            (" B.", "B"),
+            ("(C)", "C"),
+            ("Neutral.", "B"),
+            ("B. Neutral", "B"),
+            ("C) Contradiction, as nobody can do both.", "C"),
+            ("A. The man is the same.", "A"),
+            ("It does not follow, hence **neutral**, as he may be ill.", "B"),
+            ("A. Entailment\nB. Neutral\nC. Contradiction", ""),
+        ),
+    ),
+    Form(
+        "sentence",
+        "Else the last sentence that names choices, if it names one. Denied ones do not count. Of "
+        "an answer that was cut off sentences do not count.",
+        (
+            ("The premise entails the hypothesis.", "A"),
+            ("This is not an entailment but a contradiction.", "C"),
+            ("It is neither entailment nor contradiction, so it is neutral.", "B"),
+            ("I would choose option C here.", "C"),
+            ("It might be entailment. On reflection it is neutral.", "B"),
+            ("It is either entailment or neutral.", ""),
+        ),
+    ),
+    Form(
+        "none",
+        "Everything else names no label, and so does a letter beside the name of another choice.",
+        (
+            ("", ""),
+            ("I'm sorry, but I can't help with that.", ""),
+            ("A dog is an animal.", ""),
+            ("The answer is B. Contradiction", ""),
+            ("Widerspruch", ""),
+        ),
+    ),
+)  # fmt: skip
+"""How answers are read, in this order."""
+
+_TAGS: Final = r"think(?:ing)?|thought|reasoning|reflection"
+_OPENING: Final = re.compile(rf"<(?:{_TAGS})>|\[THINK\]|◁think▷", re.IGNORECASE)
+_CLOSING: Final = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+_FINAL: Final = re.compile(
+    r"<\|channel\|>\s*final\b[^<]*<\|message\|>|^analysis.*assistantfinal", re.DOTALL
+)
+_CHANNEL: Final = re.compile(r"<\|channel\|>")
+_TOKEN: Final = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<eos>|<end_of_turn>")
+
+_CUE: Final = (
+    r"(?i:answers?|antwort|réponse|respuesta|risposta|resposta|antwoord|odpowiedź|ответ|答案|答え|"
+    r"label|prediction|conclusion|verdict|classification|relation(?:ship)?)"
+)
+_BETWEEN: Final = (
+    r"(?:[\s*_`\"'“”‘’«»$#:=>\-–—(\[{]|(?i:\\text|\b(?:is|was|be|would|should|must|will|therefore|"
+    r"thus|hence|most|likely|clearly|correct|final|option|choice|letter|the|an?|ist|lautet|est|es|"
+    r"è|é|correcta|correct[ao]?|richtige|jest|het|де|это)\b)|[是为為はは：])*"
+)
+_DENIED: Final = re.compile(
+    r"(?i:\b(?:not|neither|nor|never|no|cannot|without|rather than|instead of)\b|n['’]t\b)"
+    r"(?:\W+(?i:an?|the|necessarily|be|a case of|directly|strictly))*\W*$"
+)
+_KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
+
+
+class AnswerReader:
+    """Reads which of some choices an answer names."""
+
+    def __init__(self, labels: Sequence[str], choices: Sequence[str] | None = None) -> None:
+        """Prepare for the labels of problems.
+
+        Args:
+            labels: Names of the labels.
+            choices: What the prompt calls them, in their order; by default the same.
+        """
+        self.letters = ALPHABET[: len(labels)]
+        self._position: dict[str, int] = {}
+        for position, (label, choice) in enumerate(zip(labels, choices or labels, strict=True)):
+            for name in (label, choice, *FORMS_OF_LABELS.get(label, ())):
+                self._position.setdefault(_plain(name), position)
+        longest_first = sorted(self._position, key=len, reverse=True)
+        names = "|".join(re.escape(name).replace(r"\ ", r"\s+") for name in longest_first if name)
+        # Not before 's or more of a word, in scripts that have spaces. "A" and "I" are words, too:
+        # they need an end behind them.
+        more = "[A-Za-z0-9_À-ɏ'’]"
+        end = r"\s*(?:$|[.,;:!)\]}*_`\"”’<\-–—(]|(?i:because|since|as)\b)|[^\x00-\u024f]"
+        letter = rf"[{self.letters}](?!{more})(?:(?<![AI])|(?={end}))"
+        between = r"[ \t*_`)\].:,=\-–—(\"'“]*"
+        label = rf"(?i:{names})(?![A-Za-z0-9_]|['’][a-z])"
+        choice = rf"(?:(?P<letter>{letter})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
+        flags = re.MULTILINE
+        self._explicit = re.compile(
+            rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*){choice}", flags
+        )
+        marks = r"[\s>#*_`\"'“‘(\[\-–—$]*"
+        ends = r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)[.):,]|[.):])|\*\*)"
+        self._line = re.compile(rf"(?:^{marks}|\*\*\s*){choice}{ends}", flags)
+        self._mention = re.compile(
+            rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
+            rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))",
+            flags,
+        )
+
+    def read(self, text: str, *, is_cut: bool = False) -> int:
+        """Find the position of the label that an answer names; `NO_LABEL` for none.
+
+        Args:
+            text: The whole answer.
+            is_cut: Whether the most tokens allowed were used up.
+        """
+        said = without_thinking(text)
+        if len(said) == 1 and said.upper() in self.letters:
+            return self.letters.index(said.upper())
+        if (whole := self._position.get(_plain(said))) is not None:
+            return whole
+        explicit = [(m.start(), self._meaning(m)) for m in self._explicit.finditer(said)]
+        explicit += self._objects(said)
+        if explicit:
+            return max(explicit)[1]
+        lines = [self._meaning(m) for m in self._line.finditer(self._without_list(said))]
+        if lines:
+            return lines[-1]
+        return NO_LABEL if is_cut else self._in_sentences(self._without_list(said))
+
+    def _meaning(self, found: re.Match[str]) -> int:
+        """Find the label of a statement, which may have a letter and a name."""
+        named = {self._position[_plain(name)] for name in found.group("label", "beside") if name}
+        if found["letter"]:
+            named.add(self.letters.index(found["letter"]))
+        return named.pop() if len(named) == 1 else NO_LABEL
+
+    def _objects(self, text: str) -> Iterator[tuple[int, int]]:
+        """Find JSON objects that hold an answer: their places and labels."""
+        for found in re.finditer(r"\{[^{}]*\}", text):
+            try:
+                value = json.loads(found[0])
+            except (ValueError, RecursionError):
+                continue
+            values = {str(key).casefold(): each for key, each in value.items()}
+            given = next((values[key] for key in _KEYS if key in values), None)
+            if given is None and len(values) == 1:
+                (given,) = values.values()
+            if isinstance(given, str):
+                label = self.read(given) if not given.startswith("{") else NO_LABEL
+                yield found.start(), label
+
+    def _without_list(self, text: str) -> str:
+        """Drop lines that repeat all choices one after the other."""
+        lines, kept = text.split("\n"), list[str]()
+        while lines:
+            listed = zip(self.letters, lines, strict=False)
+            marks = [bool(re.match(rf"\W*{letter}\s*[.):]", row)) for letter, row in listed]
+            is_list = len(marks) == len(self.letters) and all(marks)
+            kept += [] if is_list else lines[:1]
+            lines = lines[len(self.letters) if is_list else 1 :]
+        return "\n".join(kept)
+
+    def _in_sentences(self, text: str) -> int:
+        """Find the one choice of the last sentence that names some."""
+        for sentence in reversed(re.split(r"(?<=[.!?。])\s+|\n+", text)):
+            named = {
+                self._meaning(each)
+                for each in self._mention.finditer(sentence)
+                if not _DENIED.search(sentence[: each.start()])
+            }
+            if named:
+                return named.pop() if len(named) == 1 else NO_LABEL
+        return NO_LABEL
+
+
+@lru_cache(maxsize=256)
+def answer_reader(labels: tuple[str, ...], choices: tuple[str, ...] | None = None) -> AnswerReader:
+    """Make a reader, or take the one made before."""
+    return AnswerReader(labels, choices)
+
+
+def without_thinking(text: str) -> str:
+    """Leave out what a model thinks before its answer, and special tokens.
+
+    >>> without_thinking("<think>Hm.</think> B"), without_thinking("<think>Hm.")
+    ('B', '')
+    """
+    if final := [*_FINAL.finditer(text)]:
+        text = text[final[-1].end() :]
+    elif _CHANNEL.search(text):
+        return ""
+    if closing := [*_CLOSING.finditer(text)]:
+        text = text[closing[-1].end() :]
+    if opening := _OPENING.search(text):
+        text = text[: opening.start()]
+    return _TOKEN.sub("", text).strip()
+
+
+def _plain(name: str) -> str:
+    """Bring a name of a choice into the form in which names are compared."""
+    return " ".join(re.sub(r"[*_`\"“”().!]+", " ", name).casefold().split())

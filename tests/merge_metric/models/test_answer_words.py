@@ -1,0 +1,127 @@
+"""Answers in words: the table of forms, and a collection of what models write."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_metric.models.answer_words import (
+    ALPHABET,
+    FORMS,
+    NO_LABEL,
+    AnswerReader,
+    answer_reader,
+    without_thinking,
+)
+
+LABELS = ("entailment", "neutral", "contradiction")
+NLI = AnswerReader(LABELS)
+
+
+def letter(text: str, *, is_cut: bool = False) -> str:
+    """The letter of the label that is read, or nothing."""
+    code = NLI.read(text, is_cut=is_cut)
+    return "" if code == NO_LABEL else "ABC"[code]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [example for form in FORMS for example in form.examples]
+)
+def test_examples_of_the_table(text: str, expected: str) -> None:
+    """Each form's examples are read as the table says."""
+    assert letter(text) == expected
+
+
+SEEN = [
+    # answers as chat models write them
+    ("A", "A"), ("a", "A"), ("A.", "A"), (" A\n", "A"), ("A)", "A"), ("[B]", "B"), ("`C`", "C"),
+    ("**B**", "B"), ("**B.** Neutral", "B"), ("**B. Neutral**", "B"), ("*Neutral*", "B"),
+    ("B: Neutral", "B"), ("B - Neutral", "B"), ("B (Neutral)", "B"), ("(B) Neutral", "B"),
+    ("Neutral (B)", "B"), ("NEUTRAL", "B"), ("neutral", "B"), ("Neutral\n", "B"),
+    ("Answer: C", "C"), ("Answer: **C**", "C"), ("**Answer:** C", "C"), ("**Answer: C**", "C"),
+    ("answer: c. Contradiction", "C"), ("Answer:\n\nB", "B"), ("Answer: (A) Entailment", "A"),
+    ("Final Answer: $\\boxed{C}$", "C"), ("\\boxed{\\textbf{B}}", "B"), ("\\boxed{Neutral}", "B"),
+    ("\\boxed{B. Neutral}", "B"), ("### Answer\nB", "B"), ("The answer is: B", "B"),
+    ("The correct answer is B. Neutral.", "B"), ("The answer is option C.", "C"),
+    ("My final answer is contradiction.", "C"), ("Therefore, the answer is **neutral**.", "B"),
+    ("The answer is A because both say so.", "A"), ("So the answer is C!", "C"),
+    ("The relationship is entailment.", "A"), ("The correct label is \"neutral\".", "B"),
+    ("The answer is a contradiction.", "C"), ("Prediction: entailment", "A"),
+    # explanations before and after
+    ("B. Neutral\n\nExplanation: The premise says nothing about entailment.", "B"),
+    ("B\n\nThe premise does not say whether it is a contradiction.", "B"),
+    ("The premise says that a man sleeps. The hypothesis says that he is awake.\n\nC", "C"),
+    ("Step 1: compare.\nStep 2: they differ.\n\n**Answer: C. Contradiction**", "C"),
+    ("The hypothesis contradicts the premise.", "C"),
+    ("The hypothesis is entailed by the premise.", "A"),
+    ("There's no contradiction; the statement is neutral.", "B"),
+    ("The premise doesn't entail the hypothesis, it's neutral.", "B"),
+    ("I think it isn't a contradiction.", ""),
+    ("The hypothesis is neutral with respect to the premise.", "B"),
+    ("Entailment would need more. Contradiction too. I choose (B).", "B"),
+    # machine forms
+    ('{"answer": "B"}', "B"), ('{"answer":"B. Neutral"}', "B"), ('{"Answer": "C"}', "C"),
+    ('{"label": "Contradiction", "confidence": 0.9}', "C"), ('{"x": "neutral"}', "B"),
+    ('{"label": 1}', ""), ('{"label": null}', ""), ('{"answer": "unsure"}', ""),
+    ('Here you are:\n```json\n{"label": "entailment"}\n```', "A"),
+    ('First {"answer": "A"}, no, {"answer": "C"}', "C"), ('{"answer": "B"', "B"),
+    ("<answer>C</answer>", "C"), ("<answer>\nB. Neutral\n</answer>", "B"),
+    # thinking
+    ("<think>\nOkay, A or B? The answer is A.\n</think>\n\nThe answer is B.", "B"),
+    ("<thinking>C</thinking><answer>A</answer>", "A"), ("<think></think>C", "C"),
+    ("<think>a</think>B<think>the answer is C", "B"), ("<THINK>A</THINK>", ""),
+    ("◁think▷A◁/think▷B", "B"), ("B<|im_end|>", "B"), ("C</s>", "C"), ("B<end_of_turn>", "B"),
+    # two labels, refusals, nothing
+    ("Entailment or neutral", ""), ("A or B", ""), ("Both A and C are possible.", ""),
+    ("Entailment, neutral, contradiction", ""), ("entailment/neutral", ""),
+    ("The answer could be either A or B, but the answer is B.", "B"),
+    ("The answer is C. Neutral", ""), ("A. Neutral", ""),
+    ("I cannot determine the relationship.", ""), ("As an AI model, I can't say.", ""),
+    ("A man is sleeping.", ""), ("C'est vrai.", ""), ("I am not sure.", ""), ("...", ""),
+    ("\n", ""), ("D", ""), ("The answer is D.", ""), ("Yes", ""), ("1", ""),
+    # other languages
+    ("Antwort: B", "B"), ("Die richtige Antwort ist C.", "C"), ("La respuesta es B.", "B"),
+    ("La risposta è A.", "A"), ("A resposta é C.", "C"), ("Ответ: B", "B"), ("答案:C", "C"),
+    ("答案是 (A)", "A"), ("答えはBです", "B"), ("Het antwoord is B", "B"), ("Implication", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), SEEN)
+def test_collection_of_forms(text: str, expected: str) -> None:
+    """What models really write, and what is read."""
+    assert letter(text) == expected
+
+
+def test_cut_answers_need_more_than_a_sentence() -> None:
+    """A sentence may go on to say something else; a statement of the answer stays one."""
+    assert letter("It seems to be entailment", is_cut=True) == ""
+    assert letter("It seems to be entailment") == "A"
+    assert letter("The answer is B. The prem", is_cut=True) == "B"
+    assert letter("<think>The answer is B. The prem", is_cut=True) == ""
+
+
+def test_other_labels_and_choices() -> None:
+    """Names of labels, and what a prompt calls them; more than three."""
+    reader = answer_reader(("incorrect", "correct"), ("No", "Yes"))
+    said = ["Yes", "**No**", "B", "incorrect", "It is correct.", "The answer is: Yes.", "C", "Nope"]
+    assert [reader.read(text) for text in said] == [1, 0, 1, 0, 1, 1, -1, -1]
+    places = answer_reader(("0", "1", "2", "3"), ("in the box", "on the table", "at home", "here"))
+    said = ["D", "On the table.", "The answer is in the box", "E", "(C) at home", "(C) here"]
+    assert [places.read(text) for text in said] == [3, 1, 0, -1, 2, -1]
+    assert answer_reader(("0", "1"), None) is answer_reader(("0", "1"), None)
+
+
+@given(st.sampled_from("ABC"), st.sampled_from(["{}", "{}.", "({})", "**{}**", "Answer: {}"]))
+def test_thinking_never_counts(said: str, form: str) -> None:
+    """Whatever is thought before, the answer after it counts."""
+    for thought in "ABC":
+        assert letter(f"<think>The answer is {thought}.</think>\n{form.format(said)}") == said
+
+
+@given(st.text())
+def test_any_text_is_read(text: str) -> None:
+    """Anything is a label or none, and special tokens and thinking go."""
+    assert NLI.read(text) in (-1, 0, 1, 2)
+    assert len(without_thinking(text)) <= len(text)
+    assert len(ALPHABET) == 26
