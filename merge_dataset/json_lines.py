@@ -39,7 +39,7 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
     Args:
         path: The file; gzip where its name ends in .gz. Blank lines are skipped.
         columns: Name → types the column may have: string, int64, `NUMBERS`. Of several,
-            the first line decides. Other columns are left out.
+            the first line with a value decides. Other columns are left out.
 
     Yields:
         Tables of all these columns: null where a line has none of that name.
@@ -54,7 +54,11 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
         line = _first_line(path)
         row = _first_row(line)
         for name, kinds in columns.items():
-            types[name] = next((kind for kind in kinds if _fits(row.get(name), kind)), kinds[0])
+            value = row.get(name)
+            if value is None and name in row and len(kinds) > 1:
+                rest = (_first_row(each).get(name) for _, each in _lines(path))
+                value = next((each for each in rest if each is not None), None)
+            types[name] = next((kind for kind in kinds if _fits(value, kind)), kinds[0])
         if _SEALED.fullmatch(line):
             for _, each in _lines(path):
                 check_line(each)

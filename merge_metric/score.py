@@ -245,6 +245,18 @@ def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
 def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
     if mixed := mixture(result["variants_per_seed"]):
         yield mixed
+    if found := result.get("without_label"):
+        parts = [
+            f"{name.partition(': ')[2]} {part['without_label']['share']:.1%}"
+            for name, part in _parts(result)
+            if name != "all" and "without_label" in part
+        ]
+        where = "a subsample's variants" if "n_subsamples" in result else "the variants"
+        yield (
+            f"answers without a label, which count as wrong: {found['share']:.1%} "
+            f"({found['seeds']:,} of the seeds, {found['variants']:,.4g} of {where})"
+            + (f"; {', '.join(parts)}" if parts else "")
+        )
     if result.get("n_subsamples", 1) > 1:
         shown = ", ".join(
             f"{figure.heading} {percent(result[f'{figure.key}_std'], figure.unit):.1f}"

@@ -25,6 +25,7 @@ from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.measures import Row
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import (
     GREY,
@@ -339,14 +340,18 @@ def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
 
 
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
-    """Count answers, as "E3 N2 C0"; None where there are none."""
+    """Count answers, as "E3 N2 C0", those without a label as "?1"; None where there are none."""
     if not codes:
         return None
     times = Counter(codes)
     # A number would run into the letter's, if the letter is one.
     between = ":" if initials(labels)[0].isdigit() else ""
     return " ".join(
-        f"{letter}{between}{times[code]}" for code, letter in enumerate(initials(labels))
+        f"{letter}{between}{times[code]}"
+        for code, letter in (
+            *enumerate(initials(labels)),
+            *([(NO_LABEL, "?")] if NO_LABEL in times else ()),
+        )
     )
 
 

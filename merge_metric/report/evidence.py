@@ -41,14 +41,14 @@ from merge_metric.runs.run import (
 from merge_metric.score import mixture, score_run, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-from merge_metric.seed_variant_accuracy.options import check_cluster
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
 
-MISSING: Final = -1
+MISSING: Final = NO_LABEL - 1
 """In place of a prediction that a file lacks."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.compare import ALPHA, Comparison
-from merge_metric.report.evidence import MISSING, Classes, Configuration, Evidence, Result, joined
+from merge_metric.report.evidence import Classes, Configuration, Evidence, Result, joined
 from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
 from merge_metric.runs.plausibility import doubts_of_model
@@ -300,7 +300,7 @@ def flipped_example(
         gold = source.gold[source.seed[variants]]
         answer = source.answers[model, variants]
         right = source.own[model, source.seed[variants]] == gold
-        chosen = variants[right & (answer != gold) & (answer != MISSING)]
+        chosen = variants[right & (answer != gold) & (answer >= 0)]
         if len(chosen):
             counts = source.read(["replacement"], variants)["replacement"].value_counts()
             common = {each["values"]: each["counts"] for each in counts.to_pylist()}

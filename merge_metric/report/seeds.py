@@ -28,6 +28,7 @@ from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, ProblemFormat
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import MISSING, Evidence
 from merge_metric.runs.texts import rows_of
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, initials, legend
 
 log = logging.getLogger(__name__)
@@ -363,7 +364,7 @@ def seed_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield seeds, hardest first: texts, gold label, votes, each model's answers and counts."""
     order, labels = source.hardest()[:most].tolist(), evidence.labels
-    letters = {**dict(enumerate(initials(labels))), MISSING: "–"}
+    letters = {**dict(enumerate(initials(labels))), NO_LABEL: "?", MISSING: "–"}
     texts = source.seeds.take(order).to_pylist()
     n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
     counts = [table.sum(axis=1) for table in (source.n_answered, source.n_right)]
@@ -383,7 +384,7 @@ def seed_rows(
             "n_variants": int(n_variants[seed]),
             "by_model": {
                 name: {
-                    "answer": None if code == MISSING else labels[code],
+                    "answer": None if code == MISSING else (*labels, "no label")[code],
                     "n_answered": n,
                     "n_right": n_right,
                 }
@@ -397,7 +398,7 @@ def seed_rows(
 Spans = Sequence[Sequence[int]]
 
 _ALPHABET: Final = digits + ascii_lowercase
-_DIGITS: Final = {**dict(enumerate(_ALPHABET)), MISSING: "-"}
+_DIGITS: Final = {**dict(enumerate(_ALPHABET)), NO_LABEL: "?", MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
 _ZERO: Final = 648

@@ -19,9 +19,12 @@ from merge_metric.runs.relations import execute, fetch
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
-from merge_metric.seed_variant_accuracy.options import check_probabilities
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, check_probabilities
 
 Ints = NDArray[np.int64]
+
+_MISSING: Final = NO_LABEL - 1
+"""In place of a prediction that a file lacks."""
 
 _ROWS_AT_A_TIME: Final = 2**18
 """Rows, about, of which probabilities are held at a time."""
@@ -36,7 +39,8 @@ class ConfigSeeds:
     gold: Ints
     """(N,) of the seeds' rows."""
     own: Ints
-    """(N,) the prediction for the seed itself; -1 where there is none."""
+    """(N,) the prediction for the seed itself, `NO_LABEL` where it names none; `_MISSING` where
+    there is none."""
     row_order: Ints
     """(N,) positions in the files of seeds."""
     n_rows: Ints
@@ -52,7 +56,7 @@ class ConfigSeeds:
     @property
     def is_complete(self) -> NDArray[np.bool_]:
         """(N,) whether no prediction is missing."""
-        complete: NDArray[np.bool_] = (self.own >= 0) & (self.n_answered == self.n_rows)
+        complete: NDArray[np.bool_] = (self.own != _MISSING) & (self.n_answered == self.n_rows)
         return complete
 
 
@@ -72,7 +76,8 @@ class ConfigAnswers:
         """Find the seeds, and how many variants each has."""
         own = _arrays(
             self.connection,
-            f"SELECT coalesce(seed, -1) AS seed, label, coalesce(prediction, -1) AS prediction, "
+            "SELECT coalesce(seed, -1) AS seed, label, "
+            f"coalesce(prediction, {_MISSING}) AS prediction, "
             f"row_number() OVER (ORDER BY file, row) - 1 AS place FROM {self.table} "
             f"WHERE file IN {self.seeds_in} ORDER BY seed",
         )
@@ -127,7 +132,8 @@ class ConfigAnswers:
         drawn = f"FROM {self._kept} WHERE {'len(subsamples) > 0' if len(found) else 'true'}"
         names = fetch(self.connection, "SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
         ids = tuple(names.take(pa.array(numbers)).to_pylist())
-        shape = (len(numbers), len(subsamples), len(self.labels))
+        n_answers = len(self.labels) + 1  # those without a label, -1, are the last
+        shape = (len(numbers), len(subsamples), n_answers)
         # A row counts once in each subsample; without any, once.
         subsample = "unnest(subsamples)" if len(found) else "0"
 
@@ -156,7 +162,7 @@ class ConfigAnswers:
             self.connection,
             f"SELECT place, prediction, count(*) AS n {drawn} GROUP BY ALL",
         )
-        by_answer = np.zeros((len(numbers), len(self.labels)), np.int64)
+        by_answer = np.zeros((len(numbers), n_answers), np.int64)
         by_answer[distinct["place"], distinct["prediction"]] = distinct["n"]
         counts = counts_of(tally, distinct)
         rows = fetch(self.connection, f"SELECT answer, subsamples FROM {self._kept}")

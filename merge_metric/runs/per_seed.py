@@ -54,8 +54,9 @@ def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None)
 
     Returns:
         `config`, `model` where runs have one, `seed_id`; with a dataset the texts and `VOTES`;
-        `label`, the gold label, and `prediction`, the answer to the seed itself; `n_variants`,
-        `n_right` and `share_right`; `n_<label>`, how many variants get that answer; `agreement`,
+        `label`, the gold label, and `prediction`, the answer to the seed itself, null where it
+        names none; `n_variants`, `n_right` and `share_right`; `n_<label>`, how many variants get
+        that answer; `agreement`,
         the share of the commonest answer.
 
     Raises:
@@ -91,19 +92,19 @@ def answers_of(run: Run) -> pa.Table:
     counts, answers, labels = run.counts, run.answers, run.counts.labels
     there = answers.sum(axis=1) > 0
     total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
-    names = pa.array(labels)
+    names = pa.array([*labels, None])  # an answer without a label, -1, is the last
     columns: dict[str, Any] = {"config": pa.array([run.config] * len(answers), pa.string())}
     if run.model:
         columns["model"] = pa.array([run.model] * len(answers), pa.string())
     columns["seed_id"] = pa.array([str(name) for name in counts.seed_ids])
     columns |= {
         "label": names.take(pa.array(counts.gold)),
-        "prediction": names.take(pa.array(counts.own)),
+        "prediction": names.take(pa.array(counts.own % len(names))),
         "n_variants": pa.array(total),
         "n_right": pa.array(right),
         "share_right": pa.array(right / np.maximum(total, 1)),
         **{f"n_{name}": pa.array(answers[:, code]) for code, name in enumerate(labels)},
-        "agreement": pa.array(answers.max(axis=1) / np.maximum(total, 1)),
+        "agreement": pa.array(answers[:, :-1].max(axis=1) / np.maximum(total, 1)),
     }
     return pa.table(columns).filter(pa.array(there))
 

@@ -29,7 +29,7 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.models.unknown_tokens import UnknownTokens
 from merge_metric.runs.row_checks import PROBABILITIES, labels_of
-from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ _FEW: Final = 0.01
 """Share of pairs from which it is told that they were cut, or their answers without letters."""
 _SMALL_LEAD: Final = 0.1
 """Lead over chance on the seeds below which it is asked whether it may be chance."""
+UNLABELLED: Final = 0.02
+"""Share of the answers above which it is told that they name no label."""
 _FARTHEST: Final = 1000
 """Rows by which predictions may be shifted."""
 _SHIFTED: Final = 5
@@ -77,6 +79,7 @@ class AnswerTally:
     def check_order(self) -> OrderCheck | None:
         """Compare orders of the labels on the seeds; None where that is not possible."""
         gold, said, is_seed = self.rows
+        is_seed = is_seed & (said != NO_LABEL)
         if len(self.labels) > MOST_LABELS or not is_seed.any():
             return None
         return check_order(
@@ -164,14 +167,35 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
     is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
     if is_majority or not tally.parts:  # the baseline is made to say one label
         return
-    for sentence in (*_never_said(tally), *_doubts_of_seeds(tally, metadata)):
+    for sentence in (
+        *_without_label(tally),
+        *_never_said(tally),
+        *_doubts_of_seeds(tally, metadata),
+    ):
         log.warning("%s: warning: %s", where, sentence)
+
+
+def _without_label(tally: AnswerTally) -> Iterator[str]:
+    """Tell of answers without a label, which count as wrong."""
+    gold, said, _ = tally.rows
+    none = said == NO_LABEL
+    if none.mean() > UNLABELLED:
+        of_label = ", ".join(
+            f"{label} {none[gold == code].mean():.1%}"
+            for code, label in enumerate(tally.labels)
+            if (gold == code).any()
+        )
+        yield (
+            f"{none.sum():,} of {len(none):,} answers ({none.mean():.1%}) name no label and count "
+            f"as wrong (by gold label: {of_label}); is it the model that fails, or how it is asked?"
+        )
 
 
 def _never_said(tally: AnswerTally) -> Iterator[str]:
     """Name labels that many problems have and no answer: the model may know only the others."""
     gold, said, _ = tally.rows
-    of_gold, of_said = (np.bincount(each, minlength=len(tally.labels)) for each in (gold, said))
+    of_gold = np.bincount(gold, minlength=len(tally.labels))
+    of_said = np.bincount(said[said != NO_LABEL], minlength=len(tally.labels))
     never = [
         f"{label} ({share:.0%} of the problems)"
         for label, share, count in zip(tally.labels, of_gold / len(gold), of_said, strict=True)
@@ -188,6 +212,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     """Say what is odd about the answers to seeds: labels or rows in another order, or chance."""
     check = tally.check_order()
     gold, said, is_seed = tally.rows
+    is_seed = is_seed & (said != NO_LABEL)
     gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
     # A model that always says the same is told of by the labels that it never says.
     if not n or (said_seeds == said_seeds[0]).all():
@@ -292,8 +317,9 @@ def tell_other_probabilities(batches: Iterable[pa.Table], path: Path) -> Iterato
         if PROBABILITIES in predictions.column_names:
             column = predictions[PROBABILITIES].combine_chunks()
             table = column.flatten().to_numpy().reshape(len(predictions), -1)
-            predicted = table[np.arange(len(table)), predictions["prediction"].to_numpy()]
-            others += int((predicted < table.max(axis=1) - SUM_TOLERANCE).sum())
+            said = predictions["prediction"].to_numpy()
+            other = table[np.arange(len(table)), said] < table.max(axis=1) - SUM_TOLERANCE
+            others += int((other & (said != NO_LABEL)).sum())
         rows, labels = rows + len(predictions), labels_of(predictions)
         yield predictions
     if others:

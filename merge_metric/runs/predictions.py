@@ -2,7 +2,8 @@
 
 One row per problem, in Parquet (`.parquet`), as JSON lines (`.jsonl`, `.jsonl.gz`) or, to be
 read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` and
-`prediction` (positions among the labels of the problems' format, or names) and, optionally,
+`prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
+string for an answer that names no label) and, optionally,
 `probabilities` (one per label, in that order) and `text_digest` (see `runs.texts`). Of NLI
 the labels are `LABELS`.
 """
@@ -53,6 +54,7 @@ from merge_metric.runs.row_checks import (
     validate,
 )
 from merge_metric.runs.texts import TEXT_DIGEST, characters
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +282,7 @@ def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:
                 _explain(columns, REQUIRED, LABELS)
             if column.type != pa.string():
                 return LABELS
-            named |= {name for name in column.unique().to_pylist() if name}
+            named |= {name for name in column.unique().to_pylist() if name and name != "-1"}
     is_nli = any(name.strip().casefold() in LABELS for name in named)
     return LABELS if is_nli else tuple(sorted(named))
 
@@ -466,7 +468,8 @@ def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
     if tuple(labels) == LABELS:
         return predictions
     for name in ANSWERS:
-        named = pa.array(labels).take(predictions[name].combine_chunks())
+        codes = predictions[name].combine_chunks()
+        named = pa.array(labels).take(pc.if_else(pc.equal(codes, NO_LABEL), None, codes))
         place = predictions.column_names.index(name)
         predictions = predictions.set_column(place, name, named)
     return predictions

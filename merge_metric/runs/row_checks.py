@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from merge_dataset.data_files import describe_missing
 from merge_dataset.schema import LABELS
 from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters
-from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")
@@ -124,7 +124,7 @@ def label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.Chunked
         places = {str(position): position for position in range(len(labels))}
         places |= {label: position for position, label in enumerate(folded)}
         distinct = names.unique()
-        plain = [name.strip().casefold() for name in distinct.to_pylist()]
+        plain = [(name or "").strip().casefold() for name in distinct.to_pylist()]
         positions = pa.array([places.get(name) for name in plain], pa.int64())
         found = positions.take(pc.index_in(names, value_set=distinct).combine_chunks())
     return found.cast(pa.int64())
@@ -144,15 +144,29 @@ def _strings(name: str, column: pa.ChunkedArray, place: Place) -> pa.ChunkedArra
 def _codes(
     name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
 ) -> pa.ChunkedArray:
-    """Check labels and turn them into positions among the known ones."""
+    """Check labels and turn them into positions among the known ones.
+
+    A prediction that is null, -1 or an empty string names no label: `NO_LABEL`.
+    """
     column = decoded(column)
-    _require_values(name, column, place)
+    is_none: pa.ChunkedArray | bool = False
+    if name == "label":
+        _require_values(name, column, place)
+    elif pa.types.is_null(column.type):
+        return pa.chunked_array([pa.array(np.full(len(column), NO_LABEL))])
+    else:
+        is_none = pc.is_null(column)
     if column.type == pa.string():
         codes = label_positions(column, labels)
+        if name != "label":
+            none = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(["", f"{NO_LABEL}"]))
+            is_none = pc.or_(is_none, none)
         expected = ", ".join(labels)
     elif pa.types.is_integer(column.type):
         codes = column.cast(pa.int64())
         inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(labels)))
+        if name != "label":
+            is_none = pc.or_(is_none, pc.fill_null(pc.equal(codes, NO_LABEL), False))
         codes = pc.if_else(inside, codes, None)
         expected = f"0 to {len(labels) - 1} ({', '.join(labels)})"
     else:
@@ -160,6 +174,8 @@ def _codes(
             f"{name}: expected the names {', '.join(labels)} or their positions as integers, "
             f"got the type {column.type}"
         )
+    if is_none is not False:
+        codes = pc.if_else(is_none, NO_LABEL, codes)
     if codes.null_count:
         row = _first(pc.is_null(codes))
         from_one = column.unique().sort().to_pylist() == [*range(1, len(labels) + 1)]
@@ -173,7 +189,7 @@ def _codes(
 
 _ADVICE: Final = {
     "label": "write gold labels so, and leave out problems without one",
-    "prediction": "give each row the label that the model chose",
+    "prediction": "give each row the label that the model chose, or null where it named none",
 }
 
 

@@ -101,7 +101,8 @@ class Run:
     counts: SeedCounts
     """Counts of all variants."""
     answers: Ints
-    """(S, L) distinct variants of each seed, in whatever subsample, by their answer."""
+    """(S, L + 1) distinct variants of each seed, in whatever subsample, by their answer; the last
+    ones name no label."""
     groups: Groups = field(default_factory=dict)
     shift: Sums | None = None
     """Sums of `divergence.distribution_shift`, where there are probabilities."""

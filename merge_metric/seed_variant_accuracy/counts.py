@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .inputs import Clusters, Ints, Rows
-from .options import check_opposites
+from .options import NO_LABEL, check_opposites
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class SeedCounts:
     gold: Ints
     """(S,) gold label, as position in `labels`."""
     own: Ints
-    """(S,) the model's prediction for the seed itself."""
+    """(S,) the model's prediction for the seed itself; `NO_LABEL` where it names none."""
     n_rows: Ints
     """(S,) distinct variants over all subsamples."""
     n_variants: Ints
@@ -41,6 +41,8 @@ class SeedCounts:
     opposite, as neutral has none, all that changed (papers/Arakelyan et al. 2024, 3.3)."""
     n_commonest: Ints
     """(S, K) predicted as the label that most of them are predicted as, right or wrong."""
+    n_unlabelled: Ints
+    """(S, K) answered without a label: changed, but to no opposite, and as no other answer."""
     clusters: Clusters | None = None
     """Seeds that are resampled together; None where each is by itself."""
 
@@ -69,6 +71,19 @@ class SeedCounts:
         return 100 * self.n_commonest // np.maximum(self.n_variants, 1)
 
     @property
+    def without_label(self) -> dict[str, float]:
+        """Answers that name no label: `seeds`, `variants` of a subsample, `share` of all answers.
+
+        Empty where there are none.
+        """
+        seeds = int((self.own == NO_LABEL).sum())
+        variants = float(self.n_unlabelled.sum(axis=0).mean())
+        if not seeds and not variants:
+            return {}
+        answers = len(self.own) + float(self.n_variants.sum(axis=0).mean())
+        return {"seeds": seeds, "variants": variants, "share": (seeds + variants) / answers}
+
+    @property
     def variants_per_seed(self) -> dict[str, list[float]]:
         """Different numbers of variants, and how many seeds have so many in a subsample."""
         sizes, times = np.unique(self.n_variants[self.present], return_counts=True)
@@ -89,6 +104,7 @@ class SeedCounts:
             n_changed=self.n_changed[keep],
             n_opposite=self.n_opposite[keep],
             n_commonest=self.n_commonest[keep],
+            n_unlabelled=self.n_unlabelled[keep],
             clusters=self.clusters and replace(self.clusters, code=self.clusters.code[keep]),
         )
 
@@ -109,7 +125,8 @@ class SeedCounts:
         """Make counts of a tally of answers.
 
         Args:
-            tally: (S, K, L) variants of each seed in each subsample, by the label predicted.
+            tally: (S, K, L + 1) variants of each seed in each subsample, by the label predicted;
+                the last ones are those without a label.
             labels: L names.
             has_subsamples: As the field, like the next ones.
             seed_ids: (S,) sorted.
@@ -120,8 +137,8 @@ class SeedCounts:
             opposites: Pairs of labels; see `options.check_opposites`.
         """
         is_opposite = opposite_table(labels, check_opposites(opposites, labels))
-        total = tally.sum(axis=2)
-        each = np.arange(len(gold))
+        total, labelled = tally.sum(axis=2), tally[..., : len(labels)]
+        each, has_label = np.arange(len(gold)), own != NO_LABEL
         return cls(
             labels=labels,
             has_subsamples=has_subsamples,
@@ -131,9 +148,12 @@ class SeedCounts:
             n_rows=n_rows,
             n_variants=total,
             n_correct=tally[each, :, gold],
-            n_changed=total - tally[each, :, own],
-            n_opposite=np.einsum("skl,sl->sk", tally, is_opposite[own].astype(np.int64)),
-            n_commonest=tally.max(axis=2),
+            n_changed=total - tally[each, :, own] * has_label[:, None],
+            n_opposite=np.einsum(
+                "skl,sl->sk", labelled, (is_opposite[own] & has_label[:, None]).astype(np.int64)
+            ),
+            n_commonest=labelled.max(axis=2),
+            n_unlabelled=tally[..., len(labels)],
             clusters=clusters,
         )
 
@@ -166,6 +186,7 @@ class SeedCounts:
 
 _PER_SEED = (
     "gold", "own", "n_rows", "n_variants", "n_correct", "n_changed", "n_opposite", "n_commonest",
+    "n_unlabelled",
 )  # fmt: skip
 
 
@@ -182,14 +203,18 @@ def count(
         draws: Which of the rows' draws to count, ascending positions in `rows.draw_row`;
             seeds left without any are left out. By default all.
     """
-    n_seeds, n_subsamples, n_labels = len(rows.seed_ids), rows.n_subsamples or 1, len(rows.labels)
+    n_seeds, n_subsamples, n_answers = (
+        len(rows.seed_ids),
+        rows.n_subsamples or 1,
+        len(rows.labels) + 1,
+    )
     part = slice(None) if draws is None else draws
     row, subsample = rows.draw_row[part], rows.draw_subsample[part]
-    seed, prediction = rows.seed[row], rows.prediction[row]
+    seed, prediction = rows.seed[row], rows.prediction[row] % n_answers  # without a label the last
     cell = seed * n_subsamples + subsample
     is_first = np.diff(row, prepend=-1) > 0  # of the draws of its row
-    shape = (n_seeds, n_subsamples, n_labels)
-    tally = np.bincount(cell * n_labels + prediction, minlength=math.prod(shape)).reshape(shape)
+    shape = (n_seeds, n_subsamples, n_answers)
+    tally = np.bincount(cell * n_answers + prediction, minlength=math.prod(shape)).reshape(shape)
     counts = SeedCounts.of_tally(
         tally,
         labels=rows.labels,

@@ -11,11 +11,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .options import label_names
+from .options import NO_LABEL, label_names
 
 Ints = NDArray[np.int64]
 ColumnValues = Ints | list[str]
 """A checked column: an array of ints or a list of strings."""
+
+ANSWERS: Final = ("predictions", "seed_predictions", "prediction")
+"""Columns of answers, which may name no label: None, `NO_LABEL` or an empty string."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +49,7 @@ class Rows:
     gold: Ints
     """(S,) position in `labels`."""
     own: Ints
-    """(S,) the seed's own prediction."""
+    """(S,) the seed's own prediction; `NO_LABEL` where it names none, as in `prediction`."""
     seed: Ints
     """(n,)"""
     prediction: Ints
@@ -75,7 +78,8 @@ def read_rows(
     """Check and code the columns of the metric, one entry per variant.
 
     Args:
-        predictions: What the model says of the variant, as position in `labels` or as name.
+        predictions: What the model says of the variant, as position in `labels` or as name; None,
+            -1 or an empty string where it names no label.
         references: The gold label of the variant and of its seed.
         seed_ids: Which seed the variant was made from, as ints or strings.
         seed_predictions: What the model says of that seed.
@@ -198,10 +202,12 @@ def _label_codes(name: str, column: ColumnValues, labels: tuple[str, ...]) -> In
         codes, outside = column, (column < 0) | (column >= len(labels))
         known = f"the ints 0 to {len(labels) - 1} ({', '.join(labels)})"
     else:
-        position = {name: code for code, name in enumerate(labels)}
-        codes = np.fromiter((position.get(name, -1) for name in column), np.int64, len(column))
+        position = {name: code for code, name in enumerate(labels)} | {"": NO_LABEL}
+        codes = np.fromiter((position.get(name, -2) for name in column), np.int64, len(column))
         outside = codes < 0
         known = f"{', '.join(labels)}"
+    if name in ANSWERS:
+        outside &= codes != NO_LABEL
     if outside.any():
         rows = np.flatnonzero(outside)
         found = sorted({column[row] for row in rows[:10_000].tolist()})
@@ -223,7 +229,7 @@ def _one_per_seed(
     differs = first[seed] != codes
     if differs.any():
         row = int(differs.argmax())
-        found = sorted({labels[code] for code in codes[seed == seed[row]]})
+        found = sorted({(*labels, "no label")[code] for code in codes[seed == seed[row]]})
         raise ValueError(
             f"{name}: expected one {what} per seed, got {' and '.join(found)} for the seed "
             f"{ids[seed[row]]!r} ({len(np.unique(seed[differs])):,} such seeds): are the "
@@ -394,7 +400,14 @@ def check_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     checked = {
         name: values if name == "subsamples" else check_column(name, values)
         for name, values in columns.items()
+        if name not in ANSWERS
     }
+    are_names = any(isinstance(checked.get(name), list) for name in ("references", "label"))
+    for name in columns:
+        if name in ANSWERS:
+            none = "" if are_names else NO_LABEL
+            checked[name] = check_column(name, _without_none(columns[name], none))
+    checked = {name: checked[name] for name in columns}
     _require_same_length(checked)
     _require_one_kind(
         {name: checked[name] for name in checked if name not in ("seed_ids", "subsamples")},
@@ -437,6 +450,18 @@ def check_column(name: str, values: Any) -> ColumnValues:
         except OverflowError as error:
             raise ValueError(f"{name}: expected ints of at most 64 bits: {error}") from error
     raise ValueError(f"{name}: {_what_is_wrong(values)}")
+
+
+def _without_none(values: Any, none: int | str) -> Any:
+    """Put something in the place of each None."""
+    if isinstance(getattr(values, "dtype", None), np.dtype) and values.dtype.kind != "O":
+        return values
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        return values
+    given = values if isinstance(values, list | tuple) else np.asarray(values).tolist()
+    if isinstance(given, list | tuple) and any(value is None for value in given):
+        return [none if value is None else value for value in given]
+    return values
 
 
 def factorize(column: ColumnValues) -> tuple[list[Any], Ints]:

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 LABELS: Final = ("entailment", "neutral", "contradiction")
 OPPOSITES: Final = (("entailment", "contradiction"),)
 
+NO_LABEL: Final = -1
+"""In place of a label's position: the answer names none."""
+
 SUM_TOLERANCE: Final = 0.01
 """Largest distance of a sum of probabilities from 1; bfloat16 softmaxes come near it."""
 

@@ -48,7 +48,8 @@ def score(
     averaged; every seed must then have variants in every subsample.
 
     Args:
-        predictions: The model's label for each variant, as int or name.
+        predictions: The model's label for each variant, as int or name; None, -1 or an empty
+            string where its answer names none, which is wrong, changed and no opposite.
         references: Gold label of each variant, the one of its seed.
         seed_ids: Seed of each variant, ints or strings.
         seed_predictions: The model's label for that seed.
@@ -168,6 +169,8 @@ def summarise(
     result: dict[str, Any] = {key: none_if_nan(value) for key, value in means.items()}
     result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
     result["variants_per_seed"] = counts.variants_per_seed
+    if found := counts.without_label:
+        result["without_label"] = found
     if counts.clusters:
         result["n_clusters"] = counts.clusters.count
     if counts.has_subsamples:

@@ -90,7 +90,8 @@ CITATION: Final = r"""
 INPUTS_DESCRIPTION: Final = """
 Columns, one entry per variant (lists, arrays, tensors or Series):
     predictions: the model's label for the variant. Ints (0 entailment, 1 neutral,
-        2 contradiction, unless `labels` says otherwise) or names.
+        2 contradiction, unless `labels` says otherwise) or names. An answer that names no
+        label is None, -1 or "": it is wrong, and changed, but to no opposite.
     references: the gold label of the variant, which is its seed's.
     seed_ids: which seed the variant was made from, ints or strings.
     seed_predictions: the model's label for that seed.
@@ -121,7 +122,7 @@ Returns a dict:
     qt_gap: -1 to 1.
     sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong: 0 to 1;
         agreement_gated_accuracy: 0 to 1, or None where no seed has such an agreement.
-    n_seeds, n_variants, variants_per_seed, sv_curve, by_label, intervals as *_ci, spreads over
+    n_seeds, n_variants, without_label (where answers name none), variants_per_seed, sv_curve, by_label, intervals as *_ci, spreads over
     subsamples as *_std, signature and signature_short; the metric card lists all.
 
 Examples:

@@ -52,9 +52,9 @@ class Row:
 
     seed_id: Any
     gold: str
-    own: str
-    """Prediction for the seed itself."""
-    prediction: str
+    own: str | None
+    """Prediction for the seed itself; None where it names no label."""
+    prediction: str | None
     subsamples: tuple[int, ...] = (0,)
     groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
@@ -77,6 +77,7 @@ def random_problems(
     subsamples: int = 0,
     labels: Sequence[str] = LABELS,
     skill: float | None = None,
+    unlabelled: float = 0,
     words: Sequence[str] = ("noun", "verb", "adjective"),
 ) -> list[Row]:
     """Rows in random order. Group `word` has one value per row, group `mlm` several or none."""
@@ -85,7 +86,9 @@ def random_problems(
         gold = rng.choice(labels)
         easy = rng.random() if skill is None else skill
 
-        def answer(gold: str = gold, easy: float = easy) -> str:
+        def answer(gold: str = gold, easy: float = easy) -> str | None:
+            if unlabelled and rng.random() < unlabelled:
+                return None
             return gold if rng.random() < easy else rng.choice(labels)
 
         own, count = answer(), rng.randint(*variants)
@@ -113,8 +116,8 @@ def columns(
 ) -> dict[str, Any]:
     """The keyword arguments of `score`; labels as their positions in `labels`, if given."""
 
-    def coded(label: str) -> Any:
-        return label if labels is None else list(labels).index(label)
+    def coded(label: str | None) -> Any:
+        return label if labels is None or label is None else list(labels).index(label)
 
     result: dict[str, Any] = {
         "predictions": [coded(row.prediction) for row in rows],
@@ -171,7 +174,7 @@ def matching(accuracy: Sequence[Fraction], wanted: Fraction) -> tuple[int, int, 
     return best[0], best[-1], gap
 
 
-def opposite_of(label: str, opposites: Iterable[Sequence[str]]) -> str | None:
+def opposite_of(label: str | None, opposites: Iterable[Sequence[str]]) -> str | None:
     """The label opposed to `label`, where there is one."""
     for one, other in opposites:
         if label == one:
@@ -195,7 +198,8 @@ def fooling_rates(
         opposite = opposite_of(own, opposites)
         if changed:
             relaxed += 1
-        if opposite in changed or (opposite is None and changed):
+        labelled = [prediction for prediction in changed if prediction is not None]
+        if opposite in labelled or (opposite is None and labelled):
             strict += 1
     return Fraction(relaxed, len(right)), Fraction(strict, len(right))
 
@@ -234,8 +238,8 @@ def core_index(rows: Sequence[Row]) -> Fraction:
 
 def commonest(variants: Sequence[Row]) -> tuple[Fraction, bool]:
     """The share of the commonest answer, and whether the gold label is as common."""
-    answers = Counter(row.prediction for row in variants)
-    most = max(answers.values())
+    answers = Counter(row.prediction for row in variants if row.prediction is not None)
+    most = max(answers.values(), default=0)
     return Fraction(most, len(variants)), answers[variants[0].gold] == most
 
 

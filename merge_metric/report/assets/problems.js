@@ -9,10 +9,11 @@
   const PAGE = matchMedia("(max-width: 44rem)").matches ? 10 : 20;
   const MOST_COLUMNS = 6; // models with a column of their own
   const MISSING = "-";
+  const NO_LABEL = "?";
   const PARAPHRASE = "paraphrase"; // a class whose variants have another hypothesis as a whole
   const models = data.models.map((_, model) => model);
-  const letter = (code) => (code === MISSING ? "–" : data.letters[parseInt(code, 36)]);
-  const label = (code) => data.labels[parseInt(code, 36)];
+  const letter = (code) => (code === MISSING ? "–" : data.letters[parseInt(code, 36)] ?? NO_LABEL);
+  const label = (code) => data.labels[parseInt(code, 36)] ?? "no label";
 
   let source = null; // of data.sources
   let found = []; // seeds that pass the filters, in order

@@ -16,7 +16,7 @@ from helpers.report_data import problems
 from helpers.scored_folder import predicted, write_folder
 
 from merge_dataset.schema import LABELS, NLI
-from merge_metric.report.evidence import Evidence, gather_evidence
+from merge_metric.report.evidence import MISSING, Evidence, gather_evidence
 from merge_metric.report.page import embed
 from merge_metric.report.seeds import (
     SIGNALS,
@@ -97,7 +97,7 @@ def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
     files = [f"whole={case.files[0]}", str(file)]
     evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
     (source,) = read_seeds(evidence)
-    assert source.own[:, 0].tolist()[1] == -1
+    assert source.own[:, 0].tolist()[1] == MISSING
     assert source.mean_right()[0] == source.n_right[0, :, 0].sum() / source.n_variants[:, 0].sum()
     embedded = embed_source(source)
     assert embedded["own"][1][0] == "-"

@@ -67,6 +67,8 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
         prediction = problem["label"] if rng.random() < 0.7 else rng.randrange(3)
         probabilities = [0.125, 0.125, 0.125]
         probabilities[prediction] = 0.75
+        if rng.random() < 0.06:
+            prediction = -1  # names no label
         found.append(
             {
                 **{name: problem[name] for name in ("variant_id", "seed_id", "label")},

@@ -20,6 +20,7 @@ from merge_metric.runs.predictions import (
     with_metadata,
     write_predictions,
 )
+from merge_metric.runs.row_checks import labelled
 
 Rows = list[dict[str, Any]]
 
@@ -158,14 +159,14 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
         ),
         ("variant_id,seed_id,label\n", "expected the columns variant_id, seed_id, label, "),
         ("variant_id,seed_id,label,prediction\n", "expected at least one row, got none"),
-        ("{}a,a,0\n", "line 3: prediction: expected a value, got none (1 such row)"),
+        ("{}a,a,,0\n", "line 3: label: expected a value, got none (1 such row)"),
         ("{}a,a,0,1,2\n", "line 3: expected 4 cells, as in the header, got 5; put"),
         ('{}a,a,0,"1\n', "line 3: a quotation mark is opened and never closed: the file is cut"),
         (
             "{}a,a,0,neut\n",
             "line 3: prediction: expected one of entailment, neutral",
         ),
-        ("{}a,a,0,-1\n", "line 3: prediction: expected one of entailment"),
+        ("{}a,a,-1,0\n", "line 3: label: expected one of entailment"),
         ("{}b,a,0,1\nb,a,0,1\n", "line 4: variant_id: expected each id once, got 'b' as"),
         (b"variant_id,seed_id,label,prediction\ncaf\xe9,a,0,1", "line 2: expected text in UTF-8"),
     ],
@@ -195,8 +196,39 @@ def test_wrong_probabilities_in_csv(tmp_path: Path) -> None:
 
 def test_null_throughout_is_not_missing(write: Write) -> None:
     """A column that is there without a value is another mistake than one that is not there."""
-    with pytest.raises(ValueError, match=r"1: prediction: expected a value, got none \(3"):
-        read_predictions(write([{**row, "prediction": None} for row in ROWS]))
+    with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
+        read_predictions(write([{**row, "label": None} for row in ROWS]))
+
+
+@pytest.mark.parametrize("none", [None, -1, "", " ", "-1"])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "tsv"])
+def test_answers_without_a_label(none: Any, ending: str, tmp_path: Path) -> None:
+    """Null, -1 and an empty string, among positions, as digits, too, and among names."""
+    for known in {None: (0, "entailment"), -1: (0,)}.get(none, ("0", "entailment")):
+        rows = [{**r, "prediction": p} for r, p in zip(ROWS, [none, known, none], strict=True)]
+        path = tmp_path / f"p.{ending}"
+        if ending in ("jsonl", "parquet"):
+            (write_lines if ending == "jsonl" else write_parquet)(path, rows)
+        else:
+            between = "," if ending == "csv" else "\t"
+            cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
+            lines = [between.join(row) + "\n" for row in ([*rows[0]], *cells)]
+            path.write_text("".join(lines), encoding="utf-8")
+        assert read_predictions(path)["prediction"].to_pylist() == [-1, 0, -1]
+
+
+def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
+    """Written and read again, of NLI as -1, of other labels as null; all may be without."""
+    for ending in ("jsonl", "parquet"):
+        for codes in ([-1, 0, 2], [-1, -1, -1]):
+            for labels in (LABELS, ("no", "yes", "maybe")):
+                rows = [{**row, "prediction": c} for row, c in zip(ROWS, codes, strict=True)]
+                table = labelled(pa.Table.from_pylist(rows), labels)
+                path = tmp_path / f"p.{ending}"
+                write_predictions(path, table)
+                if ending == "jsonl" and labels != LABELS:
+                    continue  # names alone do not tell the order of labels
+                assert read_predictions(path)["prediction"].to_pylist() == codes
 
 
 def test_digests_of_texts(write: Write) -> None:

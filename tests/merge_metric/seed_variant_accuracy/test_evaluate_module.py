@@ -213,7 +213,7 @@ def test_bad_subsamples(load: Load, rows: list[Any], message: str) -> None:
     ("row", "message"),
     [
         ({"prediction": 0.5}, "predictions: .* got the float 0.5"),
-        ({"prediction": None}, "predictions: .* got None"),
+        ({"reference": None}, "references: .* got None"),
         ({"seed_id": 1}, "expected the columns predictions, .* seed_id$"),
     ],
 )

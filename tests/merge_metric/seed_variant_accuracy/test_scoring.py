@@ -448,6 +448,50 @@ def test_agrees_with_the_slow_oracle_in_subsamples(number: int) -> None:
     assert_all_same(result, rows, threshold=threshold)
 
 
+@pytest.mark.parametrize("number", range(30))
+def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
+    """Answers that name no label: wrong, changed, no opposite; by label and group, too."""
+    rng = random.Random(3000 + number)
+    rows = random_problems(
+        rng, seeds=rng.randint(1, 12), subsamples=number % 3, unlabelled=rng.choice([0.1, 0.5, 1])
+    )
+    given = columns(
+        rows, labels=LABELS if number % 2 else None, subsamples=number % 3 > 0, groups=True
+    )
+    if number % 5 == 1:  # as files have them, where a column holds no null
+        none = -1 if number % 2 else ""
+        for name in ("predictions", "seed_predictions"):
+            given[name] = [none if value is None else value for value in given[name]]
+    result = score(**given, n_bootstrap=0)
+    assert_all_same(result, rows)
+    drawn = [row for row in rows if row.subsamples]
+    seeds = {row.seed_id: row.own for row in drawn}
+    n_none = sum(own is None for own in seeds.values())
+    each = [[row.prediction is None for row in part] for part in oracle.parts(rows)]
+    mean_none = sum(map(sum, each)) / len(each)
+    told = result.get("without_label", {"seeds": 0, "variants": 0})
+    assert (told["seeds"], told["variants"]) == (n_none, pytest.approx(mean_none))
+    if n_none or mean_none:
+        mean_rows = sum(map(len, each)) / len(each)
+        share = (n_none + mean_none) / (len(seeds) + mean_rows)
+        assert told["share"] == pytest.approx(share)
+
+
+def test_an_answer_without_a_label_by_hand() -> None:
+    """One of a right seed's variants: fooled relaxed, never strict, not even of neutral."""
+    for gold, others in ((0, [0, 0, 0]), (1, [1, 1, 1])):
+        result = score(
+            predictions=[None, *others],
+            references=[gold] * 4,
+            seed_ids=[7] * 4,
+            seed_predictions=[gold] * 4,
+            n_bootstrap=0,
+        )
+        assert (result["relaxed_fooling_rate"], result["strict_fooling_rate"]) == (1, 0)
+        assert (result["variant_accuracy"], result["agreement"]) == (0.75, 0.75)
+        assert result["without_label"] == {"seeds": 0, "variants": 1, "share": 0.2}
+
+
 @pytest.mark.parametrize("number", range(20))
 def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
     """Two to five labels of one's own and opposites of one's own."""
