@@ -237,7 +237,8 @@ def _names_in_text(
 
 def _are_positions(cells: pa.ChunkedArray) -> bool:
     values = cells.drop_null().unique().to_pylist()
-    return all(value.isdecimal() and len(value) < 10 for value in values)
+    digits = (value for value in values if value != f"{NO_LABEL}")
+    return all(value.isdecimal() and len(value) < 10 for value in digits)
 
 
 def _as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:

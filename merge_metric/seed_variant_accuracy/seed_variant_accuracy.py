@@ -122,8 +122,9 @@ Returns a dict:
     qt_gap: -1 to 1.
     sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong: 0 to 1;
         agreement_gated_accuracy: 0 to 1, or None where no seed has such an agreement.
-    n_seeds, n_variants, without_label (where answers name none), variants_per_seed, sv_curve, by_label, intervals as *_ci, spreads over
-    subsamples as *_std, signature and signature_short; the metric card lists all.
+    n_seeds, n_variants, without_label, variants_per_seed, sv_curve, by_label,
+    intervals as *_ci, spreads over subsamples as *_std, signature and signature_short; the metric
+    card lists all.
 
 Examples:
 

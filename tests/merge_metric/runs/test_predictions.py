@@ -166,7 +166,7 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
             "{}a,a,0,neut\n",
             "line 3: prediction: expected one of entailment, neutral",
         ),
-        ("{}a,a,-1,0\n", "line 3: label: expected one of entailment"),
+        ("{}a,a,-1,0\n", "line 3: label: expected one of 0 to 2"),
         ("{}b,a,0,1\nb,a,0,1\n", "line 4: variant_id: expected each id once, got 'b' as"),
         (b"variant_id,seed_id,label,prediction\ncaf\xe9,a,0,1", "line 2: expected text in UTF-8"),
     ],
