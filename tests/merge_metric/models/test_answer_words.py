@@ -89,7 +89,7 @@ SEEN = [
 
 @pytest.mark.parametrize(("text", "expected"), SEEN)
 def test_collection_of_forms(text: str, expected: str) -> None:
-    """What models really write, and what is read."""
+    """Each answer, as models really write them, is read as expected."""
     assert letter(text) == expected
 
 
@@ -114,7 +114,7 @@ def test_other_labels_and_choices() -> None:
 
 @given(st.sampled_from("ABC"), st.sampled_from(["{}", "{}.", "({})", "**{}**", "Answer: {}"]))
 def test_thinking_never_counts(said: str, form: str) -> None:
-    """Whatever is thought before, the answer after it counts."""
+    """The answer after the thinking counts, whatever was thought."""
     for thought in "ABC":
         assert letter(f"<think>The answer is {thought}.</think>\n{form.format(said)}") == said
 
