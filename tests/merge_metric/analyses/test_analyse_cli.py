@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, write_answers, write_dataset
 from helpers.metric_oracle import Row
 from typer.testing import CliRunner, Result
@@ -114,29 +113,6 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
     return list(json.loads(result.stdout)["rows"])
 
 
-def test_figures_come_from_the_dataset_and_the_files(
-    folder: Path, models: dict[str, list[Row]]
-) -> None:
-    """Subsamples, word classes and MLMs of the dataset, answers of the file."""
-    for row in rows_of(analyse(folder, "curves", "--format", "json")):
-        exact = oracle.averaged(models[row["model"]])
-        assert row["curve"] == pytest.approx([float(v) for v in exact["curve"]], abs=1e-12)
-    nouns = [r for r in models["b"] if dict(r.groups)["word"] == ("noun",)]
-    _, row = rows_of(analyse(folder, "curves", "--config", "s_nouns", "--format", "json"))
-    exact = oracle.averaged(nouns)
-    assert row["variant_accuracy"] == pytest.approx(float(exact["variant_accuracy"]), abs=1e-12)
-    assert (row["model"], row["config"], row["n_seeds"]) == ("b", "s_nouns", exact["n_seeds"])
-
-
-def test_texts_and_test_problems_are_read(folder: Path) -> None:
-    """Premises and votes from the dataset; all test problems from their files."""
-    rows = rows_of(analyse(folder, "hardest", "--top", "60", "--format", "json"))
-    assert {row["premise"] for row in rows} == {f"The s:{n} & its premise." for n in range(60)}
-    rows = rows_of(analyse(folder, "accuracy", *EXTRA["accuracy"], "--format", "json"))
-    assert [row["n_test"] for row in rows] == [100, 100]
-    assert [row["higher_share"] for row in rows] == [1.0, 1.0]  # forty more, all right
-
-
 def test_the_best_and_the_worst_of_a_group(folder: Path) -> None:
     """Groups are columns; with three models one is the worst, and one in between is left out."""
     for copy, name in (("c", "a"), ("d", "b")):
@@ -202,7 +178,6 @@ def test_the_help_lists_the_analyses() -> None:
             ],
             "predictions for all test problems, got none of b; add --test b=FILE",
         ),
-        ("classes", ["--ct", "0.9"], "did you mean 90"),
         ("classes", ["--config", "s_nouns"], "expected a configuration of several word classes"),
         ("curves", ["--out", "plot.jpg"], "expected a plot's file to end in .png, .svg, .pdf"),
         (
@@ -219,8 +194,6 @@ def test_the_help_lists_the_analyses() -> None:
         ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
         ("mlms", [], "got none of a, b among BERT-B-S"),
         ("mlms", ["--mlm-map", "{}/none.toml"], "none.toml"),
-        ("hardest", ["--config", "other"], "expected configurations out of s, s_nouns"),
-        ("curves", ["{}/x.parquet"], "expected a predictions file, as FILE, NAME=FILE"),
     ],
 )
 def test_errors_are_one_line(name: str, more: list[str], message: str, folder: Path) -> None:

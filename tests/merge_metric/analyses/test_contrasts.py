@@ -113,28 +113,6 @@ def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Ro
     ]  # fmt: skip
 
 
-def test_word_classes_by_hand() -> None:
-    """Only the seeds with both classes count: 0 and 1 of nouns and verbs, none with adjectives."""
-    rows = [
-        *hand(0, "noun", "E", "E", "EE"),
-        *hand(0, "verb", "E", "E", "EN"),
-        *hand(1, "noun", "N", "E", "NN"),
-        *hand(1, "verb", "N", "E", "NNNE"),
-        *hand(2, "noun", "C", "C", "NN"),  # nouns only: would lower their accuracy
-        *hand(3, "adjective", "C", "C", "CC"),
-    ]
-    table = word_classes([run(rows)], Contrast(n_bootstrap=0))
-    noun, verb = table.rows
-    assert (noun["contrast"], noun["group"], noun["n_seeds"]) == ("noun & verb", "noun", 2)
-    assert (noun["seed_accuracy"], noun["variant_accuracy"]) == (0.5, 1.0)
-    assert (verb["seed_accuracy"], verb["variant_accuracy"]) == (0.5, 4 / 6)
-    assert [verb[f"sv_at_{ct}"] for ct in (50, 60, 70, 80, 90)] == [1, 0.5, 0.5, 0, 0]
-    assert verb["difference"] == -1.0
-    assert verb["difference_ci"] is None if "difference_ci" in verb else True
-    assert (noun["variants_per_seed"], verb["variants_per_seed"]) == (2, 3)
-    assert "--matched draws equally many" in table.notes[-1]
-
-
 def test_single_classes_cannot_be_contrasted() -> None:
     """A configuration of one class, and seeds that never have two, are errors."""
     rows = hand(0, "noun", "E", "E", "EE")
@@ -178,22 +156,6 @@ def test_matched_variants_are_drawn_evenly() -> None:
         for seed in range(400)
     ]
     assert abs(np.mean(draws) - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 400)
-
-
-def test_matching_undoes_the_effect_of_numbers() -> None:
-    """Groups answered alike, one with more variants, differ at CT 100 only where unmatched."""
-    rng = random.Random(23)
-    rows = []
-    for seed in range(300):
-        for word, n in (("noun", 12), ("verb", 3)):
-            predictions = "".join("E" if rng.random() < 0.9 else "N" for _ in range(n))
-            rows += hand(seed, word, "E", "E", predictions)
-    plain = word_classes([run(rows)], Contrast(n_bootstrap=0, correctness_threshold=100)).rows[1]
-    matched = word_classes(
-        [run(rows)], Contrast(n_bootstrap=0, correctness_threshold=100, matched=True)
-    ).rows[1]
-    assert plain["difference"] > 0.3  # .9 ** 3 − .9 ** 12
-    assert abs(matched["difference"]) < 0.12
 
 
 # --- The interval of a difference ---

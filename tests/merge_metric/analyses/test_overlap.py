@@ -144,21 +144,6 @@ def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.Monkey
     assert parts == pytest.approx(whole)
 
 
-def test_the_table_of_a_dataset(folder: Path) -> None:
-    """Two decimals for lengths, percent for matches."""
-    table = overlap([pairs_of(folder)])
-    heading, _, values = table.to_text().splitlines()[2:5]
-    assert heading.split()[:4] == ["source", "data", "set", "pairs"]
-    row = table.rows[0]
-    assert values.split() == [
-        "snli_paraphrases",
-        "merge-nli",
-        "8",
-        *(f"{row[key]:.2f}" for key in ("length", "length_variant", "overlap")),
-        *(f"{100 * row[key]:.1f}" for key in ("fuzzy_sort", "fuzzy_set")),
-    ]
-
-
 def encode(texts: Sequence[str]) -> NDArray[np.float64]:
     """How often each of some letters comes."""
     return np.array([[text.count(letter) for letter in "acdegnow."] for text in texts], float)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, make_run, run
+from helpers.analysed import answered, run
 from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
@@ -82,23 +81,6 @@ def test_averages_over_models_and_rounds() -> None:
         others = [mean(exact, config, other) for config in configs]
         less = sum(of_sources) / 2 - (others[0] + (others[1] + others[2]) / 2) / 2
         assert f"{less:+.3f}".replace("-", "−") in table.notes[-1]
-
-
-def test_by_hand() -> None:
-    """Two seeds answered right, one variant each: one unchanged and one changed; one wrong."""
-    rows = problems("E E E", "C C E", "N E N")
-    given: dict[str, Any] = columns(rows)
-    given["seed_probabilities"] = [[1, 0, 0], [0, 0, 1], [1, 0, 0]]
-    given["probabilities"] = [[0.5, 0.5, 0], [1, 0, 0], [0, 1, 0]]
-    one = make_run("m", "snli", given)
-    (row,) = shift([one]).rows
-    assert (row["n_unchanged"], row["n_changed"]) == (1, 1)
-    assert row["jsd_unchanged"] == pytest.approx(0.311278124459)  # of (1, 0) and (.5, .5)
-    assert (row["jsd_changed"], row["ks_changed"], row["ks_unchanged"]) == (1, 1, 0.5)
-    (row,) = confidence([one]).rows
-    assert row["sigma_seeds"] == row["sigma_changed"] == pytest.approx(0.4714045)
-    assert row["sigma_unchanged"] == pytest.approx((1 / 18) ** 0.5)
-    assert "at most 0.471" in confidence([one]).notes[0]
 
 
 def test_where_nothing_changes_there_is_nothing_to_say() -> None:

@@ -111,36 +111,6 @@ def test_each_model_is_read_beside_its_own_paraphrases(analyse: Callable[..., Re
     assert [row["config"] for row in one] == ["snli_paraphrases"] * 3
 
 
-def test_replacements_have_fooling_rates_too(analyse: Callable[..., Result]) -> None:
-    """Figures are of the dataset that --dataset names: two of the three seeds answered right."""
-    row, _, mean = rows_of(analyse("fooling", *BOTH, "--format", "json"))
-    assert (row["config"], row["n_right"]) == ("snli", 3)
-    assert (row["relaxed_fooling_rate"], row["strict_fooling_rate"]) == (2 / 3, 1 / 3)
-    assert mean["relaxed_fooling_rate"] == pytest.approx(2 / 3)
-
-
-def test_sizes_come_from_the_metadata_or_the_command_line(analyse: Callable[..., Result]) -> None:
-    """The latter first."""
-    rows = rows_of(analyse("sizes", *FILES, "--size", "b=2.5K", "--format", "json"))
-    assert {row["model"]: row["parameters"] for row in rows} == {"a": 1_000_000, "b": 2500}
-    assert {row["family"] for row in rows} == {"Bert"}
-
-
-def test_rounds_of_anli_are_averaged(analyse: Callable[..., Result]) -> None:
-    """Beside the rows of the models."""
-    for name in ("shift", "confidence"):
-        rows = rows_of(analyse(name, *FILES, "--format", "json"))
-        assert [row["config"] for row in rows if row["averaged"]] == [
-            "anli_paraphrases",
-            "snli_paraphrases",
-        ]
-        assert [row["n_changed"] for row in rows if row["config"] == "snli_paraphrases"] == [
-            1,
-            2,
-            3,
-        ]
-
-
 def test_kinds_are_read_from_two_datasets(analyse: Callable[..., Result]) -> None:
     """Replacements of a common one, paraphrases of each model's own."""
     rows = rows_of(analyse("kinds", *FILES, *BOTH, "--format", "json", "--n-bootstrap", "5"))
@@ -149,51 +119,6 @@ def test_kinds_are_read_from_two_datasets(analyse: Callable[..., Result]) -> Non
     ]
     assert [row["n_seeds"] for row in rows] == [3] * 4
     assert [row["relaxed_fooling_rate"] for row in rows] == [2 / 3, 1 / 3, 2 / 3, 2 / 3]
-
-
-def test_kinds_are_read_from_one_dataset_and_file(
-    analyse: Callable[..., Result], tmp_path: Path
-) -> None:
-    """The configurations of a source, by default both."""
-    folder = write_lines(tmp_path / "both", "snli", REPLACED, "noun")
-    write_lines(folder, "snli", OWN["a"])
-    rows = [*answer_rows("snli", REPLACED, "noun"), *answer_rows("snli", OWN["a"])]
-    path = write_predictions(tmp_path / "m.parquet", rows)
-    found = rows_of(analyse("kinds", str(path), "--dataset", str(folder), "--format", "json"))
-    assert [(row["model"], row["group"], row["n_seeds"]) for row in found] == [
-        ("m", "replacement", 3),
-        ("m", "paraphrase", 3),
-    ]
-
-
-def test_accuracy_on_all_test_problems_beside_own_paraphrases(
-    analyse: Callable[..., Result], tmp_path: Path
-) -> None:
-    """Table 1: S on all test problems of a source, whose seeds are another set for each model."""
-    tests = []
-    for model, lines in OWN.items():
-        answers = [row for row in answer_rows("snli", lines) if row["variant_id"] == row["seed_id"]]
-        answers += [
-            {**answers[0], "variant_id": f"snli:x{n}", "seed_id": f"snli:x{n}", "prediction": 2}
-            for n in range(1 if model == "a" else 3)
-        ]
-        tests += ["--test", f"{model}={write_predictions(tmp_path / f'{model}.parquet', answers)}"]
-    more = ("--config", "snli_paraphrases", "--format", "json")
-    a, b = rows_of(analyse("accuracy", *FILES, *tests, *more))
-    assert (a["model"], a["n_test"], a["test_accuracy"]) == ("a", 4, 3 / 4)
-    assert (b["model"], b["n_test"], b["test_accuracy"]) == ("b", 6, 3 / 6)
-
-
-def test_overlap_needs_no_predictions(analyse: Callable[..., Result]) -> None:
-    """All of a folder's collections, or the configurations asked for."""
-    rows = rows_of(analyse("overlap", "--dataset", "a-own", "--format", "json"))
-    assert [row["config"] for row in rows] == [
-        f"{source}_paraphrases" for source in ("anli-r1", "anli-r2", "snli")
-    ]
-    assert [row["n_pairs"] for row in rows] == [7, 7, 7]
-    more = ("--dataset", "merge-nli", "--config", "snli_nouns", "--format", "json")
-    (row,) = rows_of(analyse("overlap", *more))
-    assert (row["config"], row["n_pairs"]) == ("snli_nouns", 9)
 
 
 def test_an_encoder_adds_distances(
@@ -222,32 +147,11 @@ def test_an_encoder_adds_distances(
         (["overlap"], "overlap: expected a dataset folder, got none; add --dataset FOLDER"),
         (["fooling", FILES[0], "b-own.parquet"], "or name it for every file: FILE@FOLDER"),
         (["curves", "a-own.parquet"], "curves: expected a dataset folder, got none; add --data"),
-        (["curves", FILES[0]], "expected FILE@DATASET only for accuracy, ablations, fooling"),
         (
             ["fooling", FILES[0], "a=b-own.parquet@b-own"],
             "got 'a-own' and 'b-own' for 'a' on anli-r1_paraphrases; name them apart",
         ),
-        (["shift", "a-bare.parquet@a-own"], "a-bare, snli_paraphrases: expected label probabil"),
         (["confidence", "a-bare.parquet@a-own"], "`merge-nli predict` writes them"),
-        (["sizes", "a-bare.parquet@a-own"], "add --size a-bare=NUMBER, such as 86M"),
-        (["sizes", FILES[0], "--size", "a=big"], "such as bert=110M, got 'a=big'"),
-        (
-            ["fooling", FILES[0], "--size", "a=1M"],
-            "got it with fooling, which takes --in-domain, --n-bootstrap, --rng-seed of",
-        ),
-        (
-            ["shift", FILES[0], "--encoder", "x"],
-            "--encoder: expected with overlap, got it with shift",
-        ),
-        (
-            ["kinds", *FILES],
-            "such as the configurations snli and snli_paraphrases, got a on anli-r1",
-        ),
-        (["overlap", "--dataset", "none"], "none: expected a dataset folder, found no folder"),
-        (
-            ["overlap", "--dataset", "a-own", "--config", "snli"],
-            "expected configurations out of anli-r1_paraphrases",
-        ),
     ],
 )
 def test_errors_are_one_line(

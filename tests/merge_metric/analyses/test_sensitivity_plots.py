@@ -15,7 +15,6 @@ from helpers.sensitivity_data import run_with_probabilities
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from merge_metric.analyses.contrasts import Contrast, plot_contrasts
 from merge_metric.analyses.fooling import (
     Size,
     fooling_by_size,
@@ -26,7 +25,6 @@ from merge_metric.analyses.fooling import (
 )
 from merge_metric.analyses.overlap import overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
-from merge_metric.analyses.variant_groups import kinds
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import Run
 from merge_metric.tables.plots import percent_axis
@@ -192,16 +190,6 @@ def test_overlap_is_drawn_over_sources() -> None:
         [row[key] for row in table.rows]
         for key in ("distance", "distance_unchanged", "distance_changed")
     ]
-
-
-def test_kinds_are_drawn_as_contrasts() -> None:
-    """Two curves, as of word classes."""
-    rng = random.Random(7)
-    problems = answered(random_problems(rng, seeds=20, variants=(2, 5)), rng, 0.7)
-    both = [run(problems, "m", c, subsamples=False) for c in ("snli", "snli_paraphrases")]
-    table = kinds(both, Contrast(n_bootstrap=0))
-    (axes,) = drawn(plot_contrasts(table)).axes
-    assert legend(axes.figure) == ["replacement", "paraphrase"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

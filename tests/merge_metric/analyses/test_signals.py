@@ -347,18 +347,6 @@ def test_without_predictions(analyse: Callable[..., Result]) -> None:
     assert "ρ right" not in json.loads(result.stdout)["columns"].values()
 
 
-def test_without_annotations(analyse: Callable[..., Result]) -> None:
-    """Models alone; which signals are not known is told, and how to come by them."""
-    result = analyse("a.parquet", "--dataset", "merge-nli", "--n-bootstrap", "0")
-    assert result.exit_code == 0, result.output
-    assert "ρ right" in result.stdout
-    assert "ρ F+R" not in result.stdout
-    assert "[" not in result.stdout
-    text = " ".join(result.stdout.split())
-    assert "Not known of any variant: premise_pll_change, hypothesis_pll_change, tense_changed. " \
-        "Changes of pseudo-log-likelihood are computed by merge-nli signals." in text  # fmt: skip
-
-
 @pytest.mark.slow
 def test_commands_of_the_readme_run(
     analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -400,21 +388,6 @@ def test_commands_of_the_readme_run(
         assert result.exit_code == 0, result.output
         assert "zipf_frequency" in result.stdout
     assert Path("signals.svg").is_file()
-
-
-@pytest.mark.slow
-def test_two_configurations(analyse: Callable[..., Result]) -> None:
-    """Each by itself, and drawn side by side."""
-    arguments = ("--config", "s_nouns", "--config", "s_verbs", "--n-bootstrap", "5")
-    result = analyse("a.parquet", "b.parquet", "--dataset", "merge-nli", *arguments,
-                     "--annotations", "scores.csv", "--out", "two.svg",
-                     "--format", "json")  # fmt: skip
-    rows = rows_of(result)
-    assert {(row["config"], row["model"]) for row in rows} == {
-        (config, model) for config in ("s_nouns", "s_verbs") for model in "ab"
-    }
-    drawn = Path("two.svg").read_text()
-    assert drawn.count('id="axes_') == 2 * len(SIGNALS)
 
 
 @pytest.mark.parametrize(

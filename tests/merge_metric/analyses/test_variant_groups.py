@@ -32,23 +32,6 @@ def both(
 # --- By hand and against the oracle ---
 
 
-def test_by_hand() -> None:
-    """Only seeds with both count; the first has fooling paraphrases, the second replacements."""
-    replacements = problems("E E EEE", "N N NC", "C C EE")
-    paraphrases = problems("E E EC", "N N NN")
-    table = kinds(both(replacements, paraphrases, subsamples=False), Contrast(n_bootstrap=0))
-    first, second = table.rows
-    assert (first["group"], second["group"]) == ("replacement", "paraphrase")
-    assert (first["config"], first["contrast"]) == ("snli", "replacement & paraphrase")
-    assert [row["n_seeds"] for row in table.rows] == [2, 2]
-    assert [row["variant_accuracy"] for row in table.rows] == [4 / 5, 3 / 4]
-    assert [row["variants_per_seed"] for row in table.rows] == [2.5, 2]
-    assert [row[RELAXED] for row in table.rows] == [0.5, 0.5]
-    assert [row[STRICT] for row in table.rows] == [0.5, 0.5]
-    assert second["difference"] == 0
-    assert "r_s" in table.to_text().splitlines()[2]
-
-
 @pytest.mark.parametrize("n_subsamples", [1, 3])
 def test_against_the_oracle(n_subsamples: int) -> None:
     """Replacements averaged over subsamples; paraphrases are the same in each."""
