@@ -25,7 +25,7 @@ from generation.records import (
     replacement_schema,
     sorted_replacements,
 )
-from generation.run_folder import RunFolder, slug
+from generation.run_folder import slug
 from merge_dataset.files import write_table
 
 
@@ -35,19 +35,6 @@ def test_a_slug_is_a_file_name(text: str) -> None:
     found = slug(text)
     assert re.fullmatch(r"[A-Za-z0-9.-]*", found)
     assert slug(found) == found
-
-
-# --- The run folder ---
-
-
-def test_everything_lies_in_the_run_folder(tmp_path: Path) -> None:
-    """Every path is directly in the folder, no two are the same."""
-    run = RunFolder(tmp_path)
-    paths = [run.config, run.manifest, run.suggested, run.store, run.problems, run.replacements,
-             run.exclusions, run.seeds, run.variants]  # fmt: skip
-    assert {path.parent for path in paths} == {tmp_path}
-    assert len({path.name for path in paths}) == len(paths)
-    assert run.named("union").variants == tmp_path / "union" / "variants.parquet"
 
 
 # --- Tables ---
@@ -131,21 +118,6 @@ def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> N
     """Replacements in another order make the same table."""
     one, other = table_of(replacements), table_of(replacements[::-1])
     assert sorted_replacements(other) == sorted_replacements(one)
-
-
-def test_rows_are_sorted_by_word_before_the_rest() -> None:
-    """Within a seed and class the word decides, then the replacement or the reason."""
-    pairs = [("b", "x"), ("a", "z"), ("b", "a"), ("a", "y")]
-    same: dict[str, Any] = {"seed_id": "s:1", "source": "s", "word_class": "noun"}
-    validated: dict[str, Any] = {"premise_mlms": (), "hypothesis_mlms": (), "log_odds": 0.0}
-    replaced = [Replacement(**same, **validated, word=w, replacement=r) for w, r in pairs]
-    excluded = [Exclusion(**same, word=w, reason=r) for w, r in pairs]
-    for table, column in (
-        (sorted_replacements(table_of(replaced)), "replacement"),
-        (exclusion_table(excluded), "reason"),
-    ):
-        found = zip(table["word"].to_pylist(), table[column].to_pylist(), strict=True)
-        assert list(found) == sorted(pairs)
 
 
 def test_a_table_knows_none_from_zero() -> None:

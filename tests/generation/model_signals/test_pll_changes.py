@@ -342,29 +342,6 @@ def test_tasks_have_to_have_the_same_model(
             write_pll_changes(run.path, model, distribution=two)
 
 
-def test_an_interruption_leaves_no_half_of_it(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Parts that are there stay; the outcome appears as a whole or not at all."""
-    shutil.rmtree(run.likelihoods)
-    calls: list[int] = []
-
-    def failing(mlm: Any, texts: Sequence[str], **more: Any) -> Any:
-        calls.append(len(texts))
-        if len(calls) > 2:
-            raise KeyboardInterrupt
-        return pseudo_log_likelihoods(mlm, texts, **more)
-
-    monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", failing)
-    monkeypatch.setattr(likelihoods, "PART_SIZE", 50)
-    with pytest.raises(KeyboardInterrupt):
-        write_pll_changes(run.path, str(tiny_model("bert-uncased")))
-    assert not run.signals_made.is_file()
-    assert len(list(run.likelihoods.rglob("parts/*.parquet"))) == 2
-    built = build(run.path)  # without them
-    assert "signals" not in read_json(built.manifest)
-
-
 def test_signals_of_other_problems(run: RunFolder) -> None:
     """They are not joined by mistake."""
     table = pq.ParquetFile(run.problems).read()

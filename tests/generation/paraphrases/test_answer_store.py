@@ -86,17 +86,6 @@ def test_others_are_asked_anew(tmp_path: Path, change: str) -> None:
     assert judge.asked[other[0]] == 2
 
 
-def test_no_pairs_open_no_model(tmp_path: Path) -> None:
-    """No rows of three."""
-
-    def never() -> FakeJudge:
-        raise AssertionError("opened")
-
-    found = ask_in_parts(never, [], identity=1, folder=tmp_path, what="test")
-    assert found.shape == (0, 3)
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- Each pair once ---
 
 
@@ -126,18 +115,6 @@ def test_no_pair_is_asked_twice() -> None:
     assert len(log) == len(set(log))
     assert ("P.", "A.") not in log
     assert set(verdicts.known) - set(known) <= {(a, b) for a in names for b in names}
-
-
-def test_nothing_new_asks_nothing() -> None:
-    """No pairs, or known ones only."""
-
-    def never(what: str, pairs: list[Pair]) -> np.ndarray:
-        raise AssertionError("asked")
-
-    row = np.array([0.5, 0.25, 0.25])
-    verdicts = Verdicts(never, frozenset({"A."}), {("A.", "A."): row})
-    assert verdicts.of("round", []).shape == (0, 3)
-    assert verdicts.of("round", [("A.", "A.")] * 2).tolist() == [row.tolist()] * 2
 
 
 # --- What is no answer ---

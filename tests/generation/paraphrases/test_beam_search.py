@@ -108,48 +108,6 @@ def test_something_ends_and_something_is_cut() -> None:
     assert 0.2 < sum(ended) / len(ended) < 0.9
 
 
-def test_groups_differ_by_what_they_are_penalised_for() -> None:
-    """With a large penalty no two groups have a token at the same place, ends apart."""
-    decoding = Decoding(
-        num_beams=5, num_beam_groups=5, diversity_penalty=50, sibling_penalty=0, max_new_tokens=5
-    )
-    earlier = [[[0, 1, 2, 4, 5], [6, 7, 9, 10, 11]]]
-    (beams,) = search(Table([0]), decoding, earlier)
-    # A group's tokens count while it goes on: those of one that has ended do so before its end.
-    texts = [list(beam.tokens[:-1] if beam.finished else beam.tokens) for beam in beams]
-    for step in range(5):
-        at_step = [text[step] for text in (*texts, *earlier[0]) if step < len(text)]
-        assert len(set(at_step)) == len(at_step)
-
-
-def test_siblings_give_way() -> None:
-    """With a large penalty each beam goes on once, so first tokens stay different."""
-    settings = {"num_beams": 4, "num_beam_groups": 1, "diversity_penalty": 0, "max_new_tokens": 3}
-    apart = Decoding(**settings, sibling_penalty=100)
-    cut = [
-        beams
-        for beams in search(Table(range(200)), apart, [()] * 200)
-        if not any(beam.finished for beam in beams)
-    ]
-    assert len(cut) > 3
-    assert all(len({beam.tokens[0] for beam in beams}) == 4 for beams in cut)
-    together = Decoding(**settings, sibling_penalty=0)
-    firsts = [{b.tokens[0] for b in search(Table([r]), together, [()])[0]} for r in range(30)]
-    assert min(map(len, firsts)) < 3
-
-
-def test_scores_leave_penalties_out() -> None:
-    """A beam's score is the mean log-probability of its tokens, whatever it was chosen by."""
-    decoding = Decoding(**SETTINGS[0], max_new_tokens=6)
-    (beams,) = search(Table([5]), decoding, [[[1, 2, 3]] * 4])
-    for beam in beams:
-        steps = range(len(beam.tokens))
-        total = sum(log_probs(5, beam.tokens[:i])[beam.tokens[i]] for i in steps)
-        assert beam.score == pytest.approx(total / len(beam.tokens))
-        assert (beam.tokens[-1] in ENDS) == beam.finished
-        assert not set(beam.tokens[:-1]) & set(NEVER)
-
-
 def test_what_is_done_is_not_run() -> None:
     """Rows are the beams of groups that still search, and at first one per request."""
     decoding = Decoding(**SETTINGS[0], max_new_tokens=40)

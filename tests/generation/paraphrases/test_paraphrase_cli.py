@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
-import signal
 import sys
-import time
 from collections import Counter
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -26,7 +21,6 @@ from generation.cli import app
 from generation.commands import generate as cli
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.outcome import render_funnel
 from merge_dataset.files import digest_of_file
 
 PROBLEMS: list[Problem] = [
@@ -51,15 +45,6 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(cli, "_paraphrase", remember)
     return found
-
-
-def test_the_defaults_are_those_of_the_settings(asked_for: dict[str, Any]) -> None:
-    """Only the model has to be named."""
-    result = invoke("--model", "my-nli")
-    assert result.exit_code == 0, result.output
-    assert asked_for["config"] == ParaphraseConfig(model="my-nli", run="runs/snli_paraphrases")
-    assert (asked_for["out"], asked_for["overwrite"]) == (Path("merge-nli"), False)
-    assert asked_for["output"] == "text"
 
 
 def test_every_option_is_a_setting(asked_for: dict[str, Any]) -> None:
@@ -143,16 +128,6 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert "needs tomli_w; run: pip install 'merge-nli[generation,predict]'" in result.stderr
 
 
-def test_help_has_examples() -> None:
-    """As the other commands' does."""
-    result = CliRunner().invoke(app, ["paraphrase", "--help"], env={"COLUMNS": "100"})
-    assert result.exit_code == 0
-    assert "merge-nli paraphrase --source snli --data snli_1.0_test.jsonl" in result.output
-    for option in ("--generator", "--model", "--k", "--max-rounds", "--temperature", "--beams",
-                   "--groups", "--diversity-penalty", "--prompt", "--overwrite"):  # fmt: skip
-        assert option in result.output
-
-
 # --- What it says ---
 
 
@@ -219,23 +194,6 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("scripted")
-def test_as_json(tmp_path: Path) -> None:
-    """One object on stdout, for programs."""
-    data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    result = invoke("--model", "m", "--source", "snli", "--data", str(data), "--run",
-                    str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--format", "json",
-                    "--k", "1")  # fmt: skip
-    assert result.exit_code == 0, result.output
-    made = json.loads(result.stdout)
-    assert made["problems"] == {"read": 4, "unlabelled": 1, "kept": 3, "answered_right": 2}
-    assert made["eligible"] == {"paraphrase": 2}
-    assert (made["variants"], made["configs"]) == (2, ["snli_paraphrases"])
-    assert [row["kept"] for row in made["funnel"]] == [2]
-    assert made["nli_model"]["name"] == "fake-nli"
-    assert len(made["next"]) == 2
-
-
-@pytest.mark.usefixtures("scripted")
 def test_paraphrases_of_another_model_are_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,14 +227,6 @@ def test_paraphrases_of_another_model_are_not_replaced(
     assert result.exit_code == 0, result.output
     provenance = json.loads((tmp_path / "out" / "snli_paraphrases" / "provenance.json").read_text())
     assert provenance["nli_model"]["name"] == "other-nli"
-
-
-def test_the_funnel_of_no_candidates() -> None:
-    """No division by nothing."""
-    row = {"round": 1, "generated": 0}
-    reasons = ("empty", "unfinished", "too_long", "prompt_echoed", "copy", "quoted",
-               "duplicate", "not_entailed", "not_entailing", "surplus", "kept")  # fmt: skip
-    assert "0.0%" in render_funnel([row | dict.fromkeys(reasons, 0)])
 
 
 # --- With small real models ---
@@ -358,59 +308,6 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
     assert all(0.3 <= row["temperature"] <= 0.6 for row in rows)
     result = CliRunner().invoke(app, ["check", str(real_run["folder"] / "merge-nli")])
     assert result.exit_code == 0, result.output
-
-
-@pytest.mark.slow
-def test_tasks_make_the_same_bytes(real_run: dict[str, Any], tmp_path: Path) -> None:
-    """One that is killed is told of; given again, the command does the rest."""
-    run = tmp_path / "run"
-    killed: list[Path] = []
-
-    def kill() -> None:
-        while not list(run.glob("generated/*/000*.parquet")):
-            time.sleep(0.005)
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                words = (process / "cmdline").read_text()
-                if "merge_dataset.executors.worker" in words and str(run) in words:
-                    os.kill(int(process.name), signal.SIGKILL)
-                    killed.append(process)
-
-    places = {"--run": str(run), "--out": str(tmp_path / "merge-nli")}
-    given = real_run["arguments"]
-    arguments = [
-        places.get(before, each) for before, each in zip(["", *given], given, strict=False)
-    ]
-    options = ("--executor", "local", "--tasks", "2", "--workers", "2")
-    Thread(target=kill, daemon=True).start()
-    failed = invoke(*arguments, *options)
-    assert killed
-    assert failed.exit_code == 1
-    assert "tasks failed:\n  task 0: killed by SIGKILL" in failed.stderr
-    assert not (run / "manifest.json").exists()
-    done = invoke(*arguments, *options)
-    assert done.exit_code == 0, done.output
-    whole = real_run["folder"] / "run"
-    for path in whole.rglob("*.parquet"):
-        assert (run / path.relative_to(whole)).read_bytes() == path.read_bytes(), path
-
-
-def test_real_models_are_not_asked_again(
-    real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A command that is done already opens no model and leaves the same bytes."""
-    folders = [real_run["folder"] / "run", real_run["folder"] / "merge-nli"]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    before = {path: digest_of_file(path) for path in files}
-
-    def never(*_: object) -> Any:
-        raise AssertionError("opened")
-
-    monkeypatch.setattr(paraphrase_run, "open_generator", never)
-    monkeypatch.setattr(paraphrase_run, "open_judge", never)
-    result = invoke(*real_run["arguments"])
-    assert result.exit_code == 0, result.output
-    assert {path: digest_of_file(path) for path in files} == before
 
 
 def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

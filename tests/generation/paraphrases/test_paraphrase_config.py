@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,39 +69,7 @@ def test_toml_round_trip(values: dict[str, Any]) -> None:
     assert ParaphraseConfig.from_mapping(tomllib.loads(made.to_toml())) == made
 
 
-def test_toml_file_round_trip(tmp_path: Path) -> None:
-    """`read` gives back what `to_toml` wrote, and unset settings have no key."""
-    made = config(
-        source="mine", data="données/é.jsonl", label_map={'a"b': "neutral"}, temperature_max=1
-    )
-    path = tmp_path / "config.toml"
-    path.write_text(made.to_toml(), encoding="utf-8")
-    assert ParaphraseConfig.read(path) == made
-    values = tomllib.loads(made.to_toml())
-    assert not {"limit", "gguf_file", "batch_size"} & set(values)
-    assert values["temperature_max"] == 1.0
-    assert isinstance(values["temperature_max"], float)
-
-
-def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
-    """The message has the file."""
-    path = tmp_path / "bad.toml"
-    path.write_text("k = = 1\n")
-    with pytest.raises(ValueError, match=r"bad\.toml: expected TOML, got an error: .*line 1"):
-        ParaphraseConfig.read(path)
-
-
 # --- Messages ---
-
-
-@pytest.mark.parametrize(
-    ("key", "near"),
-    [("max_round", "max_rounds"), ("beams", "num_beams"), ("modle", "model"), ("sorce", "source")],
-)
-def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
-    """A misspelt setting is quoted with the one that was probably meant."""
-    with pytest.raises(ValueError, match=rf"^unknown setting '{key}'; did you mean '{near}'\?$"):
-        ParaphraseConfig.from_mapping({"model": "m", key: 1})
 
 
 @pytest.mark.parametrize(
@@ -131,22 +98,6 @@ def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
 def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:
     """The message has the setting, what is expected and what came."""
     with pytest.raises(ValueError, match=f"^{message}"):
-        config(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"k": 1.5}, "k: expected a whole number, got 1.5"),
-        ({"temperature_min": "0.3"}, "temperature_min: expected a number, got '0.3'"),
-        ({"temperature_min": True}, "temperature_min: expected a number, got True"),
-        ({"model": None}, "model: expected a text, got None"),
-        ({"batch_size": "4"}, "batch_size: expected a whole number or nothing, got '4'"),
-    ],
-)
-def test_values_of_another_type(changes: dict[str, Any], message: str) -> None:
-    """The message has the setting, the type expected and the value that came."""
-    with pytest.raises(TypeError, match=f"^{message}$"):
         config(**changes)
 
 

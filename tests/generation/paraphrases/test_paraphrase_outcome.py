@@ -57,12 +57,6 @@ def test_variants_are_as_a_dataset_has_them() -> None:
     assert [len(column.chunks) for column in table.columns] == [1] * table.num_columns
 
 
-def test_no_seeds_no_variants() -> None:
-    """An empty table has the same columns."""
-    assert variant_rows([], {}).schema == arrow_schema()
-    assert len(variant_rows([], {})) == 0
-
-
 def test_candidates_are_sorted() -> None:
     """By hypothesis, round and rank; the columns are the fields."""
     rows = [tried("B.", 1, 0), tried("A.", 2, 1), tried("A.", 10, 0), tried("A.", 2, 0)]
@@ -90,14 +84,6 @@ def test_kept_texts_of_each_hypothesis(size: int) -> None:
             expected.setdefault(row["hypothesis"], []).append(row["text"])
     assert "C." not in expected
     assert {h: texts.to_pylist() for h, texts in kept_texts(tables).items()} == expected
-
-
-def test_nothing_kept() -> None:
-    """No tables, and tables without a kept row."""
-    assert kept_texts([]) == {}
-    assert (
-        kept_texts([PARAPHRASES.empty_table(), paraphrase_table([tried("A.", 1, 0, "copy")])]) == {}
-    )
 
 
 def test_answers() -> None:

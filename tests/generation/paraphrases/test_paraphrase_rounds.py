@@ -18,13 +18,11 @@ from hypothesis import strategies as st
 from generation.paraphrases import rounds
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import (
-    REASONS,
     Candidate,
     ParaphraseReason,
     ParaphraseRequest,
     Tried,
     echoes,
-    entails,
     normalise,
     run_rounds,
     temperature_of,
@@ -109,47 +107,6 @@ def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None
     assert reasons([given]) == [reason]
 
 
-def test_the_first_reason_counts() -> None:
-    """A candidate for which several hold is counted under the first of `REASONS`."""
-    echoed = f"{INSTRUCTION} {'very ' * 100}{GIRL}"
-    assert reasons([candidate("", finished=False)]) == ["empty"]
-    assert reasons([candidate(echoed, finished=False)]) == ["unfinished"]
-    assert reasons([echoed]) == ["too_long"]
-    short = f"{INSTRUCTION} {GIRL}"
-    assert reasons([short, short]) == ["prompt_echoed"] * 2
-    assert reasons([GIRL, GIRL]) == ["copy"] * 2
-    assert REASONS[:7] == (
-        "empty", "unfinished", "too_long", "prompt_echoed", "copy", "quoted", "duplicate",
-    )  # fmt: skip
-
-
-def test_duplicates_are_of_any_earlier_candidate() -> None:
-    """It does not matter what became of the earlier one, or how it was written."""
-    texts = ["A girl leaps (more).", "a girl, leaps MORE", "A girl hops.", "A girl  hops"]
-    assert reasons(texts) == ["not_entailed", "duplicate", KEPT, "duplicate"]
-    cut = candidate("A girl hops", finished=False)
-    assert reasons([cut, "A girl hops."]) == ["unfinished", "duplicate"]
-
-
-def test_duplicates_across_rounds_and_not_across_hypotheses() -> None:
-    """Each hypothesis has candidates of its own, which all its rounds remember."""
-    other = "A boy sings."
-    same = [candidate("Somebody moves.")]
-    script = Scripted(
-        {GIRL: same, other: same}, {GIRL: same, other: [candidate("somebody, moves")]}
-    )
-    first, second = script.run(config(max_rounds=2), GIRL, other)
-    assert [each.reason for each in first] == [KEPT, KEPT]
-    assert [each.reason for each in second] == ["duplicate", "duplicate"]
-
-
-def test_surplus_are_those_after_the_kth() -> None:
-    """The first k in the generator's order are kept, those dropped otherwise not counted."""
-    texts = ["One.", "(more)", "Two.", "Three.", "(less)", "Four."]
-    expected = [KEPT, "not_entailed", KEPT, "surplus", "not_entailing", "surplus"]
-    assert reasons(texts, k=2) == expected
-
-
 def test_quotation_marks_around_the_whole_are_no_part_of_a_paraphrase() -> None:
     """`text` is cleaned, `raw_text` is as it came."""
     (tried,) = Scripted({GIRL: [candidate('"A girl leaps."', score=-0.25)]}).run(config())
@@ -171,30 +128,6 @@ def test_probabilities_of_both_directions() -> None:
 
 
 # --- Rounds ---
-
-
-def test_only_hypotheses_that_are_short_are_asked_again() -> None:
-    """A round asks for what has fewer than k; one that adds nothing does not end the search."""
-    script = Scripted(
-        {GIRL: [candidate("One."), candidate("Two.")], "B.": [candidate("B.")]},
-        {"B.": [candidate("One.")]},
-        {"B.": []},
-        {"B.": [candidate("Two."), candidate("Three.")]},
-        {"B.": [candidate("Never asked.")]},
-    )
-    rounds = script.run(config(k=2, max_rounds=5), GIRL, "B.")
-    asked = [[request.hypothesis for request in requests] for requests in script.requests]
-    assert asked == [[GIRL, "B."], ["B."], ["B."], ["B."]]
-    assert [[each.reason for each in tried] for tried in rounds] == [
-        [KEPT, KEPT, "copy"], [KEPT], [], [KEPT, "surplus"],
-    ]  # fmt: skip
-
-
-def test_the_limit_ends_the_rounds() -> None:
-    """No more rounds than the settings say, however short a hypothesis is."""
-    script = Scripted(*[{GIRL: [candidate(f"Number {n}.")]} for n in range(9)])
-    assert len(script.run(config(max_rounds=3))) == 3
-    assert len(script.requests) == 3
 
 
 def test_earlier_candidates_are_passed_on_as_they_came() -> None:
@@ -240,12 +173,6 @@ def test_temperatures_are_uniform_in_the_range() -> None:
     assert 0.599 < max(drawn) <= 0.6
     quarters = statistics.quantiles(drawn, n=4)
     assert quarters == pytest.approx([0.375, 0.45, 0.525], abs=0.01)
-
-
-def test_a_range_may_be_one_temperature() -> None:
-    """Then it is that one, to the bit."""
-    made = config(temperature_min=0.35, temperature_max=0.35)
-    assert {temperature_of(f"{n}", 1, made) for n in range(100)} == {0.35}
 
 
 # --- Normalised texts ---
@@ -316,15 +243,6 @@ def test_echoes(text: str, hypothesis: str, prompt: str, expected: bool) -> None
     """Four words of one part of the instruction, or all of its longest part."""
     whole = prompt if "{hypothesis}" in prompt else prompt + "{hypothesis}"
     assert echoes(text, hypothesis, whole) is expected
-
-
-def test_entailment_is_the_most_probable_label_the_first_at_a_tie() -> None:
-    """Against the obvious loop, on rows with and without ties."""
-    rows = [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.4, 0.4, 0.2],
-            [0.4, 0.2, 0.4], [0.2, 0.4, 0.4], [1 / 3] * 3, [0.0, 0.0, 1.0]]  # fmt: skip
-    expected = [all(row[0] >= other for other in row[1:]) for row in rows]
-    assert entails(np.array(rows)).tolist() == expected
-    assert expected == [True, False, False, True, True, False, True, False]
 
 
 def test_the_readme_lists_the_reasons() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -162,23 +161,6 @@ def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
     assert len({r.hypothesis for batch in generator.batches for r in batch}) == 13
 
 
-class Writes:
-    """Lets so many files take their places, and no more."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-        """Count from here on."""
-        self.left = left
-        replace = Path.replace
-
-        def limited(path: Path, target: str | os.PathLike[str]) -> Path:
-            if not self.left:
-                raise Interrupted
-            self.left -= 1
-            return replace(path, target)
-
-        monkeypatch.setattr(Path, "replace", limited)
-
-
 def each(model: Any, *_: object) -> Any:
     """Open a model that is there."""
     return model
@@ -215,27 +197,6 @@ def test_interrupted_calls_leave_the_same_bytes(
     # A hypothesis without any candidate is asked again with the same history.
     assert max(rewritten.values()) <= config.max_rounds
     assert not list(run.path.rglob("*.partial"))
-
-
-@pytest.mark.slow(but=("9", "21"))
-@pytest.mark.parametrize("writes", [*range(0, 40, 3), 41, 43])
-def test_interrupted_writes_leave_the_same_bytes(
-    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever file was the last to be written, the same command goes on from there."""
-    monkeypatch.setattr(answers, "PART", 20)
-    world = World.of(5, 16)
-    reference, *_ = world.run(tmp_path / "whole", k=2)
-    with monkeypatch.context() as patch:
-        limit = Writes(patch, writes)
-        try:
-            world.run(tmp_path / "cut", tmp_path / "whole.jsonl", k=2)
-        except Interrupted:
-            assert not (tmp_path / "cut" / "manifest.json").exists()
-        else:
-            assert limit.left >= 0
-    run, *_ = world.run(tmp_path / "cut", tmp_path / "whole.jsonl", k=2)
-    assert outcome(run) == outcome(reference)
 
 
 @pytest.mark.slow(but=("PAR1",))
@@ -306,21 +267,6 @@ def test_records_without_weights_are_gone_on_with(
         )
         for name in names
     ]
-
-
-def test_the_judge_gets_the_problems(tmp_path: Path) -> None:
-    """They lie in the run folder when it is opened."""
-    world, seen = World.of(1), []
-
-    def open_judge(problems: Path) -> FakeJudge:
-        seen.append((problems, pq.ParquetFile(problems).metadata.num_rows))
-        return FakeJudge(world.verdict)
-
-    data = write_problems(tmp_path / "data.jsonl", world.problems)
-    config = settings(tmp_path / "run", data)
-    paraphrase(config, generator=lambda: FakeGenerator(world.write), judge=open_judge)
-    labelled = sum(label != "-" for *_, label in world.problems)
-    assert seen == [(tmp_path / "run" / "problems.parquet", labelled)]
 
 
 @pytest.mark.slow(but=["{'k': 99}-True-None"])
@@ -451,18 +397,6 @@ def test_the_manifest(tmp_path: Path) -> None:
         assert pq.read_schema(run.path / f"{name}.parquet") == arrow_schema()
 
 
-def test_fingerprints_tell_runs_apart(tmp_path: Path) -> None:
-    """Equal runs have the same one; other settings or another model another."""
-    world = World.of(1)
-    data = write_problems(tmp_path / "data.jsonl", world.problems)
-    prints = [
-        manifest(world.run(tmp_path / f"run{n}", data, **changes)[0])["fingerprint"]
-        for n, changes in enumerate(({}, {}, {"k": 3}, {"rng_seed": 1}))
-    ]
-    assert prints[0] == prints[1]
-    assert len(set(prints)) == 3
-
-
 # --- What goes wrong ---
 
 
@@ -514,14 +448,6 @@ def test_no_paraphrases(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert {row["reason"] for row in table(run, "paraphrases")} == {"copy"}
     assert not run.manifest.exists()
-
-
-def test_a_generator_that_says_nothing(tmp_path: Path) -> None:
-    """No candidates at all: rounds of nothing."""
-    world = World([("1", "P.", "H.", "neutral")], lambda r: [], lambda p, h: (0, 1, 0))
-    with pytest.raises(ValueError, match="none of 1 hypotheses has a paraphrase") as caught:
-        world.run(tmp_path / "run", max_rounds=3)
-    assert "round 3" in str(caught.value)
 
 
 def test_a_generator_that_answers_too_little(tmp_path: Path) -> None:

@@ -231,16 +231,6 @@ def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: i
     assert all_ended >= 3
 
 
-@pytest.mark.parametrize("kind", ["t5", "llama-chat", "gpt2"])
-def test_one_beam_is_greedy(kind: str) -> None:
-    """The most probable token every time, whatever the temperature."""
-    decoding = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=12)
-    found = generator(kind, decoding).candidates([ParaphraseRequest(h, 0.4) for h in HYPOTHESES])
-    for hypothesis, (candidate,) in zip(HYPOTHESES, found, strict=True):
-        output = theirs(kind, hypothesis, num_beams=1, max_new_tokens=12)
-        assert [candidate.text] == new_texts(kind, output.sequences, hypothesis)
-
-
 # --- Ends ---
 
 

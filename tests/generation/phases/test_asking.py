@@ -162,27 +162,6 @@ def test_the_funnel_counts_what_was_asked(everything: RunFolder, less: RunFolder
         assert here["not_one_token"] <= there["not_one_token"]
 
 
-STRICTER: tuple[dict[str, Any], ...] = (
-    {"min_replacements": 60},
-    {"min_replacements_scope": "word"},
-    {"tag_match": "fine", "same_number": True},
-    {"word_classes": ("noun",)},
-    {"families": "reject", "repair_articles": True},
-    {"subsamples": 2, "variants_per_class": 3, "rng_seed": 7},
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", STRICTER, ids=str)
-def test_builds_that_need_no_more(
-    settings: dict[str, Any], everything: RunFolder, less: RunFolder
-) -> None:
-    """Narrower settings find all that they need."""
-    runs = (everything, less)
-    built = [build(run.path, into="narrow", overwrite=True, **settings) for run in runs]
-    assert dataset_of(built[0]) == dataset_of(built[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ablation", ["union", "pos", "prob", "none", "scrambled", "paper"])
 def test_ablations_need_no_more(ablation: str, everything: RunFolder, less: RunFolder) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,33 +144,6 @@ def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path:
     configs = export_dataset(built["all"].path, tmp_path / "data")
     text = summarise(built["all"].path, tmp_path / "data", configs)
     assert "Where more than one word changes:\n  noun combinations: " in text
-
-
-def test_a_second_build_makes_the_same(run: Path, built: dict[str, RunFolder]) -> None:
-    """To the byte."""
-    again = build(run, into="again", **OPTIONS["all"])
-    for file in ("replacements", "exclusions", "seeds", "variants"):
-        assert getattr(again, file).read_bytes() == getattr(built["all"], file).read_bytes()
-
-
-@pytest.fixture(scope="module")
-def run_with_all(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose own settings have all options."""
-    folder = tmp_path_factory.mktemp("all") / "run"
-    config = Config.read(RunFolder(run).config)
-    suggest(replace(config, run=str(folder), store=str(run / "suggestions"), **OPTIONS["all"]))
-    build(folder)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ablation", ["union", "prob", "none", "scrambled"])
-def test_ablations(run_with_all: Path, tmp_path: Path, ablation: str) -> None:
-    """With all options they make datasets that pass the check too."""
-    made = build(run_with_all, ablation=ablation)
-    export_dataset(made.path, tmp_path / "data")
-    assert check_dataset(tmp_path / "data") == []
-    assert rows(made.variants)
 
 
 def test_command_line(run: Path, tmp_path: Path) -> None:

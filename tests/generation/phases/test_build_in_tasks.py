@@ -91,35 +91,6 @@ def test_the_number_of_tasks_changes_no_byte(
 
 
 @pytest.mark.slow
-def test_failed_tasks_are_named_and_the_rest_kept(
-    build: Run, tasks: UnitsHere, suggested: Path
-) -> None:
-    """Given again, the command does the rest, with any number of tasks; a damaged part is told."""
-    tasks.failing = ("candidates 0",)
-    assert build("failing", *TASKS, 2).exit_code == 1
-    tasks.failing = ("block 1", "block 3")
-    failed = build("failing", *TASKS, 2)
-    assert failed.exit_code == 1
-    assert "error: 2 of 5 tasks failed:\ntask 1: 1 of 1 units failed: block 1" in failed.stderr
-    assert not (suggested / "failing" / "manifest.json").exists()
-    tasks.failing = ("block 3",)
-    assert build("failing", *TASKS, 3).exit_code == 1
-    assert tasks.units == ["block 1", "block 3"]
-    tasks.failing = ()
-    part, *_ = (suggested / "failing" / "build_tasks" / "parts").glob("000002.variants.*")
-    part.write_bytes(part.read_bytes()[:-1])
-    told = build("failing", *TASKS, 1)
-    assert told.exit_code == 2
-    assert f"{part.name}: expected it as its task wrote it" in told.stderr
-    assert tasks.units == ["block 3"]
-    done = build("failing", *TASKS, 1)
-    assert done.exit_code == 0, done.output
-    assert tasks.units == ["block 2"]
-    assert build("unfailing").exit_code == 0
-    assert files(suggested / "failing") == files(suggested / "unfailing")
-
-
-@pytest.mark.slow
 def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggested: Path) -> None:
     """Parts that tasks of other settings made are not used."""
     tasks.failing = ("block 4",)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,7 +19,7 @@ from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
 from generation.reasons import KEPT
 from generation.run_folder import RunFolder
-from generation.run_summary import fates_line, problem_fates, render_funnel
+from generation.run_summary import fates_line, problem_fates
 from generation.suggestions import store as store_module
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
@@ -32,7 +31,6 @@ from merge_dataset.files import (
     write_json,
     write_record,
 )
-from merge_dataset.schema import SIGNALS
 
 LIMIT = 12
 MADE = ("replacements", "exclusions", "seeds", "variants")
@@ -76,31 +74,6 @@ def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
         "variants.parquet",
     }
     assert not list(run.path.rglob("*.partial"))
-
-
-def test_replacements_have_the_columns_promised(run: RunFolder) -> None:
-    """`replacements.parquet` holds the whole of R_M, more than was sampled or is eligible."""
-    table = pq.read_table(run.replacements)
-    assert table.column_names == [
-        "seed_id",
-        "source",
-        "word",
-        "word_class",
-        "replacement",
-        "premise_mlms",
-        "hypothesis_mlms",
-        "log_odds",
-        *SIGNALS,
-    ]
-    assert table["mlm_count"].to_pylist() == [
-        len({*p, *h})
-        for p, h in zip(
-            table["premise_mlms"].to_pylist(), table["hypothesis_mlms"].to_pylist(), strict=True
-        )
-    ]
-    assert table["seed_id"][0].as_py().startswith("demo:demo-0")
-    assert len(table) > len(pq.read_table(run.variants))
-    assert min(table["log_odds"].to_pylist()) > 0
 
 
 def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
@@ -153,18 +126,6 @@ def test_each_word_has_replacements_or_a_reason(run: RunFolder) -> None:
     }
 
 
-def test_eligible_seeds_have_twenty_variants_per_subsample(run: RunFolder) -> None:
-    """D9 and D10: each subsample holds 20 variants per eligible seed and class."""
-    drawn: dict[tuple[str, str, int], int] = {}
-    for row in pq.read_table(run.variants).to_pylist():
-        for subsample in row["subsamples"]:
-            key = (row["seed_id"], row["word_class"], subsample)
-            drawn[key] = drawn.get(key, 0) + 1
-    assert drawn
-    assert set(drawn.values()) == {20}
-    assert {subsample for *_, subsample in drawn} == set(range(10))
-
-
 @pytest.mark.slow(but=("64",))
 @pytest.mark.parametrize("batch_tokens", [64, 4096])
 def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens: int) -> None:
@@ -189,44 +150,6 @@ def test_blocks_and_workers_change_no_byte(
 
 
 @pytest.mark.slow
-def test_killed_run_resumes_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed while it writes its third part, then run again: the files of an unbroken run."""
-    monkeypatch.setattr(store_module, "PART_SIZE", 32)
-    unbroken = generate(demo_config(tmp_path / "unbroken"))
-    write_part, written = store_module.write_part, []
-
-    def killed(folder: Path, name: str, table: pa.Table) -> Path:
-        if len(written) == 2 and name != "vocabulary":
-            raise KeyboardInterrupt
-        made = write_part(folder, name, table)
-        written.extend([made] if name != "vocabulary" else [])
-        return made
-
-    config = demo_config(tmp_path / "killed")
-    with monkeypatch.context() as patch:
-        patch.setattr(store_module, "write_part", killed)
-        with pytest.raises(KeyboardInterrupt):
-            generate(config)
-    killed_run = RunFolder(tmp_path / "killed")
-    assert len(list(killed_run.store.rglob("parts/*.parquet"))) == 2
-    assert bytes_made(generate(config)) == bytes_made(unbroken)
-
-
-@pytest.mark.slow
-def test_damaged_part_is_made_again(run: RunFolder, tmp_path: Path) -> None:
-    """A truncated part is noticed, named by `build` as missing, and redone by `suggest`."""
-    other = copy_of(run, tmp_path / "damaged")
-    part = next(other.store.rglob("parts/*.parquet"))
-    part.write_bytes(part.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="are missing; run: merge-nli suggest"):
-        build(other.path)
-    generate(demo_config(other.path))
-    assert bytes_made(other) == bytes_made(run)
-
-
-@pytest.mark.slow
 def test_a_longer_run_scores_only_what_is_new(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,16 +166,6 @@ def test_a_longer_run_scores_only_what_is_new(
         for key in pq.read_table(path, columns=["sentence", "span"]).to_pylist()
     ]
     assert len(rows) == len({(row["sentence"], *row["span"]) for row in rows})
-
-
-@pytest.mark.slow
-def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path) -> None:
-    """Joint suggestions never mix with single ones, nor does `build` take one for the other."""
-    other = copy_of(run, tmp_path / "joint")
-    with pytest.raises(ValueError, match=r"expected suggestions made with .*joint.*found .*single"):
-        build(other.path, masking="joint")
-    generate(demo_config(other.path, masking="joint"), overwrite=True)
-    assert len(list(other.store.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -320,32 +233,6 @@ def test_words_of_several_pieces_are_among_the_replacements(
     assert "max_pieces" not in run.config.read_text()
     assert read_json(run_of_pieces.manifest)["mlms"][0]["max_pieces"] == 2
     assert "max_pieces" not in run.manifest.read_text()
-
-
-@pytest.mark.slow
-def test_words_of_several_pieces_make_the_same_bytes(
-    run_of_pieces: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sizes of batches and blocks, and the number of workers, change no byte."""
-    made = generate(pieces_config(tmp_path / "other", batch_tokens=64))
-    assert bytes_made(made) == bytes_made(run_of_pieces)
-    monkeypatch.setattr(blocks, "BLOCK", 4)
-    suggest(pieces_config(made.path))
-    build(made.path, workers=2)
-    assert bytes_made(made) == bytes_made(run_of_pieces)
-
-
-@pytest.mark.slow
-def test_other_numbers_of_pieces_have_stores_of_their_own(
-    run: RunFolder, run_of_pieces: RunFolder, tmp_path: Path
-) -> None:
-    """Nor does `build` take one for the other; nor is there an ablation that needs more."""
-    with pytest.raises(ValueError, match=r"expected suggestions .*pieces': 2.*found .*pieces': 1"):
-        build(copy_of(run, tmp_path / "one").path, max_pieces=2)
-    with pytest.raises(ValueError, match=r"expected suggestions .*pieces': 1.*found .*pieces': 2"):
-        build(copy_of(run_of_pieces, tmp_path / "two").path, max_pieces=1)
-    with pytest.raises(ValueError, match="expected 1 with probability_filter = false, got 2"):
-        build(run_of_pieces.path, ablation="pos")
 
 
 def ablated(run: RunFolder, name: str, to: Path) -> list[dict[str, object]]:
@@ -421,17 +308,6 @@ def test_models_of_the_same_name_are_refused(tmp_path: Path) -> None:
         suggest(demo_config(tmp_path, mlms=("bert-tiny-mlm", "bert-tiny-mlm")))
 
 
-def test_funnel_renders_every_reason(run: RunFolder) -> None:
-    """The printed funnel has a line per reason and the counts of the manifest."""
-    rows = read_json(run.manifest)["funnel"]
-    text = render_funnel(rows)
-    for reason in SUGGESTION_REASONS:
-        assert reason.replace("_", " ") in text
-    assert f"{rows[0]['suggestions']:,}" in text
-    assert "bert-tiny-mlm" in text
-    assert "noun" in text
-
-
 @pytest.mark.slow
 def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: Path) -> None:
     """A flipped bit would make other words of the same suggestions."""
@@ -444,27 +320,6 @@ def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: 
         build(other.path)
     generate(demo_config(other.path))
     assert bytes_made(other) == bytes_made(run)
-
-
-@pytest.mark.slow
-def test_settings_of_a_build_are_for_that_build(run: RunFolder, tmp_path: Path) -> None:
-    """A stricter build says so in its manifest, and the next one is as before."""
-    other = copy_of(run, tmp_path / "settings")
-    build(other.path, tag_match="fine", overwrite=True)
-    assert read_json(other.manifest)["config"]["tag_match"] == "fine"
-    fine = keys(pq.read_table(other.replacements).to_pylist())
-    build(other.path, overwrite=True)
-    assert fine < keys(pq.read_table(other.replacements).to_pylist())
-    assert bytes_made(other) == bytes_made(run)
-
-
-def test_header_of_another_shape_is_refused(run: RunFolder, tmp_path: Path) -> None:
-    """A store whose header lacks a field is an error with a remedy."""
-    other = copy_of(run, tmp_path / "header")
-    (header,) = other.store.rglob("store.json")
-    header.write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"expected the fields of a store's identity: .*missing"):
-        build(other.path)
 
 
 def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:

@@ -61,40 +61,6 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
     return find
 
 
-def test_failed_tasks_are_named_and_the_rest_kept(
-    find: Find, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With any number of tasks; no unit is done twice, and the bytes are those of one process."""
-    parts = tmp_path / "run" / "tagging_tasks" / "parts"
-    tasks.failing = ("block 1", "block 3")
-    with pytest.raises(ExecutorError, match=r"2 of 5 tasks failed:\ntask 1: 1 of 1 units failed"):
-        find("run", 2)
-    assert tasks.units == UNITS
-    assert tasks.distribution == Distribution(executor="local", tasks=2)
-    assert len(list(parts.iterdir())) == 3
-    tasks.failing = ()
-    write = questions.write_table
-
-    def stopped(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(questions, "write_table", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        find("run", 5)
-    assert tasks.units == ["block 1", "block 3"]
-    monkeypatch.setattr(questions, "write_table", write)
-    (part,) = parts.glob("000002.*")
-    part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=f"{part.name}: expected it as its task wrote it"):
-        find("run", 1)
-    assert tasks.units == []
-    assert not (tmp_path / "run" / "questions").exists()
-    dealt = find("run", 1)
-    assert tasks.units == ["block 2"]
-    assert len(dealt) == 2 + 8
-    assert find("whole") == dealt
-
-
 def test_other_settings_go_on_with_nothing(find: Find, tasks: UnitsHere) -> None:
     """Parts that tasks of other settings made are not used, nor kept by who needs no tasks."""
     tasks.failing = ("block 4",)

@@ -17,7 +17,6 @@ import pytest
 import spacy
 from spacy.language import Language
 
-from generation.problems import tagging
 from generation.problems.sparse_tagger import OUTSIDE, half_width
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import MODELS, Tagger
@@ -196,29 +195,6 @@ def test_a_narrower_window_would_be_wrong(
     assert tags_after(tagger, hard_cases) != full
 
 
-def test_forgetting_sentences_changes_nothing(
-    tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With room for three encoded sentences the tags are those with room for all."""
-    some = hard_cases[::4]
-    expected = tags_after(tagger, some)
-    monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 3)
-    monkeypatch.setattr(tagger, "_encoded", {})
-    assert tags_after(tagger, some) == expected
-    assert len(tagger._encoded) <= 3
-
-
-def test_order_and_neighbours_of_substitutions_do_not_matter(
-    tagger: Tagger, hard_cases: list[Substitution]
-) -> None:
-    """Each substitution has the tags that it has alone, and repeated ones agree."""
-    some = hard_cases[:300]
-    together = tags_after(tagger, some)
-    assert tags_after(tagger, some[::-1] + some) == together[::-1] + together
-    assert [tags_after(tagger, [s])[0] for s in some[:40]] == together[:40]
-    assert tags_after(tagger, []) == []
-
-
 # --- The width of the context ---
 
 
@@ -333,30 +309,6 @@ def test_words_that_split_or_fuse(
     assert tags_of_whole_sentences(nlp, [substitution]) == [None]
 
 
-def test_one_bad_occurrence_is_enough(tagger: Tagger) -> None:
-    """The word "a" fuses with the full stop at the end, not in the middle: no tags at all."""
-    sentence = tagged(tagger, "That dog saw the dog.")
-    assert tags_after(tagger, [Substitution(sentence, (1,), "a")]) != [None]
-    assert tags_after(tagger, [Substitution(sentence, (1, 4), "a")]) == [None]
-
-
-def test_all_occurrences_are_replaced_before_tagging(tagger: Tagger, nlp: Language) -> None:
-    """Neighbouring occurrences see each other replaced."""
-    sentence = tagged(tagger, "They run run run home.")
-    positions = positions_of(sentence, "run")
-    assert positions == (1, 2, 3)
-    cases = [Substitution(sentence, positions, w) for w in ("walk", "boys", "small", "quickly")]
-    assert tags_after(tagger, cases) == tags_of_whole_sentences(nlp, cases)
-    assert all(tags and len(tags) == 3 for tags in tags_after(tagger, cases))
-
-
-def test_tags_in_context(tagger: Tagger) -> None:
-    """The class of a word is that of its place: "play" as a verb and as a noun."""
-    sentence = tagged(tagger, "The kids run in the house.")
-    verbs, nouns = (Substitution(sentence, (i,), "play") for i in (2, 5))
-    assert tags_after(tagger, [verbs, nouns]) == [("VBP",), ("NN",)]
-
-
 # --- Tokens as the tokeniser makes them ---
 
 
@@ -368,12 +320,6 @@ def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
     assert all(text[slice(*t.span)] == t.text for t in sentence.tokens)
     assert [t.tag for t in sentence.tokens] == ["PRP", "MD", "RB", "_SP", "VB", "."]
     assert [t.norm for t in sentence.tokens] == [None, "can", "not", None, None, None]
-
-
-def test_sentences_come_in_order(tagger: Tagger) -> None:
-    """One sentence per text, in the order given, over more than one batch."""
-    texts = [f"The boy has {n} dogs." for n in range(300)]
-    assert [sentence.text for sentence in tagger.tag(texts)] == texts
 
 
 def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:

@@ -112,12 +112,6 @@ def test_forms_by_hand() -> None:
             assert changes(one, other, (1,)) == [[UNKNOWN, YES if one != other else NO]]
 
 
-def test_a_word_that_is_noun_and_verb() -> None:
-    """Each occurrence counts for its own class."""
-    assert changes("NN VBP", "NNS VBP", (2,)) == [[YES, NO]]
-    assert changes("NN VBP", "NN VBZ", (2,)) == [[NO, YES]]
-
-
 def place(text: str, word: str) -> Place:
     """Where a word stands among tokens between spaces."""
     tokens, start = [], 0

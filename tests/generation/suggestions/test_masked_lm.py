@@ -31,7 +31,6 @@ from transformers import (
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions import masked_lm
 from generation.suggestions.masked_lm import MaskedLM
-from merge_metric.models.checkpoints import resolve_device
 
 BYTE_LEVEL = ("roberta", "modernbert", "bart")
 K = 50
@@ -135,16 +134,6 @@ def in_other_batches(mlm: MaskedLM, queries: list[MaskedQuery]) -> Iterator[tupl
         yield mlm.score([queries[row]], k=K), scores.take([row])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_sentence_is_asked_about_in_any_order(kind: str) -> None:
-    """Repeated queries get the same answer in every place they stand."""
-    one, two = ask("A girl holds the dog.", "girl"), ask("The small dog runs here.", "dog")
-    scores = tiny_mlm(kind).score([one, two, one, two, two], k=5)
-    assert_identical(scores.take([2, 3]), scores.take([0, 1]))
-    assert_identical(scores.take([4]), scores.take([1]))
-    assert scores.tokens[0].tolist() != scores.tokens[1].tolist()
-
-
 @pytest.mark.parametrize("model_type", masked_lm._HEADS)
 def test_the_head_alone_gives_what_the_whole_model_gives(
     model_type: str, monkeypatch: pytest.MonkeyPatch
@@ -169,12 +158,6 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
     assert by_head.original.tolist() == whole.original.tolist()
     assert by_head.logits == pytest.approx(whole.logits, abs=1e-4, nan_ok=True)
     assert by_head.log_normalizer == pytest.approx(whole.log_normalizer, abs=1e-4, nan_ok=True)
-
-
-def test_an_unknown_architecture_runs_whole() -> None:
-    """DeBERTa is the one kind of tiny model whose head is not known here."""
-    types = {tiny_mlm(kind)._model.config.model_type for kind in KINDS}
-    assert types - set(masked_lm._HEADS) == {"deberta-v2"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -278,17 +261,6 @@ def test_words_of_several_tokens_have_no_answer(kind: str) -> None:
     assert scores.original[2] >= 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_unknown_words_have_no_answer(kind: str) -> None:
-    """Words of characters that the tokenizer has never seen leave their row empty."""
-    sentence = "The Ω and the Ωmega run near a 狗 and a dog."
-    queries = [ask(sentence, word) for word in ("Ω", "Ωmega", "狗", "dog")]
-    scores = tiny_mlm(kind).score(queries, k=K)
-    for row in range(3):
-        assert_empty(scores, row)
-    assert scores.original[3] >= 0
-
-
 @pytest.mark.parametrize(
     ("kind", "piece"),
     [
@@ -366,13 +338,6 @@ def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
     assert few.tokens.tolist() == everything.tokens[:, :7].tolist()
     probabilities = np.exp(everything.logits[0] - everything.log_normalizer[0])
     assert probabilities.sum() == pytest.approx(1, abs=1e-4)
-
-
-def test_no_queries_no_scores() -> None:
-    """Nothing asked is nothing answered, in columns of the usual shape."""
-    scores = tiny_mlm("bert-cased").score([], k=5)
-    assert scores.tokens.shape == scores.logits.shape == (0, 5)
-    assert scores.original.shape == (0,)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 64, None])
@@ -479,11 +444,3 @@ def test_an_unknown_device_is_refused(device: str) -> None:
     """The device named in the error is the one that was asked for."""
     with pytest.raises(ValueError, match=f"device: expected .* got '{device}'"):
         MaskedLM.load(tiny_model("bert-cased"), device=device)
-
-
-def test_devices() -> None:
-    """`auto` is a device there is; a named one is taken as it is."""
-    assert resolve_device("cpu") == "cpu"
-    assert resolve_device("auto") in {"cpu", "cuda", "mps"}
-    if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        assert resolve_device("auto") == "cpu"

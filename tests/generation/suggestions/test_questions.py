@@ -93,13 +93,6 @@ def test_questions_of_earlier_versions_are_read(tmp_path: Path) -> None:
     assert questions.of(questions.shards[0]) == there
 
 
-def test_there_may_be_none(tmp_path: Path) -> None:
-    """Problems that share no word have none, which the command then says."""
-    assert len(Questions.write(tmp_path / "q", tables([]), problems=3, made_from="x")) == 0
-    empty = [question_table([])]
-    assert len(Questions.write(tmp_path / "r", empty, problems=3, made_from="x")) == 0
-
-
 def test_order_and_repetition_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,10 +158,3 @@ def test_shards_overlap_where_they_share_keys(bits: int, more: int, data: st.Dat
     assert inner.overlaps(outer) == outer.overlaps(inner) == (inner.prefix >> more == outer.prefix)
     assert inner.overlaps(EVERYTHING)
     assert Shard.parse(inner.name) == inner
-
-
-def test_names_of_shards_sort_as_their_numbers() -> None:
-    """Any number of bits will do."""
-    for bits in (0, 1, 4, 5, 9):
-        names = [Shard(bits, prefix).name for prefix in range(2**bits)]
-        assert names == sorted(names)

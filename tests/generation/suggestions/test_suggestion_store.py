@@ -9,7 +9,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pytest
 from helpers.few_pieces import few_pieces
 from helpers.masked_queries import ask_all, assert_identical, jointly
-from helpers.tiny_models import sentences, tiny_model
 from threadpoolctl import threadpool_limits
 
 from generation.records import MaskedQuery, Scores
@@ -220,16 +218,6 @@ def test_a_killed_run_resumes_to_the_same_files(pieces: int, tmp_path: Path) -> 
     assert files_of(store) == files_of(filled(tmp_path / "whole"))
 
 
-def test_a_run_killed_again_and_again(tmp_path: Path) -> None:
-    """One part at a time leads to the same files too."""
-    for done in range(5):
-        store = store_in(tmp_path / "killed")
-        assert len(store.missing(EVERYTHING, QUERIES)) == 5 - done
-        with pytest.raises(Killed) if done < 4 else nullcontext():
-            fill(store, QUERIES, killed_after(1))
-    assert files_of(store) == files_of(filled(tmp_path / "whole"))
-
-
 def test_a_run_killed_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that was being written is not there; the rest is, and resumes as ever."""
     write = suggestions.pq.write_table
@@ -315,19 +303,6 @@ def test_damaged_parts_are_named_and_removed(tmp_path: Path) -> None:
     assert parts_of(store) == [first, *rest]
 
 
-def test_a_lost_part_is_made_again(tmp_path: Path) -> None:
-    """A part that somebody deleted comes back byte for byte."""
-    store = filled(tmp_path)
-    before = files_of(store)
-    parts_of(store)[2].unlink()
-    assert sum(map(len, store.missing(EVERYTHING, QUERIES))) in {
-        PART_SIZE,
-        len(QUERIES) % PART_SIZE,
-    }
-    fill(store, QUERIES, answer)
-    assert files_of(store) == before
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -350,13 +325,6 @@ def test_other_suggestions_go_to_another_folder(change: dict[str, Any], tmp_path
     assert store.keys() == set()
     assert len(store.missing(EVERYTHING, QUERIES)) == 5
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_names_that_differ_in_punctuation_alone_do_not_clash(tmp_path: Path) -> None:
-    """Folder names are readable, and the part after the name keeps them apart."""
-    one, two = (dataclasses.replace(IDENTITY, name=name) for name in ("a/b", "a--b"))
-    assert re.fullmatch(r"a--b-[0-9a-f]{12}", one.folder)
-    assert one.folder != two.folder
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(StoreIdentity)])
@@ -504,31 +472,3 @@ def in_shards(queries: Sequence[MaskedQuery], bits: int) -> list[tuple[Shard, li
         prefix = int.from_bytes(key_of(query)) >> (8 * KEY.itemsize - bits)
         shards.setdefault(Shard(bits, prefix), []).append(query)
     return sorted(shards.items(), key=lambda item: item[0].prefix)
-
-
-def test_real_scores_do_not_depend_on_how_the_store_was_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a masked LM, two steps and a crash leave the answers of one go, bit by bit."""
-    monkeypatch.setattr(suggestions, "PART_SIZE", 16)
-    mlm = MaskedLM.load(tiny_model("roberta"), device="cpu")
-    queries = [
-        MaskedQuery(text, match.span(), (match.span(),))
-        for text in sentences()[:8]
-        for match in re.finditer(r"\w+", text)
-    ]
-
-    def score(piece: Sequence[MaskedQuery]) -> Scores:
-        with threadpool_limits(1):
-            return mlm.score(piece, k=K)
-
-    whole = SuggestionStore.create(tmp_path / "whole", IDENTITY, mlm.vocabulary)
-    fill(whole, queries, score)
-    steps = SuggestionStore.create(tmp_path / "steps", IDENTITY, mlm.vocabulary)
-    fill(steps, queries[3:20], score)
-    fill(steps, queries, score)
-    assert answers_in(steps) == answers_in(whole)
-    parts_of(whole)[1].unlink()
-    before = answers_in(steps)
-    fill(whole, queries, score)
-    assert answers_in(whole) == before

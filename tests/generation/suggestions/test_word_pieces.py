@@ -13,14 +13,11 @@ from helpers.few_pieces import few_pieces
 from helpers.masked_queries import ask, ask_all, assert_identical, jointly, seen_inputs
 from helpers.slow_words import Pieces, SlowWords, slow_words
 from helpers.tiny_models import KINDS, MAX_TOKENS, tiny_model
-from threadpoolctl import threadpool_limits
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import word_pieces
 from generation.suggestions.masked_lm import MaskedLM, pieces_of_spans
 from generation.suggestions.word_pieces import score_words
-
-K = 30
 
 
 @cache
@@ -194,19 +191,6 @@ def test_joint_masking_hides_every_piece() -> None:
     assert not np.any(np.isin(single.logits, joint.logits))
 
 
-@pytest.mark.slow(but=["cat-bert-cased"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("word", ["cat", "snowman"])
-def test_joint_and_single_differ_where_a_word_stands_twice(kind: str, word: str) -> None:
-    """And only there."""
-    mlm = loaded(tiny_model(kind))
-    for sentence, times in ((f"The {word} sees a {word}.", 2), (f"The {word} sees a dog.", 1)):
-        joint = score_words(mlm, jointly(sentence, word)[:1], k=9, max_pieces=4)
-        single = score_words(mlm, [ask(sentence, word)], k=9, max_pieces=4)
-        assert (joint.original_logit == single.original_logit).tolist() == [times == 1]
-        assert np.array_equal(joint.logits, single.logits) == (times == 1)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_piece_scores_as_without_all_this(kind: str) -> None:
     """Tokens have the log-probabilities that `MaskedLM.score` gives, and so have originals."""
@@ -235,20 +219,6 @@ def test_words_do_not_depend_on_the_batch(kind: str, monkeypatch: pytest.MonkeyP
     for found, expected in in_other_batches(loaded(tiny_model(kind)), queries, 400, monkeypatch):
         assert long_words(expected) > 0
         assert_identical(found, expected)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("threads", [1, 2])
-def test_words_of_a_real_model_do_not_depend_on_the_batch(
-    threads: int, shared_models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It holds with real sizes, where matrix products are cut up between threads."""
-    queries = ask_all(["A wetsuit on a boat.", "Men on lockers."])
-    mlm = loaded(shared_models / "minilm-l6-mlm")
-    with threadpool_limits(threads):
-        for found, expected in in_other_batches(mlm, queries, 200, monkeypatch):
-            assert long_words(expected) > 0
-            assert_identical(found, expected)
 
 
 def in_other_batches(
@@ -320,24 +290,6 @@ def test_models_too_short_for_such_words_are_refused() -> None:
     """The message says how many pieces there may be."""
     with pytest.raises(ValueError, match=r"max_pieces: expected at most 16 with .*64 tokens"):
         score_words(loaded(few_pieces()), [], k=5, max_pieces=17)
-
-
-@pytest.mark.parametrize("together", [1, 128])
-def test_progress_counts_every_query_once(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Questions without an answer included."""
-    monkeypatch.setattr(word_pieces, "_TOGETHER", {"cpu": together})
-    queries = [*QUESTIONS, ask("The zebra sees.", "zebra")]
-    counts: list[int] = []
-    score_words(loaded(few_pieces()), queries, k=3, max_pieces=2, on_progress=counts.append)
-    assert sum(counts) == len(queries)
-    assert len(counts) == -(-len(queries) // together)
-
-
-def test_no_queries_no_words() -> None:
-    """Nothing asked is nothing answered, in columns of the usual shape."""
-    scores = score_words(loaded(few_pieces()), [], k=5, max_pieces=3)
-    assert scores.tokens.shape == (0, 5, 3)
-    assert scores.original.shape == (0, 3)
 
 
 class Cut:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,51 +93,11 @@ def test_reasons_are_tried_in_the_order_stated() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("token", "logit", "reason"),
-    [
-        (7, 0.0, Reason.NOT_ALPHABETIC),  # and improbable
-        (8, 9.0, Reason.NOT_ALPHABETIC),
-        (0, 9.0, Reason.NOT_ALPHABETIC),  # special
-        (99, 9.0, Reason.NOT_ALPHABETIC),  # past the vocabulary
-        (6, 0.0, Reason.SUBWORD),  # and improbable
-        (9, 9.0, Reason.SUBWORD),  # the start-of-text "girl" in the middle
-        (2, 2.0, Reason.LESS_PROBABLE),  # as probable as the original
-        (2, 1.999, Reason.LESS_PROBABLE),
-    ],
-)
-def test_the_first_reason_counts(token: int, logit: float, reason: str) -> None:
-    """A suggestion that fails twice is counted once, under the earlier reason."""
-    survivors = filtered([(1, 2.0, [(token, logit)])])
-    assert survivors.tokens.tolist() == []
-    assert rejections(survivors) == {reason: 1}
-
-
 def test_more_probable_means_strictly_more() -> None:
     """D5: a tie with the original fails, the next number above passes."""
     above = float(np.nextafter(np.float32(2.0), np.float32(3.0)))
     assert filtered([(1, 2.0, [(2, 2.0)])]).tokens.tolist() == []
     assert filtered([(1, 2.0, [(2, above)])]).tokens.tolist() == [2]
-
-
-def test_the_more_probable_case_variant_stays() -> None:
-    """D6: of GIRL, girl and Girl the first, that is the most probable, survives."""
-    survivors = filtered([(1, 0.0, [(4, 3.0), (2, 2.0), (3, 1.0)])])
-    assert (survivors.tokens.tolist(), survivors.log_odds.tolist()) == ([4], [3.0])
-    assert rejections(survivors) == {Reason.DUPLICATE: 2}
-
-
-def test_a_rejected_case_variant_does_not_shadow() -> None:
-    """A variant that fell before is no reason against the one after it."""
-    survivors = filtered([(1, 0.0, [(9, 3.0), (2, 2.0)])])
-    assert survivors.tokens.tolist() == [2]
-    assert rejections(survivors) == {Reason.SUBWORD: 1}
-
-
-def test_rows_do_not_shadow_each_other() -> None:
-    """A word may survive at every occurrence."""
-    survivors = filtered([(1, 0.0, [(2, 1.0)]), (1, 0.0, [(3, 1.0)])])
-    assert survivors.tokens.tolist() == [2, 3]
 
 
 def test_where_the_original_joins_on_so_must_the_suggestion() -> None:
@@ -156,21 +115,6 @@ def test_not_in_the_vocabulary_is_empty() -> None:
     assert survivors.starts.tolist() == [0, 0, 1]
     assert rejections(survivors, 0) == {}
     assert rejections(survivors, 1) == {}
-
-
-def test_without_the_probability_filter() -> None:
-    """D13: improbable suggestions stay, with negative log-odds, and duplicates still go."""
-    survivors = filtered([(1, 2.0, [(5, 9.0), (2, 1.0), (3, 0.5)])], probability_filter=False)
-    assert survivors.tokens.tolist() == [5, 2]
-    assert survivors.log_odds.tolist() == [7.0, -1.0]
-    assert rejections(survivors) == {Reason.DUPLICATE: 1}
-
-
-def test_log_odds_are_differences_of_logits() -> None:
-    """The normaliser is the same on both sides and takes no part."""
-    made = scores([(1, 1.5, [(2, 4.0)])])
-    made.log_normalizer[0] = 123.0
-    assert cheap_filters(made, SMALL, probability_filter=True).log_odds.tolist() == [2.5]
 
 
 # --- Against a loop over suggestions ---

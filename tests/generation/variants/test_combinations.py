@@ -85,15 +85,6 @@ def test_every_order_is_as_likely() -> None:
     assert chisquare(list(counts.values())).pvalue > 0.001
 
 
-def test_the_first_of_many_are_spread_out() -> None:
-    """Numbers that no list could hold: each tenth is as likely as every other."""
-    n = 10**40
-    found = [number for key in range(500) for number in islice(shuffled(n, str(key)), 4)]
-    assert len(set(found)) == 2000
-    counts = Counter(number * 10 // n for number in found)
-    assert chisquare([counts[tenth] for tenth in range(10)]).pvalue > 0.001
-
-
 def walked(total: int, wanted: int, good: set[int], key: str) -> list[int]:
     walk = (0, shuffled(total, key), wanted)
     (found,) = first_valid([walk], lambda asked: [rank in good for _, rank in asked], {})
@@ -256,18 +247,6 @@ def test_all_pairs(tagger: Tagger) -> None:
         "A owl and a bird see a house.",
         "A bird and a owl run to the house.",
     )
-
-
-def test_triples(tagger: Tagger) -> None:
-    """All three words; distinct words even where they differ in case."""
-    problems = problems_of(tagger, TEXTS)
-    made = drawn(tagger, problems, found_of(WORDS), words_at_once=3, variants_per_class=100)
-    expected = {
-        "boy dog house → " + " ".join(words)
-        for words in product(*WORDS.values())
-        if len(set(words)) == 3
-    }
-    assert names(made) == expected
 
 
 def test_with_articles_and_families(tagger: Tagger) -> None:
@@ -437,33 +416,6 @@ def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
 # --- Drawing (D10) ---
 
 
-def samples(made: Drawn) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = {}
-    for row in rows_of(made):
-        for subsample in row["subsamples"]:
-            found.setdefault(subsample, set()).add(f"{row['word']} → {row['replacement']}")
-    return found
-
-
-def test_subsamples(tagger: Tagger) -> None:
-    """As many as wanted in each, each once, other ones in each; the same every time."""
-    problems = problems_of(tagger, TEXTS)
-    options = {"subsamples": 6, "variants_per_class": 5}
-    made = drawn(tagger, problems, found_of(WORDS), **options)
-    found = samples(made)
-    assert {number: len(each) for number, each in found.items()} == dict.fromkeys(range(6), 5)
-    assert len({frozenset(each) for each in found.values()}) > 4
-    ids = [(row["word"], row["replacement"]) for row in rows_of(made)]
-    assert len(set(ids)) == len(ids)
-    assert samples(drawn(tagger, problems, found_of(WORDS), **options)) == found
-    assert samples(drawn(tagger, problems, found_of(WORDS), rng_seed=1, **options)) != found
-    # More subsamples leave the first as they are, and so does a larger minimum.
-    more = samples(drawn(tagger, problems, found_of(WORDS), subsamples=9, variants_per_class=5))
-    assert {n: more[n] for n in range(6)} == found
-    more = samples(drawn(tagger, problems, found_of(WORDS), min_replacements=15, **options))
-    assert more == found
-
-
 def test_draws_do_not_depend_on_other_problems(tagger: Tagger) -> None:
     """A seed's draw is the same alone and among others, whatever their order."""
     problems = problems_of(tagger, TEXTS, TEXTS)
@@ -475,16 +427,6 @@ def test_draws_do_not_depend_on_other_problems(tagger: Tagger) -> None:
     assert mine == rows_of(alone)
     others = {row["replacement"] for row in rows_of(together) if row["seed_id"] == "s:1"}
     assert others != {row["replacement"] for row in mine}
-
-
-def test_every_combination_is_as_likely(tagger: Tagger) -> None:
-    """19 valid pairs, 3 in each of 400 subsamples: about 63 times each."""
-    problems = problems_of(tagger, TEXTS)
-    made = drawn(tagger, problems, found_of(WORDS), subsamples=400, variants_per_class=3)
-    counts = Counter({row["replacement"] + row["word"]: len(row["subsamples"])
-                      for row in rows_of(made)})  # fmt: skip
-    assert len(counts) == 19
-    assert chisquare(list(counts.values())).pvalue > 0.001
 
 
 def test_few_of_many_are_looked_at(tagger: Tagger) -> None:

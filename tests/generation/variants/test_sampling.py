@@ -212,31 +212,6 @@ def test_all_where_there_are_fewer() -> None:
     assert {v.subsamples for v in variants} == {(0, 1, 2)}
 
 
-def test_what_is_never_drawn_is_no_variant() -> None:
-    """Each variant stands once, with sorted subsamples, and only if it was drawn."""
-    variants = drawn(several("s:1", "noun", "boy", 200), subsamples=3, size=5)
-    assert len(variants) < 16
-    assert sum(len(v.subsamples) for v in variants) == 15
-    assert all(v.subsamples and list(v.subsamples) == sorted(set(v.subsamples)) for v in variants)
-    texts = [v.replacement.replacement for v in variants]
-    assert texts == sorted(set(texts))
-    assert drawn([]) == []
-
-
-def test_variants_are_sorted() -> None:
-    """By seed, class, word and replacement."""
-    pool = [
-        *several("s:2", "noun", "boy", 2),
-        *several("s:10", "verb", "run", 1),
-        *several("s:10", "noun", "run", 2),
-        *several("s:10", "noun", "dog", 1),
-    ]
-    found = [v.replacement for v in drawn(pool)]
-    keys = [(r.seed_id, r.word_class, r.word, r.replacement) for r in found]
-    assert keys == sorted(keys)
-    assert keys[0] == ("s:10", "noun", "dog", "dog000")
-
-
 POOLS = st.lists(
     st.tuples(st.sampled_from("123"), st.sampled_from(["noun", "verb"]), st.integers(0, 40)),
     unique=True,
@@ -266,13 +241,6 @@ def test_a_draw_depends_on_its_group_alone(
         )
     ]
     assert pieces == whole
-
-
-def test_a_subsample_does_not_depend_on_how_many_there_are() -> None:
-    """The first three of ten subsamples are the three of three."""
-    pool = several("s:1", "noun", "boy", 50)
-    three, ten = drawn(pool, subsamples=3), drawn(pool, subsamples=10)
-    assert [members(ten, n) for n in range(3)] == [members(three, n) for n in range(3)]
 
 
 def test_other_keys_draw_otherwise() -> None:
@@ -305,14 +273,6 @@ def test_draws_are_about_uniform() -> None:
     # Two given members meet in 400·(10·9)/(40·39) ≈ 23 subsamples.
     together = [len(set(a.subsamples) & set(b.subsamples)) for a, b in pairwise(variants)]
     assert 18 < sum(together) / len(together) < 28
-
-
-def test_two_subsamples_overlap_as_chance_has_it() -> None:
-    """Subsamples are drawn anew each time: 10 out of 40 share 2.5 on average."""
-    variants = drawn(several("s:1", "noun", "boy", 40), subsamples=200, size=10)
-    subsamples = [set(members(variants, n)) for n in range(200)]
-    shared = [len(a & b) for a, b in pairwise(subsamples)]
-    assert 2.0 < sum(shared) / len(shared) < 3.0
 
 
 @given(POOLS, st.integers(0, 39), st.integers(-5, 5))
