@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -121,23 +120,6 @@ def test_usage_errors(command: str, tmp_path: Path) -> None:
     result = runner.invoke(app, [command, str(tmp_path), "--format", "xml"])
     assert result.exit_code == 2
     assert "--format: expected one of text, json, got 'xml'" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["check", "register"])
-def test_help_has_examples(command: str) -> None:
-    """The help of each command shows how to call it."""
-    result = runner.invoke(app, [command, "--help"])
-    assert result.exit_code == 0
-    assert f"merge-nli {command} merge-nli" in result.stdout
-
-
-def test_default_folder(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a folder, `merge-nli` in the working directory."""
-    monkeypatch.chdir(dataset.parent)
-    result = runner.invoke(app, ["check"])
-    assert (result.exit_code, result.stdout) == (0, "merge-nli: good\n")
-    os.rename(dataset, dataset.with_name("elsewhere"))  # noqa: PTH104
-    assert runner.invoke(app, ["check"]).exit_code == 2
 
 
 def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,18 +78,6 @@ def test_provenance_tells_how_and_not_where(dataset: Path) -> None:
     assert made["config"].keys().isdisjoint({"run", "workers"})
     assert "started" not in made
     assert "/home" not in text
-
-
-def test_same_run_same_bytes(make_run: MakeRun, tmp_path: Path) -> None:
-    """Exporting again, elsewhere or over itself, from files chunked otherwise: same bytes."""
-    run = make_run()
-    export_dataset(run, tmp_path / "a" / "merge-nli")
-    first = contents(tmp_path / "a")
-    table = pq.ParquetFile(run / "variants.parquet").read()
-    pq.write_table(table, run / "variants.parquet", row_group_size=2, compression="none")
-    export_dataset(run, tmp_path / "a" / "merge-nli")
-    export_dataset(run, tmp_path / "b" / "merge-nli")
-    assert contents(tmp_path / "a") == first == contents(tmp_path / "b")
 
 
 def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
@@ -248,18 +235,6 @@ def test_manifest_that_is_no_json(make_run: MakeRun, tmp_path: Path) -> None:
     (make_run() / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match=r"manifest.json: expected JSON"):
         export_dataset(tmp_path / "run", tmp_path / "out")
-
-
-def test_out_may_be_the_working_directory(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`.` is a folder like any other."""
-    run = make_run()
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    export_dataset(run, Path())
-    assert check_dataset(Path()) == []
-    shutil.rmtree(tmp_path / "here")
 
 
 def test_texts_of_several_problems_are_told(

@@ -17,21 +17,9 @@ from helpers.paraphrase_run import (
     rows_of,
     write_paraphrase_run,
 )
-from helpers.paraphrasing import (
-    FakeGenerator,
-    FakeJudge,
-    random_problems,
-    random_verdict,
-    random_writer,
-    settings,
-    write_problems,
-)
 
-from generation.paraphrases.paraphrase_run import paraphrase
-from merge_dataset import export as export_module
 from merge_dataset import layout
 from merge_dataset.card import render as card
-from merge_dataset.card.render import compute_statistics
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.merge_nli import MergeNli, builder
@@ -127,15 +115,6 @@ def test_other_folders_with_an_underscore_are_no_collections(paraphrases: Path) 
 # --- Export ---
 
 
-def test_same_run_same_bytes(paraphrases: Path, tmp_path: Path) -> None:
-    """Exporting again, over itself or elsewhere, gives the same folder."""
-    first = contents(paraphrases)
-    run = tmp_path / "paraphrase-run"
-    export_dataset(run, paraphrases)
-    export_dataset(run, tmp_path / "elsewhere")
-    assert contents(paraphrases) == first == contents(tmp_path / "elsewhere")
-
-
 def test_a_later_run_of_the_same_models_replaces(paraphrases: Path, tmp_path: Path) -> None:
     """From elsewhere, on another device; with another generator it has to be asked for."""
     moved = NLI_MODEL | {"name": "elsewhere/some-nli-model", "device": "cuda"}
@@ -189,36 +168,6 @@ def test_another_model_on_another_source(paraphrases: Path, tmp_path: Path) -> N
     assert check_dataset(paraphrases) == []
 
 
-def test_interrupted_export_is_cleaned(
-    paraphrases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The leftover has an underscored name, is told by the check, and goes with the next export."""
-    before = contents(paraphrases)
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(export_module, "replace_folder", stop)
-        with pytest.raises(KeyboardInterrupt):
-            export_dataset(tmp_path / "paraphrase-run", paraphrases)
-    (left,) = check_dataset(paraphrases)
-    assert left.startswith(".snli_paraphrases.")
-    assert left.endswith("expected no leftover of an interrupted export; got one; export again")
-    export_dataset(tmp_path / "paraphrase-run", paraphrases)
-    assert contents(paraphrases) == before
-
-
-def test_stop_between_the_two_renames_is_undone(paraphrases: Path, tmp_path: Path) -> None:
-    """Moved away, paraphrases are still those of their model, and come back."""
-    before = contents(paraphrases)
-    (paraphrases / "snli_paraphrases").rename(paraphrases / ".snli_paraphrases.old")
-    run = write_paraphrase_run(tmp_path / "other", nli_model=OTHER_MODEL)
-    with pytest.raises(FileExistsError, match=r"nli_model: .*some-nli-model"):
-        export_dataset(run, paraphrases)
-    assert contents(paraphrases) == before
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -255,44 +204,7 @@ def test_classes_belong_to_the_kind_of_run(
         export_dataset(of_sentences, tmp_path / "out")
 
 
-def test_what_the_pipeline_makes_is_good(tmp_path: Path) -> None:
-    """Whole runs, with candidates of every good and bad kind, pass the check."""
-    for number in range(3):
-        problems = random_problems(number, 40)
-        others = [text for _, premise, hypothesis, _ in problems for text in (premise, hypothesis)]
-        generator = FakeGenerator(random_writer(number, others))
-        judge = FakeJudge(random_verdict(number))
-        data = write_problems(tmp_path / f"{number}.jsonl", problems)
-        config = settings(tmp_path / f"run-{number}", data, k=3, max_rounds=3)
-        run = paraphrase(
-            config, generator=lambda each=generator: each, judge=lambda _, each=judge: each
-        )
-        names = export_dataset(run.path, tmp_path / "out", overwrite=number > 0)
-        assert names == ["snli_paraphrases"]
-        assert check_dataset(tmp_path / "out") == []
-        made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
-        assert made["generator"]["name"] == "fake-t5"
-        assert compute_statistics(tmp_path / "out", "snli_paraphrases").variants > 10
-
-
 # --- Provenance ---
-
-
-def test_provenance_tells_how_and_not_where(paraphrases: Path) -> None:
-    """Generator, model, prompt, rounds; no times, machine settings and local paths."""
-    text = (paraphrases / "snli_paraphrases/provenance.json").read_text()
-    made = json.loads(text)
-    assert list(made) == ["kind", "source", "config", "generator", "nli_model", "prompt",
-                          "packages", "fingerprint", "problems", "source_data", "funnel",
-                          "eligible", "files", "digest"]  # fmt: skip
-    assert made["kind"] == "paraphrases"
-    assert made["generator"]["name"] == made["config"]["generator"] == "flan-t5"
-    assert made["nli_model"] == NLI_MODEL | {"name": "some-nli-model"}
-    assert made["prompt"] == PROMPT
-    assert made["problems"]["answered_right"] == 800
-    assert made["config"].keys().isdisjoint({"run", "device"})
-    assert "/home" not in text
-    assert "/opt" not in text
 
 
 def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
@@ -307,53 +219,7 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     assert made["config"]["data"] == "dev.jsonl"
 
 
-def test_replacements_may_say_their_kind(make_run: MakeRun, dataset: Path) -> None:
-    """It makes no difference to what is exported, as older folders have none."""
-    before = contents(dataset)
-    run = make_run("again")
-    path = run / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "replacements"}))
-    export_dataset(run, dataset)
-    assert contents(dataset) == before
-    assert "kind" not in json.loads((dataset / "snli/provenance.json").read_text())
-
-
 # --- Card ---
-
-
-def test_a_folder_without_paraphrases_does_not_speak_of_any(dataset: Path) -> None:
-    """Neither in words nor in tags."""
-    assert "paraphras" not in (dataset / "README.md").read_text().lower()
-
-
-def test_statistics_by_hand(both: Path) -> None:
-    """6 paraphrases of 3 seeds, one of each label, all in one subsample."""
-    block = card.find_statistics_block((both / "README.md").read_text())
-    assert block is not None
-    lines = block.splitlines()
-    assert lines[3] == "| `snli` | 3 | 33.3 | 33.3 | 33.3 | 11 | 3.7 | 7.0 |"
-    assert lines[-2] == "| `snli_paraphrases` | 3 | 33.3 | 33.3 | 33.3 | 6 | 2.0 | 6.0 |"
-    assert compute_statistics(both, "snli_paraphrases").subsamples == 1
-
-
-def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
-    """Sizes, files and splits of the new configuration; the others are as they were."""
-    header = card.read_front_matter((both / "README.md").read_text())
-    assert header == card.front_matter(both)
-    config = header["configs"][-1]
-    assert config["config_name"] == "snli_paraphrases"
-    assert config["data_files"] == [
-        {"split": "seeds", "path": "snli_paraphrases/seeds.parquet"},
-        {"split": "variants", "path": "snli_paraphrases/variants.parquet"},
-    ]
-    splits = {each["name"]: each["num_examples"] for each in header["dataset_info"][-1]["splits"]}
-    assert splits == {"seeds": 3, "variants": 6}
-    assert header["license"] == ["cc-by-sa-4.0"]
-    assert header["size_categories"] == ["n<1K"]
-    assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
-    many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(989)])
-    export_dataset(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
-    assert card.front_matter(both)["size_categories"] == ["1K<n<10K"]  # 11 and 989 variants
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 
 import datasets
 import pytest
@@ -85,18 +83,3 @@ def test_features_are_the_columns_with_label_names() -> None:
     label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
     assert features["label"] == label
     assert features["annotator_labels"] == datasets.Sequence(label)
-
-
-def test_replacement_columns_exist() -> None:
-    """The columns that are empty in seeds are columns, and the rest identify the problem."""
-    rest = [c for c in schema.arrow_schema().names if c not in schema.replacement_columns()]
-    assert rest == ["variant_id", "seed_id", "source", "premise", "hypothesis", "label",
-                    "annotator_labels"]  # fmt: skip
-    assert set(schema.replacement_columns()) < set(schema.arrow_schema().names)
-
-
-@pytest.mark.parametrize("module", ["merge_dataset.schema", "merge_dataset.commands.show"])
-def test_importing_is_cheap(module: str) -> None:
-    """Neither the contract nor the commands import the heavy libraries."""
-    code = f"import sys, {module}; sys.exit(bool({{'datasets', 'pyarrow'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

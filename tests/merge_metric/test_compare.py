@@ -6,7 +6,6 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
@@ -115,26 +114,6 @@ def test_models_that_do_not_differ_share_their_ranks(models: dict[str, list[Row]
     ranks = {row["model"]: row["rank"] for row in result.models.rows}
     assert ranks == {"strong": "1–2", "alike": "1–2", "weak": "3"}
     assert [pair["tie"] for pair in result.pairs.rows] == [True, False, False]
-
-
-def test_two_models_by_hand() -> None:
-    """Ten seeds with one variant each, of which one model solves all and the other none."""
-    best = problems(*["E E E"] * 10)
-    worst = problems(*["E N C"] * 10)
-    result = compare_models({"worst": run(worst).counts, "best": run(best).counts})
-    first, second = result.models.rows
-    assert (first["model"], first["rank"]) == ("best", "1")
-    assert (second["model"], second["rank"]) == ("worst", "2")
-    (pair,) = result.pairs.rows
-    assert (pair["a"], pair["b"], pair["seed_variant_accuracy"]) == ("best", "worst", 1.0)
-    assert (pair["mcnemar_only_a"], pair["mcnemar_only_b"]) == (10, 0)
-    assert pair["mcnemar_p_value"] == 2 / 2**10
-    assert pair["seed_variant_accuracy_p_value"] == pytest.approx(2 / 1001)
-    assert result.pairs.to_text().count("≤0.002") == 1
-    assert r"$\leq$0.002" in result.pairs.to_latex()
-    assert "≤: no replicate contradicts the difference, so p is at most" in result.pairs.notes[-1]
-    assert pair["relaxed_fooling_rate"] is None  # the worst model answers no seed right
-    assert pair["relaxed_fooling_rate_ci"] is None
 
 
 def test_identical_answers_tie() -> None:
@@ -292,24 +271,6 @@ def test_different_seeds_and_different_gold_labels() -> None:
 
 
 # --- Command line ---
-
-
-def test_the_command_writes_text_and_json(files: Path) -> None:
-    """Both tables, the rule and what is corrected; the same numbers as JSON."""
-    arguments = [str(files / f"{name}.parquet") for name in SKILLS]
-    arguments += ["--dataset", str(files / "merge-nli"), "--ct", "80", "--n-bootstrap", "50"]
-    text = CliRunner().invoke(app, ["compare", *arguments])
-    assert text.exit_code == 0, text.output
-    for part in ("s: 3 models on the same 60 seeds", "Ranks by SV@80", "Holm", "signature: ct:80|"):
-        assert part in text.stdout
-    told = CliRunner().invoke(app, ["compare", *arguments, "--format", "json"])
-    (comparison,) = json.loads(told.stdout)["comparisons"]
-    ranks = {row["model"]: row["rank"] for row in comparison["models"]["rows"]}
-    assert ranks["weak"] == "3"
-    for row in comparison["models"]["rows"]:
-        line = next(line for line in text.stdout.splitlines() if f"  {row['model']} " in line)
-        assert f"{100 * row['seed_variant_accuracy']:.1f}" in line.split()
-    assert all(np.isfinite(pair["seed_accuracy"]) for pair in comparison["pairs"]["rows"])
 
 
 def test_the_command_reports_errors(files: Path) -> None:

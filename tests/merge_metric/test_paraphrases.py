@@ -13,7 +13,6 @@ import pytest
 from helpers.dataset_files import write_rows
 from helpers.problem_folder import Problem, problem_row, write_folder
 
-from merge_metric.compare import compare_files
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
 from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
@@ -71,7 +70,6 @@ def predicted(
 
 
 ALL = ("snli", "anli-r1")
-REPLACED = ("snli:1/noun", "snli:1/verb", "snli:2", "snli:1/noun", "snli:1/verb")
 
 
 # --- Problems to predict ---
@@ -84,12 +82,6 @@ def test_predicted_by_default(folder: Path) -> None:
     assert sorted(names) == sorted(PROBLEMS)
     assert description_of(table)["configs"] == ["anli-r1_paraphrases", "snli", "snli_paraphrases"]
     assert sources_of(table) == ["anli-r1", "snli"]
-
-
-def test_one_configuration(folder: Path) -> None:
-    """Its seeds and paraphrases, without replacements."""
-    names = read_problems(str(folder), ["snli_paraphrases"])["variant_id"].to_pylist()
-    assert names == ["snli:1", "snli:3", *(n for n in PROBLEMS if "snli" in n and "/p" in n)]
 
 
 def test_part_of_a_source(folder: Path) -> None:
@@ -195,20 +187,6 @@ def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
         score_file(path, folder, n_bootstrap=0)
     results = score_file(path, folder, allow_missing=True, n_bootstrap=0)
     assert results["snli_paraphrases"]["n_seeds_left_out"] == 1
-
-
-def test_models_are_compared_on_paraphrases(folder: Path, tmp_path: Path) -> None:
-    """Each configuration is compared on its own seeds."""
-    files = [
-        str(predicted(tmp_path / "good.parquet", "snli", wrong={})),
-        str(predicted(tmp_path / "bad.parquet", "snli")),
-    ]
-    found = compare_files(files, folder, n_bootstrap=10, correctness_threshold=50)
-    assert [each.config for each in found] == ["snli", "snli_paraphrases"]
-    (pair,) = found[1].pairs.rows
-    assert (pair["a"], pair["b"]) == ("good", "bad")
-    assert pair["variant_accuracy"] == pytest.approx(2 / 3)
-    assert pair["seed_variant_accuracy"] == 0.5
 
 
 # --- Few-shot examples ---

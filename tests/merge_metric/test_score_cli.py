@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_metric.runs.run import ALL_ROWS
-from merge_metric.score import score_file, scores_text
+from merge_metric.score import score_file
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -66,15 +66,6 @@ KEYS = (
 )
 
 
-def test_one_class_by_hand(predictions: Path, folder: Path) -> None:
-    """Nouns: in subsample 0, a has 1 of 2 right and b 2 of 2; in subsample 1, all are right."""
-    (nouns,) = score_file(predictions, folder, ["snli_nouns"]).values()
-    assert some_of(nouns, *KEYS) == [2, 5, 1.0, 0.875, 0.75, 1.0, 0.25, 0.25]
-    assert some_of(nouns, "n_subsamples", "n_seeds_left_out") == [2, 0]
-    assert nouns["sv_curve"]["accuracy"] == [1.0] * 50 + [0.75] * 50
-    assert "by_group" not in nouns
-
-
 def test_subsamples_are_honoured(predictions: Path, folder: Path) -> None:
     """Counting every row once instead, a has 2 of 3 right: other figures throughout."""
     (nouns,) = score_file(predictions, folder, ["snli_nouns"]).values()
@@ -97,14 +88,6 @@ def test_all_classes_by_hand(predictions: Path, folder: Path) -> None:
     assert [accuracy[ct - 1] for ct in (50, 51, 75, 76)] == [1.0, 0.5, 0.5, THIRD]
     assert some_of(snli["by_label"]["contradiction"], *KEYS[:5]) == [1, 2, 0.0, 0.5, 0.0]
     assert list(snli["by_group"]["word_class"]) == ["noun", "verb"]
-
-
-def test_a_word_class_is_its_configuration(predictions: Path, folder: Path) -> None:
-    """The group of a class in the whole has the figures of the class alone."""
-    results = score_file(predictions, folder, ["snli", "snli_nouns", "snli_verbs"])
-    for word_class, config in (("noun", "snli_nouns"), ("verb", "snli_verbs")):
-        group = results["snli"]["by_group"]["word_class"][word_class]
-        assert {key: results[config][key] for key in group} == group
 
 
 def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:
@@ -147,23 +130,6 @@ def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
 # --- JSON ---
 
 
-def test_json_is_the_whole_result(predictions: Path, folder: Path) -> None:
-    """One object on stdout with what `score_file` returns."""
-    result = score(
-        predictions, "--dataset", folder, "--config", "snli_nouns", "--config", "snli",
-        "--format", "json", "--n-bootstrap", 20, "--by", "mlms",
-    )  # fmt: skip
-    assert result.exit_code == 0
-    expected = score_file(predictions, folder, ["snli_nouns", "snli"], by=["mlms"], n_bootstrap=20)
-    assert json.loads(result.stdout) == {
-        "predictions": str(predictions),
-        "dataset": str(folder),
-        "results": expected,
-    }
-    assert list(expected) == ["snli_nouns", "snli"]
-    assert list(expected["snli"]["by_group"]) == ["word_class", "mlms"]
-
-
 def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The whole file under one name, and a word about subsamples, not on stdout."""
     result = score(predictions, "--format", "json", "--n-bootstrap", 0)
@@ -173,112 +139,6 @@ def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixt
         3, 10, 0,
     ]  # fmt: skip
     assert [m for m in caplog.messages if "With --dataset FOLDER figures are averages" in m]
-
-
-# --- Text ---
-
-NOUNS_AND_VERBS = """\
-snli_nouns, averaged over 2 subsamples
-
-seeds / variants       S var.acc SV@50 SV@80 SV@90 SV@100    MC  r_r  r_s
--------------------------------------------------------------------------
-all†               100.0    87.5 100.0  75.0  75.0   75.0  1–50 25.0 25.0
-  2 / 5
-mlms: x/big†       100.0    83.3 100.0  75.0  75.0   75.0  1–50 25.0 25.0
-  2 / 3
-mlms: y/small†     100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
-  2 / 3
-label: entailment† 100.0    75.0 100.0  50.0  50.0   50.0  1–50 50.0 50.0
-  1 / 3
-label: neutral†    100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
-  1 / 2
-
-standard deviation over the subsamples: var.acc 17.7, SV@90 35.4
-† fewer than 30 seeds: too few to conclude from.
-
-"""
-
-
-def test_text(predictions: Path, folder: Path) -> None:
-    """Golden, without intervals; the signature and a legend below."""
-    result = score(
-        predictions, "--dataset", folder, "--config", "snli_nouns", "--n-bootstrap", 0,
-        "--by", "mlms",
-    )  # fmt: skip
-    assert result.exit_code == 0
-    assert result.stdout.startswith(NOUNS_AND_VERBS)
-    rest = result.stdout.removeprefix(NOUNS_AND_VERBS).splitlines()
-    assert rest[0].startswith("signature: ct:90|subsamples:2|labels:entailment,neutral,")
-    assert rest[2] == "S: Share of the seeds themselves answered right."
-    assert [line.partition(":")[0] for line in rest if line.startswith(("SV@", "r_"))] == [
-        "SV@CT",
-        "r_r",
-        "r_s",
-    ]
-    assert rest[-1] == "In percent."
-
-
-def test_text_with_everything(predictions: Path, folder: Path, tmp_path: Path) -> None:
-    """Several configurations, intervals and probabilities, within the width, once a legend."""
-    rows = predicted("snli")
-    for row in rows:
-        row["probabilities"] = [0.9 if row["prediction"] == i else 0.05 for i in range(3)]
-    result = score(
-        write(predictions, rows), "--dataset", folder, "--config", "snli", "--config",
-        "snli_verbs", "--by", "mlms", "--n-bootstrap", 50, "--ct", 75,
-    )  # fmt: skip
-    lines = result.stdout.splitlines()
-    assert max(len(line) for line in lines if not line.startswith("signature: ")) <= 110
-    assert lines[0] == "snli, averaged over 2 subsamples"
-    assert "snli_verbs, averaged over 2 subsamples" in lines
-    assert lines[2].split()[3:] == "S var.acc SV@50 SV@75 SV@80 SV@100 MC r_r r_s".split()
-    assert "word class: noun" in result.stdout
-    assert lines[4].split()[:5] == ["all†", "66.7", "75.0", "100.0", "50.0"]
-    counts, *intervals = lines[5].removeprefix("  3 / 10").split()
-    assert len([counts, *intervals]) == 8  # none of MC, which is undetermined
-    assert all("–" in interval for interval in intervals)
-    assert [
-        line for line in lines if line.startswith("label probabilities of variants (changed, unch")
-    ]
-    assert len([line for line in lines if line.startswith("S: Share of the seeds")]) == 1
-    assert lines[-1] == "In percent; below each value its 95 % interval, by bootstrap over seeds."
-
-
-def test_cells_of_the_table() -> None:
-    """Intervals below values, 100 without its decimal there, – for what is undefined."""
-    curve = {"threshold": list(range(1, 101)), "accuracy": [0.5] * 100}
-    figures: dict[str, Any] = {
-        "n_seeds": 1234,
-        "n_variants": 567_890,
-        "variants_per_seed": {"variants": [20, 40, 60], "seeds": [900.0, 330.5, 3.5]},
-        "seed_accuracy": 0.912,
-        "seed_accuracy_ci": [0.9034, 1.0],
-        "variant_accuracy": 0.8,
-        "variant_accuracy_ci": [0.7, 0.9],
-        "matching_threshold": 86.0,
-        "matching_threshold_low": 86.0,
-        "matching_threshold_high": 90.0,
-        "matching_threshold_ci": [81.0, 91.0],
-        "relaxed_fooling_rate": None,
-        "relaxed_fooling_rate_ci": None,
-        "strict_fooling_rate": None,
-        "strict_fooling_rate_ci": None,
-        "sv_curve": {**curve, "low": [0.4] * 100, "high": [0.6] * 100},
-    }
-    result = {**figures, "by_label": {"neutral": figures}, "n_seeds_left_out": 3}
-    result |= {"by_group": {"mlms": {"google-bert/bert-base-cased": {**figures, "n_seeds": 1}}}}
-    lines = scores_text({"snli": {**result, "signature": "ct:90|version:1"}}).splitlines()
-    assert lines[0] == "snli; 3 seeds left out, as predictions are missing"
-    values = "91.2 80.0 50.0 50.0 50.0 50.0 86.0 – –".split()
-    assert lines[4].split() == ["all", *values]
-    intervals = "90.3–100 70.0–90.0 40.0–60.0 40.0–60.0 40.0–60.0 40.0–60.0 81.0–91.0".split()
-    assert lines[5].split() == ["1,234", "/", "567,890", *intervals]
-    assert lines[6].split() == ["mlms:", "google-bert/bert-base-cased†", *values]
-    mixed = "Seeds with 20, 40 and 60 variants (900, 330 and 4 seeds) are mixed: "
-    assert lines[9].startswith(mixed)
-    assert "† fewer than 30 seeds: too few to conclude from." in lines
-    assert "label:" not in "".join(lines)
-    assert "signature: ct:90|version:1" in lines
 
 
 # --- Missing predictions and other errors ---
@@ -363,14 +223,6 @@ def test_stdout_is_the_result_only(predictions: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["dataset"] is None
     assert done.stderr.startswith("Every variant in the file counts once. With --dataset FOLDER")
-
-
-def test_help() -> None:
-    """Examples, and where to find figures of older names."""
-    text = " ".join(score("--help").stdout.split())
-    assert "merge-nli score predictions.parquet --dataset merge-nli" in text
-    assert "pattern accuracy (PA) is now SV accuracy" in text
-    assert "sample accuracy (SA) is variant accuracy" in text
 
 
 def test_several_files_are_for_compare(predictions: Path, folder: Path) -> None:

@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_dataset.annotation.session import Session
-from merge_dataset.commands import annotate as cli
 
 
 def annotate(*words: str | Path) -> Result:
@@ -40,15 +39,6 @@ def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
     written = json.loads((tmp_path / "study/session.json").read_text())
     del written["sha256"]
     assert json.loads(as_json.stdout) == written
-
-
-def test_configurations_and_numbers_are_passed_on(dataset: Path, tmp_path: Path) -> None:
-    options = ["--config", "snli_verbs", "--config", "snli_nouns", "--rng-seed", "5"]
-    done = annotate(dataset, "--out", tmp_path / "study", *options)
-    assert done.exit_code == 0, done.stderr
-    description = json.loads((tmp_path / "study/session.json").read_text())
-    assert description["configurations"] == ["snli_nouns", "snli_verbs"]
-    assert description["rng_seed"] == 5
 
 
 def test_there_and_back(session: Session, tmp_path: Path) -> None:
@@ -122,7 +112,3 @@ def test_as_a_process(session: Session) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.read().endswith("\n1 of 11 variants answered.\n")
         assert process.wait(PATIENCE) == 0
-
-
-def test_progress_is_readable() -> None:
-    assert cli._progress((1234, 5678)) == "1,234 of 5,678 variants answered"

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import divide
 
 from merge_dataset.annotation.sample import (
     chances,
@@ -24,30 +23,9 @@ from merge_dataset.annotation.sample import (
     spread,
 )
 from merge_dataset.export import export_dataset
-from merge_dataset.layout import split_files
 from merge_dataset.schema import ProblemFormat, arrow_schema
 
 # --- Spreading over masked LMs ---
-
-
-def test_masked_lms_choose_in_turns() -> None:
-    """Each the best of its own that is left."""
-    candidates = {"a": ["1", "2", "3", "4"], "b": ["1", "3", "4", "5"]}
-    assert spread(candidates, 4) == {"1": "a", "3": "b", "2": "a", "4": "b"}
-
-
-def test_who_has_few_gets_them_all() -> None:
-    """The variants of b are given to others first, and taken over."""
-    candidates = {"a": ["1", "2", "3", "4"], "c": ["2", "1", "5", "6"], "b": ["1", "2"]}
-    assert Counter(spread(candidates, 6).values()) == {"a": 2, "b": 2, "c": 2}
-
-
-def test_a_chain_of_take_overs() -> None:
-    """One gets a variant of b's, b one of a's, and a the one that is free."""
-    candidates = {"a": ["1", "4"], "b": ["1", "2"], "c": ["2"]}
-    given = spread({"a": ["1", "4"], "b": ["2", "1"], "c": ["2"]}, 3)
-    assert given == {"1": "b", "2": "c", "4": "a"}
-    assert Counter(spread(candidates, 3).values()) == {"a": 1, "b": 1, "c": 1}
 
 
 def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
@@ -117,14 +95,6 @@ def test_a_sample_of_everything(dataset: Path) -> None:
         counts = Counter(item.stratum["mlm"] for item in own)
         assert max(counts.values()) - min(counts.values()) <= 1
         assert set(counts) == {"a/bert", "b/roberta"}
-
-
-def test_a_sample_of_files_in_parts(dataset: Path) -> None:
-    """The items and numbers of one file."""
-    whole = draw(dataset, per_class=2)
-    divide(dataset, 2)
-    assert len(split_files(dataset, "snli_nouns")["variants"]) == 3
-    assert draw(dataset, per_class=2) == whole
 
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:

@@ -97,14 +97,6 @@ def test_an_answer_is_on_the_disk_before_the_page_hears(client: Client, saved: P
     assert client.session()["standing"] == [ANSWER]
 
 
-def test_undoing(client: Client) -> None:
-    changed = ANSWER | {"fluency": 1}
-    for position, event in enumerate((ANSWER, changed, UNDO)):
-        assert client.save(position, event).status == 200
-    assert client.session()["standing"] == [ANSWER]
-    assert client.session()["position"] == 3
-
-
 def test_an_answer_sent_again_is_saved_once(client: Client, saved: Path) -> None:
     """The reply was lost: the page cannot know."""
     for _ in range(3):

@@ -78,13 +78,6 @@ def test_the_same_command_goes_on(dataset: Path, session: Session) -> None:
     assert open_session(session.folder, dataset, ["snli"]) == session
 
 
-def test_the_same_settings_give_the_same_bytes(dataset: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        open_session(tmp_path / name, dataset, per_class=3, rng_seed=7)
-    for file in ("sample.jsonl", "session.json"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,7 +9,6 @@ from typing import Any
 
 import datasets
 import pytest
-import yaml
 
 from merge_dataset.card import render as card
 from merge_dataset.card import text as card_text
@@ -45,11 +44,6 @@ def test_statistics_by_hand(text: str) -> None:
 <!-- /statistics -->
 """
     )
-
-
-def test_card_is_what_the_folder_gives(dataset: Path, text: str) -> None:
-    """The card is a function of the files: rendering again gives the same."""
-    assert card.render(dataset) == text
 
 
 def rendered(dataset: Path, **settings: Any) -> str:
@@ -185,12 +179,6 @@ def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
     assert "rare_word" not in text
 
 
-def test_unset_settings_are_left_out(text: str) -> None:
-    """Settings that are not set have no row: they would bury those that are."""
-    assert "| limit |" not in text
-    assert "| label_map |" not in text
-
-
 def test_every_column_is_described() -> None:
     """The table of columns has each of them once, in order."""
     columns = card_text.columns({REPLACEMENTS}, {"snli": NLI})
@@ -238,16 +226,6 @@ def test_each_source_has_its_own_licence_and_citation(
     assert "Zgreab" in text
 
 
-def test_two_sources_of_one_corpus_are_cited_once(
-    make_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    """MultiNLI's entry stands once for its two parts."""
-    for source in ("mnli-m", "mnli-mm"):
-        export_dataset(make_run(source, source), tmp_path / "merge-nli")
-    text = (tmp_path / "merge-nli/README.md").read_text()
-    assert text.count("@inproceedings{williams-etal-2018-broad") == 1
-
-
 @pytest.mark.parametrize(
     ("value", "cell"),
     [
@@ -278,8 +256,3 @@ def test_broken_header(text: str, message: str) -> None:
     """A card without a proper header is refused with the reason."""
     with pytest.raises(ValueError, match=message):
         card.read_front_matter(text)
-
-
-def test_header_is_plain_yaml(text: str) -> None:
-    """Any YAML reader gets the same from it."""
-    assert yaml.safe_load(text.split("---\n")[1]) == card.read_front_matter(text)

@@ -21,7 +21,7 @@ from helpers.paraphrase_run import write_paraphrase_run
 from huggingface_hub import constants
 
 from merge_dataset.export import export_dataset
-from merge_dataset.hub.dataset import benchmark, choose_version, parse_version, task_ids
+from merge_dataset.hub.dataset import benchmark, choose_version, task_ids
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
 from merge_dataset.hub.repository import Hub, RemoteFile, make_file, parse_repository
@@ -309,12 +309,6 @@ def test_tag_of_the_same_data(published: Desk, dataset: Path) -> None:
     assert "Nothing to do." in result.out
 
 
-@pytest.mark.parametrize("text", ["1.0", "1.0.0.0", "01.0.0", "one", ""])
-def test_no_versions(text: str) -> None:
-    with pytest.raises(ValueError, match=r"version: expected three numbers such as 1\.0\.0"):
-        parse_version(text)
-
-
 def test_versions_are_compared_as_numbers() -> None:
     """v1.10.0 is newer than v1.9.0, and of several with the same data the newest counts."""
     other = {(1, 9, 0): False, (1, 10, 0): False}
@@ -382,12 +376,6 @@ def test_no_right_to_write(desk: Desk, small: Path) -> None:
     assert re.search(r"main of somebody/merge-nli is as it was, at [0-9a-f]{12}\.", result.err)
     assert main(desk) == before
     assert not {"lfs-put", "commit"} & set(desk.written())
-
-
-def test_organisation(desk: Desk, small: Path) -> None:
-    """A member may publish in its name."""
-    desk.good("dataset", "--repo", "a-lab/merge", small, "--yes")
-    assert "merge.py" in desk.hub.repo("dataset", "a-lab/merge").at("script")
 
 
 @pytest.mark.parametrize("name", ["merge-nli", "a/b/c", "/x", "some body/x"])
@@ -471,28 +459,6 @@ def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
 
 
 @pytest.mark.slow
-def test_connection_cut_in_every_commit(desk: Desk, small: Path) -> None:
-    """It is told, and main is as it was; run again, it completes."""
-    desk.hub.fail("commit", cut="during", times=4)
-    result = publish(desk, small)
-    assert result.code == 1
-    assert re.search(r"the connection failed \(\w+: .*\); run the same command again", result.err)
-    assert f"main of {NAME} is as it was" in result.err
-    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
-    assert publish(desk, small).code == 0
-    assert desk.hub.repo("dataset", NAME).history() == ["Data v1.0.0", "initial commit"]
-
-
-def test_hub_gone_in_the_middle(desk: Desk, small: Path) -> None:
-    """When not even looking is possible, nothing is claimed."""
-    desk.hub.fail("commit", cut="during")
-    desk.hub.before["preupload"] = lambda: desk.hub.fail("info", cut="before", times=99)
-    result = publish(desk, small)
-    assert result.code == 1
-    assert "Whether main has changed could not be seen; the same command" in result.err
-
-
-@pytest.mark.slow
 def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
     """huggingface_hub sends it again by itself, and logs its address: without the signature."""
     desk.hub.fail("lfs-put", cut="during")
@@ -538,14 +504,6 @@ def test_offline_mode() -> None:
     """As these tests run but for the commands."""
     with pytest.raises(PublishError, match="HF_HUB_OFFLINE is set and forbids every call; unset"):
         Hub().state(parse_repository(NAME, "dataset"))
-
-
-def test_somebody_makes_it_meanwhile(desk: Desk, small: Path) -> None:
-    """A repository that is there when it is to be made is taken as it is."""
-    desk.hub.before["create"] = lambda: desk.hub.make("dataset", NAME)
-    desk.good("dataset", "--repo", NAME, small, "--yes")
-    assert [r.status for r in desk.hub.requests if r.route == "create"] == [409]
-    assert desk.hub.repo("dataset", NAME).history() == ["Data v1.0.0", "initial commit"]
 
 
 def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:

@@ -47,48 +47,6 @@ def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return run
 
 
-def test_text_has_everything(ask: Ask) -> None:
-    """In the order of questions: do they agree, is it good, who is to go."""
-    text = ask("study", "--dataset", "merge-nli").stdout
-    assert text.startswith("542 answers to 300 variants: ann 300, bo 242.\n")
-    titles = [
-        "Agreement of two annotators: Cohen's κ",
-        "Agreement of all annotators: Krippendorff's α",
-        "What ann said (rows) where bo said what (columns)",
-        "Which of two annotators found variants good",
-        "Good variants",
-        "Scores of fluency (F) and reasoning (R)",
-        "Which masked LM to drop",
-        "Variants of a problem that two masked LMs have in common",
-    ]
-    places = [text.index(f"\n{title}\n") for title in titles]
-    assert places == sorted(places)
-    assert text.endswith(
-        f"To drop {BAD}:\n"
-        f"    merge-nli build --run RUN --into without-bart-base --without-mlm {BAD}\n"
-    )
-    assert "nan" not in text
-
-
-def test_json_has_the_same(ask: Ask) -> None:
-    """Also what the tables do not show; and the command to run."""
-    found = json.loads(ask("study", "--format", "json").stdout)
-    assert found["annotators"] == {"ann": 300, "bo": 242}
-    assert found["drop"] == [BAD]
-    assert list(found["tables"])[:2] == ["kappa", "alpha"]
-    (row,) = [r for r in found["tables"]["mlms"]["rows"] if r["mlm"] == BAD]
-    assert row["n_good_goes"] == 0
-    assert "shared" not in found["tables"]
-
-
-@pytest.mark.slow
-def test_markdown_and_latex(ask: Ask) -> None:
-    assert "| class | score |" in ask("study", "--format", "markdown").stdout
-    latex = ask("study", "--format", "latex").stdout
-    assert r"Cohen's $\kappa$" in latex
-    assert "[U+" not in latex
-
-
 def test_after_dropping_it(ask: Ask, made: Path) -> None:
     """Items that need it are gone, from what each provides too; the command goes on from there."""
     found = json.loads(

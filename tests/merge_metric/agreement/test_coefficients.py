@@ -33,14 +33,6 @@ OTHER = np.array([5, 5, 5, 4, 4, 4, 2, 2, 2, 1], np.int8)
 4 three times, 2 twice, 1 once; the other 5, 4 and 2 three times and 1 once. Nobody says 3."""
 
 
-def test_plain_kappa_by_hand() -> None:
-    """8 of 10 are the same; by chance (4·3 + 3·3 + 2·3 + 1·1) / 100 = 0.28 would be.
-
-    κ = (0.8 − 0.28) / (1 − 0.28) = 0.52 / 0.72 = 13 / 18.
-    """
-    assert kappa(ONE, OTHER, 5, "plain") == pytest.approx(13 / 18)
-
-
 def test_linear_kappa_by_hand() -> None:
     """Observed: distances 1 and 2 over 10 variants, 0.3.
 
@@ -51,54 +43,6 @@ def test_linear_kappa_by_hand() -> None:
     would be another.
     """
     assert kappa(ONE, OTHER, 5, "linear") == pytest.approx(21 / 26)
-
-
-def test_quadratic_kappa_by_hand() -> None:
-    """Observed: 1 and 4 over 10 variants, 0.5.
-
-    By chance. 5: 4 × (3·1 + 3·9 + 1·16) = 184; 4: 3 × (3·1 + 3·4 + 1·9) = 72;
-    2: 2 × (3·9 + 3·4 + 1·1) = 80; 1: 1 × (3·16 + 3·9 + 3·1) = 78; together 414 / 100.
-    κ = 1 − 0.5 / 4.14 = 182 / 207.
-    """
-    assert kappa(ONE, OTHER, 5, "quadratic") == pytest.approx(182 / 207)
-
-
-THREE = np.array([[5, 4, 2, 0], [5, 5, 2, 0], [5, 0, 1, 3]], np.int8)
-"""Three annotators, four variants: 5 5 5, 4 5 –, 2 2 1, and – – 3, which is compared with nothing.
-
-Eight answers can be compared. Coincidences: of the first variant 6 pairs over (3 − 1), 5–5: 3; of
-the second 4–5: 1 and 5–4: 1; of the third 2–2: 1, 2–1: 1 and 1–2: 1. So 5 counts 4 times, 4 once,
-2 twice, 1 once.
-"""
-
-
-def test_nominal_alpha_by_hand() -> None:
-    """Off the diagonal 4 of 8 coincidences; by chance (8·8 − 4·4 − 1 − 2·2 − 1) / (8·7) = 42 / 56.
-
-    α = 1 − 0.5 / 0.75 = 1 / 3.
-    """
-    assert alpha(THREE, 5, "nominal") == pytest.approx(1 / 3)
-
-
-def test_interval_alpha_by_hand() -> None:
-    """Observed: four coincidences one apart, 4 / 8.
-
-    By chance, each pair of answers twice: 5 and 4: 4·1·1; 5 and 2: 4·2·9; 5 and 1: 4·1·16;
-    4 and 2: 1·2·4; 4 and 1: 1·1·9; 2 and 1: 2·1·1; together 159, so 318 / 56.
-    α = 1 − 0.5 / (318 / 56) = 1 − 28 / 318.
-    """
-    assert alpha(THREE, 5, "interval") == pytest.approx(1 - 28 / 318)
-
-
-def test_ordinal_alpha_by_hand() -> None:
-    """The distance of two answers: how many of the eight lie from one to the other, half of both.
-
-    1–2: (1 + 2 − 1.5)² = 2.25; 2–4: (2 + 1 − 1.5)² = 2.25; 4–5: (1 + 4 − 2.5)² = 6.25;
-    1–4: (1 + 2 + 1 − 1)² = 9; 2–5: (2 + 1 + 4 − 3)² = 16; 1–5: (8 − 2.5)² = 30.25.
-    Observed: (2·6.25 + 2·2.25) / 8 = 17 / 8. By chance: 2 × (4·1·6.25 + 4·2·16 + 4·1·30.25
-    + 1·2·2.25 + 1·1·9 + 2·1·2.25) / 56 = 584 / 56. α = 1 − (17 / 8) / (584 / 56).
-    """
-    assert alpha(THREE, 5, "ordinal") == pytest.approx(1 - 17 * 7 / 584)
 
 
 # --- Against slow definitions ---

@@ -26,7 +26,6 @@ from merge_metric.agreement.masked_lms import (
     count_provided,
     drop_table,
     dropped,
-    shared_table,
 )
 from merge_metric.agreement.shares import newcombe, wilson
 
@@ -168,19 +167,6 @@ RUN = [
     ("s2", ["b"], ["b"]),  # b's alone
     ("s2", ["b"], ["c"]),  # needs both; shared by b and c
 ]
-
-
-def test_shared_and_lost_by_hand(tmp_path: Path) -> None:
-    """Two problems: a and b share two of five, b and c one; a and b have one alone."""
-    run = run_with(tmp_path / "run", RUN)
-    found = count_provided([run / "replacements.parquet"], what="run", unit="replacements")
-    assert found.mlms == ("a", "b", "c")
-    assert found.n_problems == 2
-    assert found.shared.tolist() == [[0.5, 1, 0], [1, 0.5, 0.5], [0, 0.5, 0]]
-    assert found.lost == {"a": (2, 0), "b": (2, 1), "c": (1, 0)}
-    table = shared_table(found)
-    assert [column.heading for column in table.columns] == ["", "masked LM", "1", "2", "3"]
-    assert table.rows[1] == {"number": "2", "mlm": "b", "a": 1, "b": 0.5, "c": 0.5}
 
 
 def test_what_is_left_without_some(tmp_path: Path) -> None:

@@ -246,26 +246,3 @@ def test_what_is_no_export_is_never_replaced(folder: Path, tmp_path: Path, overw
     (tmp_path / "empty").mkdir()
     export_csv(folder, tmp_path / "empty")
     assert (tmp_path / "empty" / MARK).is_file()
-
-
-def test_an_interrupted_export_leaves_the_earlier_one(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its files are gone, and those that a killed one left are cleared away by the next."""
-    out = tmp_path / "out"
-    export_jsonl(folder, out, ["snli"])
-    before = (out / "snli/seeds.jsonl").read_bytes()
-
-    def fail(_: object) -> list[Row]:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("merge_metric.exports.flat.plain_rows", fail)
-        with pytest.raises(KeyboardInterrupt):
-            export_jsonl(folder, out, overwrite=True)
-    assert (out / "snli/seeds.jsonl").read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["merge-nli", "out", "run-of-merge-nli"]
-    (tmp_path / ".out.partial").mkdir()
-    (tmp_path / ".out.partial/half").touch()
-    export_jsonl(folder, out, overwrite=True)
-    assert sorted(p.name for p in out.iterdir()) == [MARK, "snli", "snli_nouns", "snli_verbs"]

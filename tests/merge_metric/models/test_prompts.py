@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import merge_metric.models
-from merge_metric.models.prompts import Example, Prompt, read_prompt
+from merge_metric.models.prompts import Prompt, read_prompt
 
 SHOTS = Path(merge_metric.models.__file__).parent / "shots"
 TABLE_6 = """\
@@ -54,17 +54,6 @@ def test_prompts_are_the_papers_to_the_letter(shots: str) -> None:
     expected = table_6(prompt, premise, hypothesis, "B")
     assert prompt.text(premise, hypothesis) + " B" == expected
     assert expected.count("Premise: ") == len(prompt.examples) + 1
-
-
-def test_a_prompt_by_hand() -> None:
-    """One example, one question, written out."""
-    prompt = Prompt((Example("It rains.", "It is dry.", 2),), start="<s>")
-    assert prompt.text("A man sits.", "A man.") == (
-        "<s>Premise: It rains.\nHypothesis: It is dry.\n"
-        "A. Entailment\nB. Neutral\nC. Contradiction\nAnswer: C\n\n"
-        "Premise: A man sits.\nHypothesis: A man.\n"
-        "A. Entailment\nB. Neutral\nC. Contradiction\nAnswer:"
-    )
 
 
 def test_a_chat_asks_the_same() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from helpers.problem_folder import many_problems, write_folder
-from helpers.tiny_classifiers import NAMED, folder_of, one_by_one, tiny_classifier
+from helpers.tiny_classifiers import folder_of, one_by_one, tiny_classifier
 from helpers.tiny_models import MAX_TOKENS, tiny_model
 from typer.testing import CliRunner
 
@@ -112,29 +112,6 @@ def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> No
         "-demo-5-seeds.parquet",
         "-snli_verbs.parquet",
     }
-
-
-@pytest.mark.slow
-def test_a_sample_can_be_scored(predict: Run, run: Run) -> None:
-    """Whole seeds, as the next command says."""
-    done = predict("--model", MODEL, "--config", "snli", "--limit-seeds", "5", "--out", "a.parquet")
-    rows = rows_of("a.parquet")
-    seeds = {row["seed_id"] for row in rows.values()}
-    assert len(seeds) == 5
-    assert set(rows) == {name for name in PROBLEMS if name.partition("/")[0] in seeds}
-    command = shlex.split(done.stdout.splitlines()[-1].removeprefix("Next: "))
-    scored = run(*command[1:], "--n-bootstrap", "0", "--format", "json")
-    assert scored.exit_code == 0, scored.output
-    assert json.loads(scored.stdout)["results"]["snli"]["n_seeds"] == 5
-
-
-def test_as_json(predict: Run) -> None:
-    """All facts for programs on stdout, nothing else there."""
-    done = predict("--model", MODEL, "--config", "demo", "--format", "json")
-    (facts,) = json.loads(done.stdout)["predictions"]
-    assert facts["problems"] == 30
-    assert facts["metadata"]["label_order"] == list(NAMED.values())
-    assert Path(facts["file"]).is_file()
 
 
 def test_a_cycle_of_labels(predict: Run) -> None:
@@ -441,36 +418,6 @@ def test_language_models_run_source_by_source(
 
 
 # --- Baselines ---
-
-
-def test_hypothesis_only(run: Run, tmp_path: Path) -> None:
-    """Learns from a file and writes a predictions file that can be scored."""
-    rows = [{"sentence1": "x", "sentence2": h, "gold_label": LABELS[label]}
-            for _, h, label in PROBLEMS.values()]  # fmt: skip
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = run("baseline", "hypothesis-only", "--train", "train.jsonl", "--dataset", "merge-nli",
-               "--config", "snli", "--out", "h.parquet")  # fmt: skip
-    assert done.exit_code == 0, done.output
-    found = rows_of("h.parquet")
-    assert set(found) == {name for name in PROBLEMS if name.startswith("snli")}
-    command = shlex.split(done.stdout.splitlines()[-1].removeprefix("Next: "))
-    assert run(*command[1:], "--n-bootstrap", "0").exit_code == 0
-
-
-@pytest.mark.parametrize("train", [False, True])
-def test_majority(run: Run, tmp_path: Path, train: bool) -> None:
-    """It is that of the seeds, or of a training file."""
-    options = []
-    label = 0
-    if train:
-        (tmp_path / "t.csv").write_text("hypothesis,label\na,neutral\nb,neutral\nc,entailment\n")
-        options, label = ["--train", "t.csv"], 1
-    done = run("baseline", "majority", "--dataset", "merge-nli", "--config", "snli", *options)
-    assert done.exit_code == 0, done.output
-    predictions = {
-        row["prediction"] for row in rows_of("predictions/majority-snli.parquet").values()
-    }
-    assert predictions == {label}
 
 
 def test_a_training_file_that_is_not_there(run: Run) -> None:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
@@ -20,10 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.problem_folder import many_problems, write_folder
-from helpers.tiny_classifiers import tiny_classifier
 from numpy.typing import NDArray
 
-from merge_metric.models.classifier import Classifier
 from merge_metric.models.pair_model import Pair
 from merge_metric.predict import driver
 from merge_metric.predict.driver import predict
@@ -35,8 +28,6 @@ from merge_metric.runs.predictions import (
     with_metadata,
     write_predictions,
 )
-
-ROOT = Path(__file__).parents[3]
 
 
 def answer(pair: Pair) -> NDArray[np.float64]:
@@ -302,37 +293,6 @@ def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
 
     predict(Slow(), problems, out, progress=False)
     assert [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-@pytest.mark.slow
-def test_killed_and_gone_on_with(tmp_path: Path) -> None:
-    """A real process is killed without warning; what comes of it in the end is the same."""
-    folder = write_folder(tmp_path / "merge-nli", many_problems(60, 12))
-    model, out = tiny_classifier("bert-uncased"), tmp_path / "out.parquet"
-    arguments = ["--model", str(model), "--dataset", str(folder), "--out", str(out)]
-    start = "from generation.cli import app; app()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", start, "predict", "--batch-tokens", "60", *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hf")},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 120
-    while sum(path.stat().st_size for path in journals(out)) < 2000:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not out.exists()
-
-    problems = read_problems(str(folder))
-    classifier = Classifier.load(model, batch_tokens=60)
-    resumed = predict(classifier, problems, out, progress=False)
-    assert 0 < resumed.inferred < resumed.pairs
-    whole = predict(classifier, problems, tmp_path / "whole.parquet", progress=False).path
-    assert out.read_bytes() == whole.read_bytes()
 
 
 def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:

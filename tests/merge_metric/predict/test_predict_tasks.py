@@ -131,35 +131,6 @@ def test_an_interrupted_language_model_repeats_its_batches(
     assert Path("again.parquet").read_bytes() == Path("whole.parquet").read_bytes()
 
 
-def test_a_failed_task_is_named_and_the_rest_kept(predict: Run, tasks: UnitsHere) -> None:
-    """Given again, the command does the rest; so does one with other tasks, or none."""
-    assert predict("--model", MODEL, "--out", "mine.parquet").exit_code == 0
-    whole = Path("mine.parquet").read_bytes()
-    command = ("--model", MODEL, "--out", "out/mine.parquet")
-    tasks.failing = (f"{MODEL.name} 1/3",)
-    failed = predict(*command, *TASKS, 3)
-    assert failed.exit_code == 1
-    assert f"{MODEL.name}: 1 of 3 tasks did not finish" in failed.stderr
-    assert f"error: 1 of 3 tasks failed:\ntask 1: 1 of 1 units failed: {MODEL.name} 1/3" in (
-        failed.stderr
-    )
-    assert not Path("out/mine.parquet").exists()
-    answered = sum(map(len, files("out").values()))
-    assert answered > 500
-    tasks.failing = ()
-    again = predict(*command, *TASKS, 3, "--format", "json")
-    assert tasks.units == [f"{MODEL.name} 1/3"]
-    assert again.exit_code == 0, again.output
-    assert files("out") == {"mine.parquet": whole}
-
-    tasks.failing = (f"{MODEL.name} 1/3",)
-    assert predict("--model", MODEL, "--out", "new/mine.parquet", *TASKS, 3).exit_code == 1
-    other = predict("--model", MODEL, "--out", "new/mine.parquet", *TASKS, 2, "--format", "json")
-    (facts,) = json.loads(other.stdout)["predictions"]
-    assert 0 < facts["inferred"] < facts["distinct_pairs"]
-    assert files("new") == {"mine.parquet": whole}
-
-
 def test_tasks_that_had_other_models_are_not_mixed(
     predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:

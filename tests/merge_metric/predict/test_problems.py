@@ -89,12 +89,6 @@ def test_configurations(folder: Path, configs: list[str], prefixes: tuple[str, .
     assert rows_of(read_problems(str(folder), configs)) == starting_with(*prefixes) | seeds
 
 
-def test_the_order_of_rows_is_that_of_the_files(folder: Path) -> None:
-    """Configuration by configuration, seeds before variants."""
-    ids = read_problems(str(folder), ["snli_verbs", "snli_nouns"])["variant_id"].to_pylist()
-    assert ids == ["snli:1", "snli:1/verb/0", "snli:2", "snli:1/noun/0", "snli:2/noun/0"]
-
-
 def test_unknown_configuration(folder: Path) -> None:
     """The message lists those that there are."""
     message = "expected configurations out of demo, demo_verbs, snli, .*, got 'snli_adverbs'"
@@ -158,23 +152,6 @@ def test_no_room_for_problems(
         read_problems(str(folder))
     said = f"{gettempdir()}: no space left on device; make room there, then give the same"
     assert describe_os_error(caught.value).startswith(said)
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_blocks_do_not_show(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are the same, however many rows are looked at together."""
-    folder = str(write_folder(tmp_path / "merge-nli", many_problems(9, 3) | PROBLEMS))
-    configs = ["snli_verbs", "demo", "snli_nouns", "snli"]
-
-    def tables() -> list[pa.Table]:
-        table = read_problems(folder, configs)
-        parts = [part_of_source(table, "snli"), sample_seeds(table, 4, rng_seed=2)]
-        return [table, seeds_of(table), *parts]
-
-    expected = tables()
-    monkeypatch.setattr(problems_module, "_PAIRS", rows)
-    monkeypatch.setattr(problems_module, "ROWS", rows)
-    assert all(a.equals(b, check_metadata=True) for a, b in zip(tables(), expected, strict=True))
 
 
 # --- Names ---
@@ -254,14 +231,6 @@ def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
     assert chosen[5] < chosen[20]
     assert set(sample_seeds(problems, 5, rng_seed=1)["seed_id"].to_pylist()) != chosen[5]
     assert sample_seeds(problems, 99).num_rows == problems.num_rows
-
-
-def test_samples_are_drawn_from_each_source(tmp_path: Path) -> None:
-    """So many of each, however many another has."""
-    everything = many_problems(50, 1) | many_problems(5, 1, "demo")
-    problems = read_problems(str(write_folder(tmp_path / "merge-nli", everything)))
-    seeds = sample_seeds(problems, 4)["seed_id"].unique().to_pylist()
-    assert sorted(seed.partition(":")[0] for seed in seeds) == ["demo"] * 4 + ["snli"] * 4
 
 
 def test_samples_do_not_depend_on_the_rest(tmp_path: Path) -> None:

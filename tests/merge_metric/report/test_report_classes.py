@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import dataset_facts, definitions
-from merge_metric.report.write import render_html, write_report
+from merge_metric.report.write import render_html
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import read_runs
@@ -56,59 +54,6 @@ def answers(made: Problems, **wrong: int) -> list[dict[str, Any]]:
         rows.append({**{k: row[k] for k in ("variant_id", "seed_id", "label")},
                      "prediction": row["label"] if answer is None else answer})  # fmt: skip
     return rows
-
-
-def test_figures_by_hand(by_hand: Problems, tmp_path: Path) -> None:
-    """One noun variant of a wrong, and one of its two paraphrases, by the opposite.
-
-    Nouns: a 2 of 3, b 2 of 2. Verbs: b 1 of 1. Paraphrases: a 1 of 2, c 1 of 1.
-    """
-    folder = by_hand.write(tmp_path / "data")
-    rows = answers(by_hand, cow=1, Some_dog=2)
-    file = str(write_predictions(tmp_path / "m.parquet", rows))
-    (classes,) = gather_evidence([file], folder, n_bootstrap=0).classes
-    found = {row["variants"]: row for row in classes.table.rows}
-    assert list(found) == ["all words", "noun", "verb", "paraphrase"]
-    assert [row["n_seeds"] for row in found.values()] == [2, 2, 1, 2]
-    assert [row["variants_per_seed"] for row in found.values()] == [3.0, 2.5, 1.0, 1.5]
-    assert [row["variant_accuracy"] for row in found.values()] == pytest.approx(
-        [5 / 6, 4 / 5, 1, 2 / 3]
-    )
-    assert [row["seed_variant_accuracy"] for row in found.values()] == [0.5, 0.5, 1.0, 0.5]
-    assert [row["relaxed_fooling_rate"] for row in found.values()] == [0.5, 0.5, 0.0, 0.5]
-    assert [row["strict_fooling_rate"] for row in found.values()] == [0.0, 0.0, 0.0, 0.5]
-    assert "seed_accuracy_ci" not in found["noun"]
-    assert "95 %" not in " ".join(classes.table.notes)
-
-
-def test_shared_seeds_by_hand(by_hand: Problems, tmp_path: Path) -> None:
-    """Seed a alone has both kinds: 2 of 3 words right, 1 of 2 paraphrases."""
-    folder = by_hand.write(tmp_path / "data")
-    rows = answers(by_hand, cow=1, Some_dog=2)
-    file = str(write_predictions(tmp_path / "m.parquet", rows))
-    (classes,) = gather_evidence([file], folder, n_bootstrap=0).classes
-    (contrast,) = classes.contrasts
-    assert contrast.title == "snli and snli_paraphrases on the seeds that both have"
-    words, paraphrases = contrast.rows
-    assert (words["config"], paraphrases["config"]) == ("snli", "snli_paraphrases")
-    assert (words["n_seeds"], paraphrases["n_seeds"]) == (1, 1)
-    assert (words["variants_per_seed"], paraphrases["variants_per_seed"]) == (3.0, 2.0)
-    assert words["variant_accuracy"] == pytest.approx(2 / 3)
-    assert (paraphrases["variant_accuracy"], paraphrases["matching_threshold"]) == (0.5, 1.0)
-    assert paraphrases["difference"] == 0.0  # both below 90 %
-    assert "difference" not in words
-    assert "difference_ci" not in paraphrases
-
-
-def test_a_difference_has_its_sign(by_hand: Problems, tmp_path: Path) -> None:
-    """Paraphrases less replacements."""
-    folder = by_hand.write(tmp_path / "data")
-    file = str(write_predictions(tmp_path / "m.parquet", answers(by_hand, Some_dog=2)))
-    (classes,) = gather_evidence([file], folder, n_bootstrap=10).classes
-    row = classes.contrasts[0].rows[1]
-    assert row["difference"] == -1.0
-    assert row["difference_ci"] == [-1.0, -1.0]  # there is but one seed to draw
-    assert r"−100.0 \[−100.0, −100.0\]" in classes.contrasts[0].to_markdown()
 
 
 def test_without_shared_seeds(by_hand: Problems, tmp_path: Path) -> None:
@@ -265,30 +210,6 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
 
 
 # --- What is written ---
-
-
-def test_documents_have_the_classes(mixed: Any, tmp_path: Path) -> None:
-    """Markdown, LaTeX and JSON."""
-    evidence, *_ = mixed
-    (classes,) = evidence.classes
-    text = {}
-    for output in ("markdown", "latex", "json"):
-        path = tmp_path / output
-        write_report(evidence, path, output)
-        text[output] = path.read_text()
-    assert classes.table.to_markdown() in text["markdown"]
-    assert "**snli: classes of variants**" in text["markdown"]
-    assert "### Data of snli\\_paraphrases" in text["markdown"].replace("_p", "\\_p")
-    assert "Text generator**: flan-t5;" in text["markdown"]
-    assert "have its hypothesis paraphrased as a whole" in text["markdown"]
-    assert "snli: classes of variants" in text["latex"]
-    assert r"\label{tab:shared-seeds-snli" in text["latex"]
-    whole = json.loads(text["json"])
-    assert [table["name"] for table in whole["classes"]] == ["classes-snli", "shared-seeds-snli"]
-    assert whole["classes"][0]["rows"] == [dict(row) for row in classes.table.rows]
-    names = [table.name for table in tables(evidence, read_seeds(evidence))]
-    assert names.index("classes-snli") < names.index("fooling-mnli-m")
-    assert text["markdown"].count("Replacements and paraphrases count alike.") == 1  # of snli
 
 
 def test_the_page_has_the_classes(mixed: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -22,14 +21,10 @@ from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.wording import dataset_facts, model_text
 from merge_metric.report.write import (
     format_of,
-    render_json,
     render_latex,
     render_markdown,
     write_report,
 )
-from merge_metric.score import score_file
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
@@ -38,25 +33,6 @@ def run() -> Any:
 
 
 # --- Content ---
-
-
-def test_json_has_the_results(evidence: Evidence, sources: list[SourceSeeds], case: Any) -> None:
-    """As `score` gives them, and every seed with its counts."""
-    whole = json.loads(render_json(evidence, sources))
-    assert [model["name"] for model in whole["models"]] == evidence.names
-    assert whole["models"][2]["files"] == ["strong-0.parquet", "strong-1.parquet"]
-    results = score_file(case.files[1], case.folder, n_bootstrap=40)
-    for configuration in whole["configurations"]:
-        assert configuration["results"]["middle"] == results[configuration["name"]]
-    assert len(whole["seeds"]) == len(case.snli.seeds) + len(case.mnli.seeds)
-    assert whole["provenance"]["snli"]["fingerprint"] == "f00d"
-    seed = next(seed for seed in whole["seeds"] if seed["seed_id"] == "snli:p004")
-    rows = [row for row in case.snli.predictions(0.45, "weak") if row["seed_id"] == "snli:p004"]
-    right = [row["prediction"] == row["label"] for row in rows]
-    assert seed["votes"] == "N N C"
-    assert seed["gold"] == "neutral"
-    assert seed["by_model"]["weak"]["n_right"] == sum(right[1:])
-    assert seed["by_model"]["weak"]["n_answered"] == seed["n_variants"] == len(right) - 1
 
 
 def test_markdown_has_the_tables(evidence: Evidence, sources: list[SourceSeeds]) -> None:
@@ -182,45 +158,11 @@ def test_facts_of_other_makers() -> None:
 # --- Files ---
 
 
-@pytest.mark.parametrize("suffix", [".html", ".md", ".tex", ".json"])
-def test_the_same_bytes_again(evidence: Evidence, tmp_path: Path, suffix: str) -> None:
-    """Any format does it; nothing else is left in the folder."""
-    paths = [tmp_path / "new" / f"{n}{suffix}" for n in range(2)]
-    for path in paths:
-        write_report(evidence, path)
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    assert sorted((tmp_path / "new").iterdir()) == paths
-    write_report(evidence, paths[0])  # in place of the earlier one
-    paths[0].write_text("chapter one", encoding="utf-8")
-    with pytest.raises(FileExistsError, match="expected no file or an earlier report, found anoth"):
-        write_report(evidence, paths[0])
-    assert paths[0].read_text(encoding="utf-8") == "chapter one"
-
-
 def test_formats() -> None:
     """By the suffix; another one is an error that names those that there are."""
     assert format_of(Path("a.b.tex")) == "latex"
     with pytest.raises(ValueError, match=r"expected a name that ends in \.html, .*got '\.pdf'"):
         format_of(Path("report.pdf"))
-
-
-@pytest.mark.slow
-def test_command(case: Any, tmp_path: Path, run: Any) -> None:
-    """Writes the report and the plots, and says where."""
-    out, plots = tmp_path / "report.html", tmp_path / "plots"
-    arguments = ["report", *case.files, "--dataset", str(case.folder), "--out", str(out)]
-    done = run(app, [*arguments, "--n-bootstrap", "10", "--figures", str(plots)])
-    assert done.exit_code == 0, done.output
-    written = done.stdout.split()
-    assert written[-1] == str(out)
-    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert sorted(plots.iterdir()) == sorted(map(Path, written[:-1]))
-    names = ["curves", "matching"]
-    names += [f"curves-{c}-by-{k}" for c in ("snli", "mnli-m") for k in ("word-class", "label")]
-    assert {path.stem for path in plots.iterdir()} == set(names)
-    for path in plots.iterdir():
-        start = {".png": PNG, ".svg": b"<?xml", ".pdf": b"%PDF"}[path.suffix]
-        assert path.read_bytes().startswith(start)
 
 
 def test_command_format(case: Any, tmp_path: Path, run: Any) -> None:

@@ -312,12 +312,6 @@ def test_links_lead_somewhere(parsed: Page) -> None:
 # --- The same again, and not too large ---
 
 
-def test_the_same_inputs_give_the_same_bytes(case: Any, page: str) -> None:
-    """Read, scored and rendered again."""
-    evidence = gather_evidence(case.files, case.folder, n_bootstrap=40)
-    assert render_html(evidence, write.read_seeds(evidence)) == page
-
-
 @pytest.mark.slow
 def test_large_pages_show_fewer_variants(
     evidence: Evidence, sources: list[SourceSeeds], page: str, monkeypatch: pytest.MonkeyPatch

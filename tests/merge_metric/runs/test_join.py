@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,14 +106,6 @@ def test_many_groups_are_told(
     ]
 
 
-def test_the_order_of_rows_is_irrelevant(folder: Path) -> None:
-    """Variants come in the dataset's order."""
-    rows = predicted("snli")
-    random.Random(0).shuffle(rows)
-    (shuffled,), (sorted_,) = joined(rows, folder), joined(predicted("snli"), folder)
-    assert plain(shuffled.columns) == plain(sorted_.columns)
-
-
 def test_probabilities_follow_their_rows(folder: Path) -> None:
     """By hand: the divergences of a class are those of its variants and their seeds."""
     rows = predicted("snli")
@@ -181,12 +172,6 @@ def test_predictions_of_other_configurations_are_counted(
     ]
 
 
-def test_configurations_asked_for(folder: Path) -> None:
-    """In the order given, each once; overlapping ones too."""
-    configs = ["snli_verbs", "snli", "snli_verbs"]
-    assert [each.config for each in joined(predicted(), folder, *configs)] == ["snli_verbs", "snli"]
-
-
 # --- Missing predictions ---
 
 
@@ -249,14 +234,6 @@ def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
     told = message(without(nouns, "snli:a/noun/1"), folder)
     assert told.startswith("snli_nouns: predictions are missing for 1 of 5")
     assert "`config`" not in told
-
-
-def test_seeds_alone_are_predictions_for_all_classes(folder: Path) -> None:
-    """A file with seeds only mentions no class."""
-    seeds = [row for row in predicted("snli") if row["variant_id"] == row["seed_id"]]
-    told = message(seeds, folder)
-    assert "snli: predictions are missing for 10 of 10 variants" in told
-    assert "'snli:a/noun/1', 'snli:a/noun/2', 'snli:a/noun/3', …; no seed has all" in told
 
 
 def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

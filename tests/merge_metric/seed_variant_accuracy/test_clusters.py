@@ -96,15 +96,6 @@ def test_names_and_order_decide_nothing(rng: random.Random) -> None:
     assert repr(replicates(rows, premises)) == repr(replicates(renamed, moved))
 
 
-def test_seeds_that_are_alike_widen_the_interval() -> None:
-    """Where all seeds of a premise are answered alike, there are as many data as premises."""
-    rows = problems(*["E E EE"] * 60, *["E N NN"] * 40)
-    premises = [n // 10 for n in range(100)]
-    low, high = clustered(rows, premises)["seed_accuracy_ci"]
-    alone_low, alone_high = score(**columns(rows))["seed_accuracy_ci"]
-    assert (high - low) / (alone_high - alone_low) == pytest.approx(math.sqrt(10), rel=0.15)
-
-
 def test_weights_are_of_whole_premises() -> None:
     """Seeds of a premise are drawn equally often, and as many premises as there are."""
     counts = count(

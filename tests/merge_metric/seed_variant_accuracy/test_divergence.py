@@ -33,16 +33,6 @@ def test_jensen_shannon_against_scipy(labels: int) -> None:
     assert found.shape == (200,)
 
 
-def test_jensen_shannon_by_hand() -> None:
-    """0 for equal, 1 bit for disjoint distributions; half a fair coin against a sure one."""
-    p = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
-    q = np.array([[0.2, 0.3, 0.5], [0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
-    found = jensen_shannon(p, q)
-    # Third: M = (¾, ¼); ½·log2(4/3) + ½·(½·log2(2/3) + ½·log2 2).
-    third = 0.5 * math.log2(4 / 3) + 0.25 * math.log2(2 / 3) + 0.25
-    assert found == pytest.approx([0.0, 1.0, third, 0.5], abs=1e-15)
-
-
 def test_jensen_shannon_stays_within_its_bounds() -> None:
     """Rounding takes it neither below 0 nor above 1."""
     rng = np.random.default_rng(0)
@@ -68,13 +58,6 @@ def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
     assert kolmogorov_smirnov(q, p) == pytest.approx(found, abs=1e-15)
     slow = [oracle.kolmogorov_smirnov(a, b) for a, b in zip(p, q, strict=True)]
     assert found == pytest.approx(slow, abs=1e-12)
-
-
-def test_kolmogorov_smirnov_by_hand() -> None:
-    """0 for equal, 1 for certain distributions; neighbours in the order of labels are nearer."""
-    p = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [0.6, 0.2, 0.2], [0.6, 0.2, 0.2]])
-    q = np.array([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0], [0.2, 0.6, 0.2], [0.3, 0.2, 0.5]])
-    assert kolmogorov_smirnov(p, q) == pytest.approx([0.0, 1.0, 0.4, 0.3], abs=1e-15)
 
 
 def test_sigma() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
 import re
@@ -16,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,11 +36,7 @@ from merge_metric.seed_variant_accuracy.app_inputs import EXAMPLE, read_file, re
 from merge_metric.seed_variant_accuracy.app_view import (
     curve_points,
     curve_text,
-    distributions_table,
-    download,
     figures_table,
-    labels_table,
-    show,
     summary,
 )
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
@@ -248,18 +242,6 @@ def test_file_becomes_columns(write: Callable[..., Path], probabilities: bool, t
     assert ("probabilities" in arguments) == ("seed_probabilities" in arguments) == probabilities
 
 
-def test_labels_of_a_file_may_be_ints(tmp_path: Path) -> None:
-    """As the label column of a dataset is; the figures are the same."""
-    names = [ENTAILMENT, NEUTRAL, CONTRADICTION]
-    coded = [
-        {**row, "label": names.index(row["label"]), "prediction": names.index(row["prediction"])}
-        for row in file_rows()
-    ]
-    by_name = read_file(write_jsonl(tmp_path / "names.jsonl", file_rows()))
-    by_code = read_file(write_parquet(tmp_path / "codes.parquet", coded))
-    assert score(**by_name.arguments, n_bootstrap=0) == score(**by_code.arguments, n_bootstrap=0)
-
-
 def test_columns_of_nulls_are_no_probabilities(tmp_path: Path) -> None:
     """A file whose model gave none may still have the column."""
     rows = [{**row, "probabilities": None} for row in file_rows()]
@@ -339,22 +321,7 @@ def test_numbers_that_are_not_whole(value: float | None, shown: str) -> None:
         whole("Seed", value, most=10)
 
 
-def test_whole_numbers() -> None:
-    """Both ends are in; floats that are whole become ints."""
-    assert [whole("Seed", value, most=10) for value in (0, 10, 4.0)] == [0, 10, 4]
-    assert isinstance(whole("Seed", 4.0, most=10), int)
-
-
 # --- What is shown ---
-
-
-def test_units() -> None:
-    """One decimal; thresholds are percent already."""
-    assert show(2 / 3, "share") == "66.7 %"
-    assert show(-1 / 3, "points") == "−33.3 points"
-    assert show(-1e-9, "points") == "0.0 points"
-    shown = [show(value, "threshold") for value in (90.0, 100.0, 51.25)]
-    assert shown == ["90 %", "100 %", "51.2 %"]
 
 
 def test_figures_of_the_example() -> None:
@@ -366,39 +333,6 @@ def test_figures_of_the_example() -> None:
     assert "at least 90 % of their variants" in by_name["SV accuracy at CT 90"]
     assert "51–75 % come equally close (gap 0.0 points)." in by_name["Matching threshold MC"]
     assert by_name["Variant accuracy"] == CATALOGUE["variant_accuracy"].meaning
-
-
-def test_intervals_have_the_unit_of_their_figure() -> None:
-    """Between the smallest and largest value that three seeds can give."""
-    head, *rows = Cells(figures_table(example(n_bootstrap=200), 90)).rows
-    assert head[2] == "95 % interval"
-    intervals = {row[0]: row[2] for row in rows}
-    assert intervals["Variant accuracy"] == "50.0 – 100.0"
-    assert intervals["Matching threshold MC"] == "1 – 51"
-
-
-def test_figures_by_label() -> None:
-    """One row per gold label; without a seed that is right there is no fooling rate."""
-    head, *rows = Cells(labels_table(example(), 90)).rows
-    assert head[:4] == ["Gold label", "Seeds", "Variants", "Seed accuracy S"]
-    shown = {row[0]: [cell.removesuffix(" | ") for cell in row[1:]] for row in rows}
-    assert list(shown) == [ENTAILMENT, NEUTRAL, CONTRADICTION]
-    assert shown[NEUTRAL] == [
-        *("1", "4", "100.0 %", "0.0 %", "1 %", "100.0 points", "75.0 %", "100.0 %", "100.0 %")
-    ]
-    assert shown[CONTRADICTION][-2:] == ["–", "–"]
-
-
-def test_distributions_by_hand(tmp_path: Path) -> None:
-    """Certain predictions: changed ones are 1 bit and a distance of 1 away, σ is √2/3."""
-    source = read_file(write_jsonl(tmp_path / "a.jsonl", file_rows()))
-    _, *rows = Cells(distributions_table(score(**source.arguments, n_bootstrap=0))).rows
-    assert [row[1:] for row in rows] == [
-        ["", "0.000", "1.000"],
-        ["", "0.000", "1.000"],
-        ["0.471", "0.471", "0.471"],
-    ]
-    assert distributions_table(example()) == ""
 
 
 def test_summary_says_from_what() -> None:
@@ -414,13 +348,6 @@ def drawn(result: dict[str, Any], threshold: int, line: str) -> list[tuple[float
     return [(a, b) for a, b, of in zip(x, y, name, strict=True) if of == line]
 
 
-def test_curve_is_a_staircase() -> None:
-    """In percent: 100 up to CT 50, 2/3 up to 75, then 1/3."""
-    corners = drawn(example(), 90, "SV")
-    turns = [a for a, b in pairwise(corners) if a[1] != b[1]]
-    assert [corners[0], *turns, corners[-1]] == [(0, 100), (50, 100), (75, 66.67), (100, 33.33)]
-
-
 def test_curve_marks_s_and_mc_and_the_threshold() -> None:
     """S is a line across at 2/3, MC and the threshold stand upright below the curve."""
     assert drawn(example(), 60, "S") == [(0, 66.67), (100, 66.67)]
@@ -430,21 +357,6 @@ def test_curve_marks_s_and_mc_and_the_threshold() -> None:
     assert "chosen threshold 60 %: SV 66.7 %" in text
     assert "seed accuracy S, 66.7 %; MC, 51 %" in text
     assert "from 100.0 % at threshold 1 % to 33.3 % at 100 %" in text
-
-
-def test_interval_encloses_the_curve() -> None:
-    """With a bootstrap there are its two bounds."""
-    assert not drawn(example(), 90, "95 %")
-    result = example(n_bootstrap=200)
-    lines = [drawn(result, 90, name) for name in ("95 %", "SV", "95 % ")]
-    assert all(low[1] <= on[1] <= high[1] for low, on, high in zip(*lines, strict=True))
-    assert [line[-1] for line in lines] == [(100, 0), (100, 33.33), (100, 100)]
-
-
-def test_download_is_the_whole_result() -> None:
-    """The link holds what `score` returned."""
-    (data,) = re.findall("base64,([^']+)'", download(example()))
-    assert json.loads(base64.b64decode(data)) == example()
 
 
 def test_errors_are_shown_as_text(app: Any) -> None:
@@ -479,17 +391,6 @@ def test_settings_before_any_source_change_nothing(app: Any) -> None:
     """A setting alone cannot be computed with."""
     assert app.again(None, 50, 0, 0)[0] is None
     assert len(app.again(None, 50, 0, 0)) == len(app.from_table([], 50, 0, 0))
-
-
-def test_editing_the_table_hides_only_its_figures(app: Any) -> None:
-    """Figures of a file stay when the table changes."""
-    table = read_table(EXAMPLE)
-    source, message, results = app.edited(table)
-    assert source is None
-    assert "press Compute" in message
-    assert results.visible is False
-    other = app_inputs.PageInput("a.jsonl", table.arguments)
-    assert app.edited(other)[0] is other
 
 
 def test_page_uses_nothing_deprecated(app: Any) -> None:

@@ -52,15 +52,6 @@ def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, An
     assert score(**converted, n_bootstrap=0) == score(**source, n_bootstrap=0)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64])
-def test_ints_of_any_width(dtype: type) -> None:
-    """Small dtypes neither overflow nor compare otherwise."""
-    arrays = {name: np.array(column, dtype) for name, column in INTS.items()}
-    assert score(**arrays, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
-    scalars = {name: [dtype(value) for value in column] for name, column in INTS.items()}
-    assert score(**scalars, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
-
-
 def test_many_variants_in_narrow_ints() -> None:
     """1000 variants in int8 columns are counted past 127."""
     zeros = np.zeros(1000, np.int8)
