@@ -228,7 +228,7 @@ def _means(part: Judgements, weights: Floats, resamplings: Floats, suffix: str) 
     return row
 
 
-def wilson(count: int, n: int) -> list[float]:
+def wilson(count: float, n: float) -> list[float]:
     """Compute the 95 % interval of a share (Wilson 1927).
 
     >>> [round(bound, 3) for bound in wilson(9, 10)]
@@ -240,7 +240,7 @@ def wilson(count: int, n: int) -> list[float]:
     return [max(0.0, middle - half), min(1.0, middle + half)]
 
 
-def newcombe(count_a: int, n_a: int, count_b: int, n_b: int) -> list[float]:
+def newcombe(count_a: float, n_a: float, count_b: float, n_b: float) -> list[float]:
     """Compute the 95 % interval of a difference of two shares (Newcombe 1998, method 10)."""
     a, b = count_a / n_a, count_b / n_b
     (low_a, high_a), (low_b, high_b) = wilson(count_a, n_a), wilson(count_b, n_b)

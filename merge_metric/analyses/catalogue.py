@@ -346,6 +346,29 @@ def labels(
     return table, plot_labels
 
 
+@analysis(
+    "changed predictions on variants judged good and judged bad (--annotations), and the rate that "
+    "all good variants have"
+)
+def validity(
+    request: Request,
+    *,
+    annotations: Sequence[str] = (),
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Changes by whether variants are good; `annotations` are sessions, .jsonl or .csv files."""
+    from merge_metric.analyses.validity import COLUMNS, plot_validity, validity, validity_row
+
+    if not annotations:
+        raise ValueError(f"{request.name}: expected --annotations, got none")
+    of_seeds = (request.cluster,) if request.cluster else ()
+    found = request.variants(lambda *_: COLUMNS, of_seeds, annotations=annotations)
+    cluster = request.cluster
+    how: dict[str, Any] = {"cluster": cluster, "n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    return validity((validity_row(each, **how) for each in found), cluster), plot_validity
+
+
 @analysis("replacements and paraphrases, on seeds with both", names_datasets=True)
 def kinds(
     request: Request,

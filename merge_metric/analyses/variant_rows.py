@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from merge_dataset.annotation.answers import ENOUGH
+from merge_dataset.annotation.session import read_session
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.engine import connect
 from merge_dataset.layout import split_files
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.run import VARIANT_IDS, Run
+
+_DRAWN: Final = pa.schema({"variant_id": pa.string(), "chance": pa.float64()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +105,8 @@ def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
         paths: Of `annotation.transfer.read_answers`.
 
     Returns:
-        `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0.
+        `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0;
+        `chance`, as the session has it that the variant was drawn for, null without one.
 
     Raises:
         ValueError: there are no answers, or none are scores, or a file is malformed.
@@ -114,10 +119,15 @@ def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
         )
     if not len(answers):
         raise ValueError(f"{names}: expected annotations, found none")
+    sessions = [read_session(Path(path)) for path in paths if Path(path).is_dir()]
+    chances = {name: item.chance for each in sessions for name, item in each.items.items()}
+    drawn = {"variant_id": list(chances), "chance": list(chances.values())}
     with connect() as connection:
         connection.register("answers", answers)
+        connection.register("drawn", pa.table(drawn, _DRAWN))
         return connection.sql(
             "SELECT variant_id, avg(fluency) AS fluency, avg(reasoning) AS reasoning, "
-            f"(sum(fluency + reasoning) >= {ENOUGH} * count(*))::DOUBLE AS good "
-            "FROM answers GROUP BY variant_id ORDER BY variant_id"
+            f"(sum(fluency + reasoning) >= {ENOUGH} * count(*))::DOUBLE AS good, "
+            "any_value(chance) AS chance FROM answers LEFT JOIN drawn USING (variant_id) "
+            "GROUP BY variant_id ORDER BY variant_id"
         ).to_arrow_table()

@@ -46,6 +46,13 @@ def report_command(
     title: Annotated[str | None, option("Title of the report.")] = None,
     allow_missing: AllowMissing = False,
     cluster: Cluster = "",
+    annotations: Annotated[
+        list[Path] | None,
+        option(
+            "A session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated. Adds "
+            "changes on variants judged good and bad.",
+        ),
+    ] = None,
     n_bootstrap: Annotated[
         int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
     ] = 1000,
@@ -92,6 +99,7 @@ def report_command(
         title=title,
         allow_missing=allow_missing,
         cluster=cluster,
+        annotations=annotations or (),
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
         progress=True,

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.layout import PROVENANCE, format_in, require_dataset
-from merge_dataset.paths import as_path, as_texts
+from merge_dataset.paths import as_path, as_paths, as_texts
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -27,6 +28,10 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.analyses.contrasts import difference
+from merge_metric.analyses.measures import Row
+from merge_metric.analyses.validity import COLUMNS as VALIDITY_COLUMNS
+from merge_metric.analyses.validity import validity, validity_row
+from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
 from merge_metric.runs.coverage import check_configurations, choose
@@ -184,6 +189,8 @@ class Evidence:
     n_bootstrap: int
     cluster: str = ""
     """Text by which seeds are clustered for the bootstrap; empty where each is by itself."""
+    validity: Table | None = None
+    """Changes on variants judged good and bad, where there are annotations."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -219,6 +226,7 @@ def gather_evidence(
     title: str | None = None,
     allow_missing: bool = False,
     cluster: str = "",
+    annotations: str | Path | Sequence[str | Path] = (),
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
     progress: bool = False,
@@ -234,6 +242,7 @@ def gather_evidence(
         allow_missing: Score the seeds of which no prediction is missing.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together.
+        annotations: Sessions of `merge-nli annotate`, or answers as .jsonl or .csv.
         n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
         progress: Show bars on stderr.
@@ -253,6 +262,8 @@ def gather_evidence(
         )
     require_dataset(folder)
     how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    sessions = as_paths("annotations", annotations)
+    judged = read_judgements(sessions) if sessions else None
     opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS])))
     meant = [choose(model.tally) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
@@ -266,7 +277,7 @@ def gather_evidence(
                 log.warning("%s has no complete predictions for %s", model.name, config)
     by = (FLAGS,) if any(flags_in(format_in(folder, config)) for config in chosen) else ()
     options = JoinOptions(by=by, cluster=cluster, allow_missing=allow_missing)
-    scored = _score_all(opened, chosen, wanted, options, how, progress=progress)
+    scored = _score_all(opened, chosen, wanted, options, how, judged, progress=progress)
     models = tuple(map(Respondent.of, opened))
     bar = tqdm(chosen, desc="comparing", unit="configuration", disable=not progress)
     configurations = tuple(_configuration(each, folder, list(wanted), scored, how) for each in bar)
@@ -294,7 +305,15 @@ def gather_evidence(
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
+        validity=None if judged is None else _validity(scored, cluster),
     )
+
+
+def _validity(scored: Mapping[str, Mapping[str, Scored]], cluster: str) -> Table:
+    """Make the table of changes on judged variants, whose first column is the model."""
+    table = validity((each.validity for of in scored.values() for each in of.values()), cluster)
+    config, model, *others = table.columns
+    return replace(table, columns=(model, config, *others))
 
 
 def _score_all(
@@ -303,6 +322,7 @@ def _score_all(
     wanted: Mapping[str, Sequence[str]],
     options: JoinOptions,
     how: Mapping[str, Any],
+    judged: pa.Table | None,
     *,
     progress: bool,
 ) -> dict[str, dict[str, Scored]]:
@@ -311,12 +331,22 @@ def _score_all(
     total = sum(map(len, wanted.values()))
     with tqdm(total=total, desc="scoring", unit="result", disable=not progress) as bar:
         for model in (each for each in models if wanted[each.name]):
-            for run in runs_of(model, replace(options, configs=wanted[model.name])):
+            mine = replace(options, configs=wanted[model.name])
+            for run in runs_of(model, mine, with_rows=judged is not None):
                 result = score_run(run, **how)
                 if not scored[run.config]:
                     tell_few(run.config, run.counts, seeds_of_parts(result))
                 per_seed = variants_per_seed(run.counts, run.groups)
-                scored[run.config][model.name] = Scored(result, run.counts, per_seed, run.texts)
+                validity = None
+                if judged is not None:
+                    of_seeds = (options.cluster,) if options.cluster else ()
+                    rows = variant_rows(
+                        run.folder, run.config, VALIDITY_COLUMNS, of_seeds, run=run, judged=judged
+                    )
+                    validity = validity_row(rows, cluster=options.cluster, **how)
+                scored[run.config][model.name] = Scored(
+                    result, run.counts, per_seed, run.texts, validity
+                )
                 bar.update()
     return scored
 
@@ -397,6 +427,8 @@ class Scored(NamedTuple):
     """Word class, or `WORDS` for all variants → variants per seed; see `variants_per_seed`."""
     texts: str = ""
     """As `Run.texts`."""
+    validity: Row | None = None
+    """Row of the table of judged variants, as `validity_row` makes it."""
 
 
 @dataclass(frozen=True, slots=True)

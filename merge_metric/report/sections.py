@@ -58,7 +58,7 @@ def page_tables(evidence: Evidence) -> list[Table]:
 
 
 def _tables_of_parts(evidence: Evidence) -> list[Table]:
-    found = []
+    found = [evidence.validity] if evidence.validity else []
     for configuration in evidence.configurations:
         for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
             if parts := configuration.parts_by(kind):

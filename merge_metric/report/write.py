@@ -227,6 +227,7 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
         ],
         "classes": [table.as_dict() for each in evidence.classes for table in each.tables],
         "provenance": evidence.provenance,
+        **({"validity": evidence.validity.as_dict()} if evidence.validity else {}),
         "seeds": [row for source in sources for row in seed_rows(evidence, source)],
     }
     return to_json(whole, allow_nan=False) + "\n"

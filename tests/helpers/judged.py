@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from helpers.dataset_files import Row, seed_row, variant_row, write_source
 from merge_dataset.annotation.answers import Answer, answers_path, append
-from merge_dataset.annotation.session import Session, open_session
+from merge_dataset.annotation.session import Session, open_session, read_session
+from merge_dataset.schema import LABELS
 from merge_metric.agreement.coefficients import (
     Codes,
     Level,
@@ -68,6 +69,29 @@ def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Sessi
     for name, said in answers.items():
         append(answers_path(folder, name), said)
     return session
+
+
+DATA: Final = Path(__file__).parents[1] / "data"
+JUDGED: Final = (DATA / "judged_variants", DATA / "judged_variants_fresh")
+"""Sessions with 330 and 255 variants that a language model judged."""
+
+
+def write_judged(folder: Path, sessions: Iterable[Path] = JUDGED) -> Path:
+    """A dataset of nothing but the variants of sessions, whose texts these have."""
+    items = [item for path in sessions for item in read_session(path).items.values()]
+    for source in dict.fromkeys(item.source for item in items):
+        mine = [item for item in items if item.source == source]
+        seeds, variants = {}, []
+        for item in mine:
+            label = LABELS.index(item.label)
+            seed = seeds.setdefault(
+                item.seed_id, seed_row(item.seed_id, item.seed_texts.values(), label)
+            )
+            names = (item.word_class, item.original, item.replacement)
+            row = variant_row(seed, *names, item.mlms_by_field, subsamples=[0])
+            variants.append(row | {"variant_id": item.variant_id, **item.variant_texts})
+        write_source(folder, list(seeds.values()), variants)
+    return folder
 
 
 def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:

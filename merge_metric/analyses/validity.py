@@ -1,0 +1,190 @@
+"""Changed predictions on variants judged good and bad, and the rate that good variants alone have.
+
+Are models fooled by bad variants? Answers to variants that annotators found good say so; where
+only some were judged, predictions for all others sharpen what these say. Rates are of variants:
+seed-variant accuracy is no mean over variants, so a sample of these does not correct it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_dataset.annotation.answers import ENOUGH
+from merge_metric.agreement.shares import newcombe, wilson
+from merge_metric.analyses.measures import RUN_COLUMNS, Row
+from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.seed_variant_accuracy.resampling import interval, resampled_units, seed_weights
+from merge_metric.tables import Column, Table
+from merge_metric.tables.plots import bar_panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+COLUMNS: Final = ("word_class",)
+"""Columns of the dataset that are read."""
+
+_SHOWN: Final = {
+    "judged good": "changed_good",
+    "judged bad": "changed_bad",
+    "good, corrected": "changed_corrected",
+}
+
+
+def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
+    """Make the table of rows of `validity_row`.
+
+    Args:
+        rows: Of models on configurations; None for those without judgements.
+        cluster: As the rows were made with.
+
+    Raises:
+        ValueError: there is no row.
+    """
+    found = tuple(row for row in rows if row)
+    if not found:
+        raise ValueError(
+            "expected annotations of variants of these configurations whose seed a model answers "
+            "right, got none; are they of another dataset?"
+        )
+    units = resampled_units(cluster)
+    return Table(
+        name="validity",
+        title="Changed predictions on variants judged good and bad",
+        columns=(
+            *RUN_COLUMNS,
+            Column("n_good", "good", "count"),
+            Column("n_bad", "bad", "count"),
+            Column("changed_good", "changed, good", "share", "changed_good_ci"),
+            Column("changed_bad", "bad", "share", "changed_bad_ci"),
+            Column("difference", "bad less good", "points", "difference_ci"),
+            Column("changed_all", "all", "share"),
+            Column("changed_corrected", "good, corrected", "share", "changed_corrected_ci"),
+        ),
+        rows=found,
+        notes=(
+            "In percent of the distinct variants of seeds that the model answers right: those with "
+            f"another answer than their seed. Good: F + R of {ENOUGH} or more. 95 % intervals by "
+            "Wilson, of differences by Newcombe, of the number of independent variants that these "
+            f"are worth as {units} vary (Korn and Graubard 1998).",
+            "Good, corrected: the rate that all good variants would have, from the judged ones, "
+            "weighted by class and chance, and the predictions for all (prediction-powered "
+            "inference, Angelopoulos et al. 2023); its interval by bootstrap over "
+            f"{units}. Seed-variant accuracy is not linear, and cannot be corrected so.",
+        ),
+    )
+
+
+def validity_row(
+    found: VariantRows, *, cluster: str = "", n_bootstrap: int = 1000, rng_seed: int = 0
+) -> Row | None:
+    """Make the row of a run; None where no variant of a seed that it answers right was judged.
+
+    Args:
+        found: Variants of a run with `COLUMNS` and judgements; with `cluster`, that text of the
+            seeds.
+        cluster: Text by which seeds are clustered for intervals, such as `premise`.
+        n_bootstrap: Replicates for the interval of the corrected rate; 0 for none.
+        rng_seed: Of the bootstrap.
+    """
+    table = found.table.filter(found.table["seed_right"])
+    unit_names = table[f"seed_{cluster}" if cluster else "seed_id"].to_pylist()
+    unit = np.unique(unit_names, return_inverse=True)[1] if unit_names else np.zeros(0, np.int64)
+    changed = table["changed"].to_numpy().astype(np.float64)
+    good = pc.fill_null(table["good"], float("nan")).to_numpy()
+    if np.isnan(good).all():
+        return None
+    row: Row = {"config": found.config, "model": found.model}
+    effective = {}
+    for name, value in (("good", 1.0), ("bad", 0.0)):
+        part = good == value
+        row[f"n_{name}"] = int(part.sum())
+        row[f"changed_{name}"] = float(changed[part].mean()) if part.any() else None
+        if part.any():
+            effective[name] = _effective(changed[part], unit[part])
+            row[f"changed_{name}_ci"] = wilson(*effective[name])
+    row |= {"difference": None, "difference_ci": None}
+    if len(effective) == 2:
+        row["difference"] = row["changed_bad"] - row["changed_good"]
+        row["difference_ci"] = newcombe(*effective["bad"], *effective["good"])
+    chance = pc.fill_null(table["chance"], float("nan")).to_numpy()
+    if np.isnan(chance[~np.isnan(good)]).any():  # of some it is not known
+        chance = np.ones(len(chance))
+    word_class = np.unique(table["word_class"].to_pylist(), return_inverse=True)[1]
+    sums = _sums(changed, good, 1 / chance, unit, word_class)
+    row["changed_all"] = float(changed.mean())
+    row["changed_corrected"] = _none_if_nan(corrected_rate(sums.sum(axis=0)[None])[0])
+    if n_bootstrap:
+        n_units = len(sums)
+        replicates = [
+            corrected_rate(np.einsum("bu,uhk->bhk", weights, sums))
+            for weights in seed_weights(n_units, n_bootstrap, rng_seed)
+        ]
+        row["changed_corrected_ci"] = [
+            _none_if_nan(bound) for bound in interval(np.concatenate(replicates))
+        ]
+    return row
+
+
+def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
+    """Count changes and variants as if independent: n* = p(1 − p) / the variance by units."""
+    n, share = len(changed), float(changed.mean())
+    residuals = np.bincount(unit, changed - share)
+    variance = float((residuals**2).sum()) / n**2
+    units = len(np.unique(unit))
+    size = min(float(n), share * (1 - share) / variance) if variance else float(units)
+    return share * size, size
+
+
+def _sums(changed: Floats, good: Floats, weight: Floats, unit: Ints, cell: Ints) -> Floats:
+    """Sum by unit and class, (U, H, 6): variants, changes; of judged ones w, wg, wc and wgc."""
+    judged = ~np.isnan(good)
+    w, g = np.where(judged, weight, 0.0), np.where(judged, good, 0.0)
+    sums = np.zeros((unit.max() + 1, cell.max() + 1, 6))
+    for k, values in enumerate((np.ones(len(changed)), changed, w, w * g, w * changed,
+                                w * g * changed)):  # fmt: skip
+        np.add.at(sums[:, :, k], (unit, cell), values)
+    return sums[:, sums[:, :, 2].sum(axis=0) > 0]  # of a class without judgements nothing is known
+
+
+def corrected_rate(sums: Floats) -> Floats:
+    """Estimate the rate of changes on good variants, (B,).
+
+    With means over the judged variants, weighted to the classes' shares of all variants, the
+    rate is E[gc] / E[g]. The difference between the changes of all variants and of the judged
+    ones, which is chance, is taken off as far as y = g (c − rate) goes with c, by the slope λ of
+    y on c, which makes the variance least: (E[gc] + λ (C − E[c])) / E[g]. That is the power-tuned
+    prediction-powered estimate (Angelopoulos, Duchi and Zrnic 2023) of a ratio, with "as if every
+    variant were good" as the prediction.
+
+    Args:
+        sums: (B, H, 6) of `_sums`, over units.
+    """
+    n, c, w = sums[..., 0], sums[..., 1], sums[..., 2]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = n / n.sum(axis=1, keepdims=True)
+        good, changed, both = (
+            (shares * sums[..., k] / w).sum(axis=1) for k in (3, 4, 5)
+        )  # NaN where a replicate has no judged variant of a class
+        rate = both / good
+        slope = np.nan_to_num(both * (1 - rate) / (changed * (1 - changed)), posinf=0.0)
+        of_all = c.sum(axis=1) / n.sum(axis=1)
+        estimate = (both + slope * (of_all - changed)) / good
+    result: Floats = np.clip(estimate, 0.0, 1.0)
+    return result
+
+
+def _none_if_nan(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def plot_validity(table: Table) -> Figure:
+    """Draw the rates of each model as bars."""
+    return bar_panels(table, _SHOWN, "changed predictions, %")

@@ -1,0 +1,226 @@
+"""Changes on variants judged good and bad: by plain reading, by simulation, on judged variants."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.dataset_files import write_predictions
+from helpers.judged import JUDGED, write_dataset, write_judged, write_session
+from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_dataset.files import read_table
+from merge_metric import analyse, evaluate_model
+from merge_metric.analyses.validity import _effective, _sums, corrected_rate, validity_row
+from merge_metric.analyses.variant_rows import VariantRows
+
+Cases = list[tuple[int, str, bool, bool | None, float]]
+"""Seed, class, whether the answer changed, whether it is good (None: not judged), weight."""
+
+
+def slow_rate(cases: Cases) -> float:
+    """The corrected rate, case by case; λ is the slope of a weighted regression."""
+    judged_classes = {case[1] for case in cases if case[3] is not None}
+    cases = [case for case in cases if case[1] in judged_classes]
+    size, total = defaultdict[str, int](int), defaultdict[str, float](float)
+    for _, kind, _, good, weight in cases:
+        size[kind] += 1
+        total[kind] += weight if good is not None else 0
+    judged = [case for case in cases if case[3] is not None]
+    weights = np.array([w * size[kind] / total[kind] for _, kind, _, _, w in judged])
+    c = np.array([float(case[2]) for case in judged])
+    g = np.array([float(bool(case[3])) for case in judged])
+    rate = np.average(c, weights=weights * g)
+    y = g * (c - rate)
+    slope = np.cov(y, c, aweights=weights)[0, 1] / np.cov(c, aweights=weights)
+    off = np.mean([case[2] for case in cases]) - np.average(c, weights=weights)
+    return float(rate + slope * off / np.average(g, weights=weights))
+
+
+def made(rng: random.Random, *, seeds: int, judged: float, weighted: bool = True) -> Cases:
+    """Good variants change in 10 %, bad ones in 25 %, more in some seeds; half are good."""
+    cases: Cases = []
+    for seed in range(seeds):
+        kind, hard = rng.choice(("noun", "verb")), rng.choice((0.5, 1.5))
+        for _ in range(rng.randint(3, 9)):
+            good = rng.random() < (0.6 if kind == "noun" else 0.4)
+            changed = rng.random() < hard * (0.1 if good else 0.25)
+            weight = rng.choice((1.0, 2.0)) if weighted else 1.0
+            known = good if rng.random() < judged / weight else None
+            cases.append((seed, kind, changed, known, weight))
+    return cases
+
+
+def sums_of(cases: Cases) -> Any:
+    seed, kind, changed, good, weight = zip(*cases, strict=True)
+    return _sums(
+        np.array(changed, float),
+        np.array([np.nan if g is None else float(g) for g in good]),
+        np.array(weight),
+        np.array(seed),
+        np.unique(kind, return_inverse=True)[1],
+    )
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_corrected_rate_by_plain_reading(number: int) -> None:
+    cases = made(random.Random(number), seeds=40, judged=0.4)
+    cases += [(41, "adjective", True, None, 1.0)]  # a class of which nobody judged any
+    (rate,) = corrected_rate(sums_of(cases).sum(axis=0)[None])
+    assert rate == pytest.approx(slow_rate(cases))
+
+
+def test_where_everything_is_judged() -> None:
+    """Then there is nothing to correct: the rate of the good ones."""
+    cases = made(random.Random(1), seeds=30, judged=2.0)
+    good = [case[2] for case in cases if case[3]]
+    cases = [(*case[:4], 1.0) for case in cases]
+    (rate,) = corrected_rate(sums_of(cases).sum(axis=0)[None])
+    assert rate == pytest.approx(np.mean(good))
+
+
+@pytest.mark.slow
+def test_it_is_unbiased_and_sharper_than_judgements_alone() -> None:
+    """In 1,000 simulated studies with a tenth of the variants judged."""
+    rng = random.Random(0)
+    corrected, alone = [], []
+    for _ in range(1000):
+        cases = made(rng, seeds=150, judged=0.1, weighted=False)
+        corrected.append(corrected_rate(sums_of(cases).sum(axis=0)[None])[0])
+        alone.append(np.mean([case[2] for case in cases if case[3]]))
+    assert np.mean(corrected) == pytest.approx(0.10, abs=0.004)
+    assert np.std(corrected) < 0.95 * np.std(alone)
+
+
+@pytest.mark.slow
+def test_intervals_cover() -> None:
+    """In 400 simulated studies about 95 % of the intervals have the true rates and difference."""
+    rng, covered = random.Random(0), defaultdict[str, list[bool]](list)
+    truth = {"changed_good": 0.1, "changed_bad": 0.25, "difference": 0.15, "changed_corrected": 0.1}
+    for number in range(400):
+        cases = made(rng, seeds=150, judged=0.4, weighted=False)
+        row = validity_row(rows_of(cases), n_bootstrap=300, rng_seed=number)
+        assert row is not None
+        for key, value in truth.items():
+            low, high = row[f"{key}_ci"]
+            covered[key].append(low <= value <= high)
+    for key, each in covered.items():
+        assert 0.92 <= np.mean(each) <= 0.99, (key, np.mean(each))
+
+
+def test_effective_numbers() -> None:
+    """Independent variants count in full; copies of a variant as one."""
+    changed, unit = np.array([1.0, 0, 0, 1, 0]), np.arange(5)
+    assert _effective(changed, unit) == pytest.approx((2, 5))
+    assert _effective(changed.repeat(3), unit.repeat(3)) == pytest.approx((2, 5))
+    assert _effective(np.zeros(6), np.array([0, 0, 0, 1, 1, 1])) == (0, 2)
+
+
+def rows_of(cases: Cases, **columns: Any) -> VariantRows:
+    """The variants as a table, of seeds that the model answers right."""
+    seed, kind, changed, good, weight = zip(*cases, strict=True)
+    table = {
+        "seed_id": [f"s:{number}" for number in seed],
+        "word_class": kind,
+        "seed_right": [True] * len(seed),
+        "changed": changed,
+        "good": pa.array([None if each is None else float(each) for each in good], pa.float64()),
+        "chance": [1 / each for each in weight],
+        **columns,
+    }
+    return VariantRows("snli", "data", pa.table(table))
+
+
+def test_a_row_by_plain_reading() -> None:
+    """Numbers, rates, intervals by statsmodels, clusters, and chances of which some are missing."""
+    cases: Cases = [(n, "noun", n % 3 == 0, n < 20, 1.0 + n % 2) for n in range(50)]
+    row = validity_row(rows_of(cases), n_bootstrap=0)
+    assert row is not None
+    assert (row["n_good"], row["n_bad"]) == (20, 30)
+    assert (row["changed_good"], row["changed_bad"]) == (7 / 20, 10 / 30)
+    assert row["changed_good_ci"] == pytest.approx(proportion_confint(7, 20, method="wilson"))
+    found = confint_proportions_2indep(10, 30, 7, 20, method="newcomb")
+    assert row["difference_ci"] == pytest.approx(found)
+    assert row["changed_corrected"] == pytest.approx(slow_rate(cases))
+    assert "changed_corrected_ci" not in row
+    unknown = validity_row(rows_of(cases, chance=[None] + [0.5] * 49), n_bootstrap=0)
+    even = validity_row(rows_of([(*case[:4], 1.0) for case in cases]), n_bootstrap=0)
+    assert unknown == even != row
+    texts = [str(n // 10) for n in range(50)]
+    alike = validity_row(rows_of(cases, seed_premise=texts), cluster="premise", n_bootstrap=50)
+    assert alike is not None
+    assert alike["changed_good"] == row["changed_good"]
+    assert alike["changed_good_ci"] != row["changed_good_ci"]
+    nobody: Cases = [(*case[:3], None, 1.0) for case in cases]
+    assert validity_row(rows_of(nobody)) is None
+
+
+@pytest.mark.slow
+def test_command_and_report(tmp_path: Path) -> None:
+    """Table and report show the same row; judgements of nothing are refused."""
+    folder = write_dataset(tmp_path / "data")
+    write_session(tmp_path / "study", folder, per_class=40)
+    rows = [
+        {"variant_id": name, "seed_id": seed, "label": 0, "prediction": int(hash_of(name) % 4 == 0)}
+        for path in folder.rglob("*.parquet")
+        for name, seed in zip(*read_table(path, ["variant_id", "seed_id"]).columns, strict=True)
+        for name, seed in [(name.as_py(), seed.as_py())]
+    ]
+    predictions = write_predictions(tmp_path / "model.parquet", rows)
+    common = [str(predictions), "--dataset", str(folder), "--n-bootstrap", "50"]
+    judged = ["--annotations", str(tmp_path / "study")]
+    told = CliRunner().invoke(app, ["analyse", "validity", *common, *judged, "--format", "json"])
+    assert told.exit_code == 0, told.stderr
+    (row,) = json.loads(told.stdout)["rows"]
+    assert row["n_good"] + row["n_bad"] <= 120
+    for name in ("report.json", "report.md", "report.html"):
+        out = tmp_path / name
+        result = CliRunner().invoke(app, ["report", *common, *judged, "--out", str(out)])
+        assert result.exit_code == 0, result.stderr
+        if name == "report.json":
+            assert json.loads(out.read_text())["validity"]["rows"] == [row]
+        else:
+            assert f"{100 * row['changed_good']:.1f}" in out.read_text()
+            assert "Korn and Graubard" in out.read_text()
+    plot = str(tmp_path / "x.svg")
+    drawn = CliRunner().invoke(app, ["analyse", "validity", *common, *judged, "--out", plot])
+    assert drawn.exit_code == 0, drawn.stderr
+    nothing = CliRunner().invoke(app, ["analyse", "validity", *common])
+    assert (nothing.exit_code, "expected --annotations, got none" in nothing.stderr) == (2, True)
+    (tmp_path / "other.csv").write_text(
+        "annotator,variant_id,fluency,reasoning\nann,snli:x/noun/a/b,5,5\n"
+    )
+    other = ["--annotations", str(tmp_path / "other.csv")]
+    refused = CliRunner().invoke(app, ["analyse", "validity", *common, *other])
+    assert (refused.exit_code, "are they of another dataset?" in refused.stderr) == (2, True)
+
+
+def hash_of(text: str) -> int:
+    return int(hashlib.md5(text.encode()).hexdigest(), 16)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_on_the_judged_variants(shared_models: Path, tmp_path: Path) -> None:
+    """The figures of the page: small models on the 585 variants that a language model judged."""
+    page = (Path(__file__).parents[3] / "merge_metric/analyses.md").read_text(encoding="utf-8")
+    folder, shares = write_judged(tmp_path / "data"), []
+    for name in ("bert-tiny-nli", "minilm-l6-nli"):
+        evaluation = evaluate_model(str(shared_models / name), folder, n_bootstrap=0)
+        table, _ = analyse("validity", evaluation, folder, annotations=list(map(str, JUDGED)))
+        for part in ("good", "bad"):
+            sizes = [row[f"n_{part}"] for row in table.rows]
+            rates = [row[f"changed_{part}"] for row in table.rows]
+            shares.append(f"{100 * np.average(rates, weights=sizes):.1f}")
+    assert "{} and {} % of bert-tiny-nli, {} and {} % of minilm-l6-nli".format(*shares) in " ".join(
+        page.split()
+    )
