@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from generation import build, suggest
 from generation.config import Config
-from generation.problems.on_disk import read_block, sorted_problems
+from generation.problems.on_disk import read_block
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.sources import load_problems, require_labels
 from generation.problems.substitutions import Substitutions
@@ -261,21 +261,6 @@ def test_rows_of_a_variant() -> None:
     assert (of_seed["answer"], of_seed["label"], of_seed["answer_spans"]) == ("A key", 1, [])
 
 
-def test_problems_on_disk(tmp_path: Path) -> None:
-    """They come back as they were, and the file says of what format they are."""
-    seeds = [
-        Seed(seed_id=f"r:{n}", source="r", texts=(f"c {n}", "q", "é"), label="wrong")
-        for n in range(3)
-    ]
-    path = tmp_path / "problems.parquet"
-    with sorted_problems(path, READING) as add:
-        for seed in reversed(seeds):
-            add(seed)
-    assert read_block(path, 0) == seeds
-    assert format_of(pq.read_schema(path)) == READING
-    assert format_of(pq.read_schema(path).remove_metadata()) == NLI
-
-
 # --- From a file to variants, against the slow reference ---
 
 ROWS = [
@@ -423,14 +408,6 @@ def test_labels_of_nli_need_not_be_named() -> None:
         _ = Config(fields=("a", "b")).problem_format
 
 
-def test_sharing() -> None:
-    """Numbers of texts, where not all have to share words."""
-    fields = ("a", "b", "c")
-    assert Config(fields=fields).sharing is None
-    assert Config(fields=fields, shared_fields=("c", "a")).sharing == (0, 2)
-    assert Config(fields=fields, shared_fields=("c", "b", "a")).sharing is None
-
-
 # --- Sources ---
 
 
@@ -458,12 +435,6 @@ def test_labels_go_by_their_names(tmp_path: Path) -> None:
     assert [seed.label for seed in seeds] == ["same", "same", "same", "True"]
     assert seeds[0].texts == ("A dog.", "The dog.")
     assert seeds[0].annotator_labels == ("same",)
-
-
-def test_labels_that_differ_in_case(tmp_path: Path) -> None:
-    """To the letter first."""
-    seeds = load(tmp_path, [pair("A"), pair("a")], **PAIR | {"labels": ("a", "A", "same")})
-    assert [seed.label for seed in seeds] == ["A", "a"]
 
 
 @pytest.mark.parametrize("label", [0, 1, "0", "none", "s"])
@@ -501,11 +472,3 @@ def test_columns_of_fields(tmp_path: Path) -> None:
         load(tmp_path, [pair("same")], **options | {"field_columns": {"first": "nowhere"}})
     with pytest.raises(ValueError, match="expected text in column 'second', got ''"):
         load(tmp_path, [pair("same") | {"second": ""}], **options)
-
-
-def test_columns_of_nli_by_field(tmp_path: Path) -> None:
-    """Premise and hypothesis can be named like any field."""
-    rows = [{"a": "A dog.", "hypothesis": "The dog.", "label": "n"}]
-    (seed,) = load(tmp_path, rows, fields=NLI.fields, labels=(), shared_fields=(), label_map={},
-                   field_columns={"premise": "a"}, label_column=None)  # fmt: skip
-    assert (seed.premise, seed.hypothesis, seed.label) == ("A dog.", "The dog.", "neutral")

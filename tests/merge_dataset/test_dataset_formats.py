@@ -15,14 +15,11 @@ import pytest
 from helpers.format_run import PAIRS, READING, write_format_run
 
 from merge_dataset.card import render as card
-from merge_dataset.card import text as card_text
 from merge_dataset.card.render import compute_statistics
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in
 from merge_dataset.merge_nli import MergeNli, builder
-from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
-from merge_dataset.register import register_dataset
 from merge_dataset.schema import (
     NLI,
     ProblemFormat,
@@ -96,12 +93,6 @@ def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
     assert nowhere.info.features == features()
 
 
-def test_registered(folder: Path, tmp_path: Path) -> None:
-    """Every configuration is prepared under the bare name."""
-    names = register_dataset(folder, tmp_path / "cache")
-    assert {"snli", "pairs", "pairs_nouns", "reading", "reading_nouns"} <= set(names)
-
-
 def test_the_card(folder: Path) -> None:
     """Figures per set of labels, features per configuration, what the formats are."""
     text = (folder / "README.md").read_text(encoding="utf-8")
@@ -120,24 +111,6 @@ def test_the_card(folder: Path) -> None:
     assert "| configuration | seeds | other (%) | same (%) |" in text
     assert "| configuration | seeds | wrong (%) | right (%) |" in text
     assert compute_statistics(folder, "pairs").label_names == PAIRS.labels
-
-
-def test_the_card_without_nli(tmp_path: Path) -> None:
-    """It is no natural language inference then."""
-    export_dataset(write_format_run(tmp_path / "run", PAIRS), tmp_path / "out")
-    header = card.read_front_matter((tmp_path / "out/README.md").read_text(encoding="utf-8"))
-    assert header["task_ids"] == ["multi-input-text-classification"]
-    assert "nli" not in header["tags"]
-
-
-def test_every_column_is_described() -> None:
-    """Columns of each format, in order."""
-    for problem_format in (NLI, PAIRS, READING):
-        columns = card_text.columns({REPLACEMENTS}, {"x": problem_format})
-        described = [name.strip("` ") for names in columns for name in names.split(",")]
-        assert described == arrow_schema(problem_format).names
-    both = card_text.columns({REPLACEMENTS, PARAPHRASES}, {"x": NLI})
-    assert "`premise`, `hypothesis`" in both
 
 
 # --- What a check finds ---
@@ -169,12 +142,6 @@ def test_rows_are_checked_by_format(folder: Path, changes: dict[str, Any], findi
     """Where a word has to be shared it has to stand; elsewhere the text is the seed's."""
     rewrite(folder / VARIANTS, lambda rows: rows[0].update(changes))
     assert any(finding in line for line in check_dataset(folder)), check_dataset(folder)
-
-
-def test_seeds_are_checked_by_format(folder: Path) -> None:
-    """Columns of variants are empty in seeds, for every field."""
-    rewrite(folder / "pairs/seeds.parquet", lambda rows: rows[0].update(second_mlms=["a"]))
-    assert any("second_mlms to be empty in seeds" in line for line in check_dataset(folder))
 
 
 def test_another_format_than_the_collection_was_made_with(folder: Path) -> None:

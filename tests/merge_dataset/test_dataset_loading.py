@@ -192,17 +192,6 @@ def test_registering_no_dataset(tmp_path: Path) -> None:
         register_dataset(tmp_path / "nowhere")
 
 
-def test_imported_class(dataset: Path, tmp_path: Path) -> None:
-    """The class loads a folder given as `data_dir`, prepared or streamed."""
-    one = MergeNli(config_name="snli", data_dir=str(dataset), cache_dir=str(tmp_path / "cache"))
-    one.download_and_prepare()
-    names = ("nouns", "verbs", "adjectives")
-    rows = stored(*(dataset / "snli" / name / "variants.parquet" for name in names))
-    assert one.as_dataset(split="variants").to_list() == rows
-    assert list(one.as_streaming_dataset(split="variants")) == rows
-    assert one.info.features["label"].names == ["entailment", "neutral", "contradiction"]
-
-
 def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

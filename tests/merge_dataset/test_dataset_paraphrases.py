@@ -13,7 +13,6 @@ from helpers.paraphrase_run import (
     NLI_MODEL,
     PROBLEMS,
     PROMPT,
-    paraphrase_id,
     rows_of,
     write_paraphrase_run,
 )
@@ -22,12 +21,10 @@ from merge_dataset import layout
 from merge_dataset.card import render as card
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
-from merge_dataset.merge_nli import MergeNli, builder
 from merge_dataset.register import register_dataset
 
 MakeRun = Callable[..., Path]
 
-FILES = {f"snli_paraphrases/{n}" for n in ("provenance.json", "seeds.parquet", "variants.parquet")}
 OTHER_MODEL = NLI_MODEL | {"name": "some/other-model", "revision": None}
 
 
@@ -53,19 +50,6 @@ def both(dataset: Path, tmp_path: Path) -> Path:
 
 
 # --- Layout ---
-
-
-def test_a_collection_of_its_own(paraphrases: Path) -> None:
-    """A folder may hold nothing but paraphrases: their rows, as they were in the run."""
-    assert set(contents(paraphrases)) == FILES | {"README.md"}
-    seeds, variants = rows_of()
-    assert rows(paraphrases / "snli_paraphrases/seeds.parquet") == seeds
-    assert rows(paraphrases / "snli_paraphrases/variants.parquet") == variants
-    assert len(variants) == 6
-    assert layout.collections(paraphrases) == ["snli_paraphrases"]
-    assert layout.sources(paraphrases) == ["snli"]
-    assert layout.all_configurations(paraphrases) == ["snli_paraphrases"]
-    assert check_dataset(paraphrases) == []
 
 
 def test_neither_collection_touches_the_other(
@@ -161,13 +145,6 @@ def test_another_model_is_refused(
     assert check_dataset(paraphrases) == []
 
 
-def test_another_model_on_another_source(paraphrases: Path, tmp_path: Path) -> None:
-    """The rule is per source."""
-    run = write_paraphrase_run(tmp_path / "other", "mnli-m", nli_model=OTHER_MODEL)
-    assert export_dataset(run, paraphrases) == ["mnli-m_paraphrases"]
-    assert check_dataset(paraphrases) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -249,20 +226,6 @@ def test_card_tells(both: Path, words: str) -> None:
     assert words in (both / "README.md").read_text()
 
 
-def test_card_of_paraphrases_alone(paraphrases: Path) -> None:
-    """It does not speak of masked language models, and shows what there is to load."""
-    text = (paraphrases / "README.md").read_text()
-    assert card.render(paraphrases) == text
-    assert 'load_dataset("merge-nli", "snli_paraphrases")' in text
-    assert "| `word_class` | `paraphrase` |" in text
-    assert "| `premise_spans`, `hypothesis_spans` | none, and the whole hypothesis |" in text
-    assert "*seed-variant accuracy*" in text
-    assert "English only" in text
-    assert text.count("## ") == text.replace("### ", "").count("## ") + 1
-    for absent in ("Masked", "masked language", "MERE)", "word_classes", "_nouns"):
-        assert absent not in text
-
-
 def test_card_of_anli(tmp_path: Path) -> None:
     """The rounds of ANLI have its licence, which is not a free one, and its citation."""
     for source in ("anli-r1", "anli-r3"):
@@ -302,16 +265,3 @@ def load(**options):
     (tmp_path / "elsewhere").mkdir()
     anywhere = f"{load}print(json.dumps(load(cache_dir={str(cache)!r})))"
     assert python(anywhere, tmp_path / "elsewhere") == wanted
-
-
-def test_loads_by_class(both: Path, tmp_path: Path) -> None:
-    """The loading script's class and a builder of its own."""
-    options = {"cache_dir": str(tmp_path / "cache")}
-    for one in (
-        MergeNli(config_name="snli_paraphrases", data_dir=str(both), **options),
-        builder(both, "snli_paraphrases", **options),
-    ):
-        one.download_and_prepare()
-        ids = [paraphrase_id("snli:4", "It is all quiet.")]
-        assert one.as_dataset(split="variants")["variant_id"][-1:] == ids
-        assert one.as_dataset(split="seeds").num_rows == 3

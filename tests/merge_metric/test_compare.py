@@ -106,16 +106,6 @@ def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]
         assert [pair[key] for pair in pairs] == pytest.approx(corrected.tolist(), abs=1e-12)
 
 
-def test_models_that_do_not_differ_share_their_ranks(models: dict[str, list[Row]]) -> None:
-    """The two that are nearly as good tie in the first two places; the weak one is third."""
-    result = compare_models(
-        {name: run(rows).counts for name, rows in models.items()}, correctness_threshold=60
-    )
-    ranks = {row["model"]: row["rank"] for row in result.models.rows}
-    assert ranks == {"strong": "1–2", "alike": "1–2", "weak": "3"}
-    assert [pair["tie"] for pair in result.pairs.rows] == [True, False, False]
-
-
 def test_identical_answers_tie() -> None:
     """Two models that answer alike differ in nothing, and nothing else can be said."""
     rows = random_problems(random.Random(2), seeds=12)
@@ -159,14 +149,6 @@ def test_many_models_can_differ_significantly() -> None:
 
 
 # --- Files ---
-
-
-def test_files_are_compared_on_every_configuration_asked_for(files: Path) -> None:
-    """Configurations in the order asked for, each on its own seeds."""
-    paths = [str(files / f"{name}.parquet") for name in SKILLS]
-    found = compare_files(paths, files / "merge-nli", ["s_verbs", "s_nouns", "s"], n_bootstrap=20)
-    assert [each.config for each in found] == ["s_verbs", "s_nouns", "s"]
-    assert found[2].models.rows[0]["n_seeds"] == 60
 
 
 def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(

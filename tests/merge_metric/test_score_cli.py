@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.scored_folder import Rows, named, predicted, without, write_folder
+from helpers.scored_folder import Rows, predicted, without, write_folder
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -105,18 +103,6 @@ def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Pa
     assert groups["y/small"]["variant_accuracy"] == 1.0
 
 
-def test_order_of_rows_and_form_are_irrelevant(
-    predictions: Path, folder: Path, tmp_path: Path
-) -> None:
-    """Shuffled JSON lines with names score the same, interval for interval."""
-    rows = named(predicted("snli"))
-    random.Random(1).shuffle(rows)
-    lines = write(tmp_path / "p.jsonl", rows)
-    options: dict[str, Any] = {"by": ["mlms"], "n_bootstrap": 50}
-    assert score_file(lines, folder, **options) == score_file(predictions, folder, **options)
-    assert score_file(lines, n_bootstrap=50) == score_file(predictions, n_bootstrap=50)
-
-
 def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
     """Threshold, replicates and generator seed; strings for paths."""
     (snli,) = score_file(
@@ -125,20 +111,6 @@ def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
     assert snli["seed_variant_accuracy"] == pytest.approx(0.5)
     assert snli["signature"].startswith("ct:75|subsamples:2|")
     assert "|bootstrap:20|rng_seed:3|" in snli["signature"]
-
-
-# --- JSON ---
-
-
-def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The whole file under one name, and a word about subsamples, not on stdout."""
-    result = score(predictions, "--format", "json", "--n-bootstrap", 0)
-    whole = json.loads(result.stdout)
-    assert (whole["dataset"], list(whole["results"])) == (None, [ALL_ROWS])
-    assert some_of(whole["results"][ALL_ROWS], "n_seeds", "n_variants", "n_seeds_left_out") == [
-        3, 10, 0,
-    ]  # fmt: skip
-    assert [m for m in caplog.messages if "With --dataset FOLDER figures are averages" in m]
 
 
 # --- Missing predictions and other errors ---

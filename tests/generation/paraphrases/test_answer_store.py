@@ -20,14 +20,6 @@ def pairs_of(count: int) -> list[Pair]:
     return [(f"Premise {n}.", f"Hypothesis {n * n}.") for n in range(count)]
 
 
-def test_answers_come_in_the_order_of_the_pairs() -> None:
-    """The order of the model's batches does not matter; progress counts every pair."""
-    verdict, pairs, done = random_verdict(0), pairs_of(10), list[int]()
-    answers = ask(FakeJudge(verdict), pairs, done.append)
-    assert answers.tolist() == [list(verdict(*pair)) for pair in pairs]
-    assert sum(done) == 10
-
-
 # --- Parts ---
 
 
@@ -44,22 +36,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_what_is_saved_is_not_asked_again(tmp_path: Path) -> None:
-    """Parts of 4, 4 and 2 pairs; the model is not even opened the second time."""
-    pairs, judge = pairs_of(10), FakeJudge(random_verdict(1))
-    first = asked(tmp_path, judge, pairs)
-    assert len(list(tmp_path.rglob("*.parquet"))) == 3
-    assert set(judge.asked.values()) == {1}
-    assert first == [list(judge.verdict(*pair)) for pair in pairs]
-
-    def never() -> FakeJudge:
-        raise AssertionError("opened")
-
-    again = ask_in_parts(never, pairs, identity="m", folder=tmp_path, what="test")
-    assert again.tolist() == first
-
-
-@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("calls", range(6))
 def test_going_on_after_an_interruption(tmp_path: Path, calls: int) -> None:
     """Only the part that was interrupted is asked twice."""
@@ -73,17 +49,6 @@ def test_going_on_after_an_interruption(tmp_path: Path, calls: int) -> None:
     twice = [pair for pair, times in judge.asked.items() if times == 2]
     assert len(twice) == {1: 3, 3: 3}.get(calls, 0)
     assert set(judge.asked) == set(pairs)
-
-
-@pytest.mark.parametrize("change", ["identity", "pairs", "order"])
-def test_others_are_asked_anew(tmp_path: Path, change: str) -> None:
-    """Another model, other pairs, or another order have answers of their own."""
-    pairs, judge = pairs_of(3), FakeJudge(random_verdict(1))
-    asked(tmp_path, judge, pairs)
-    other = {"identity": pairs, "pairs": pairs[:2], "order": pairs[::-1]}[change]
-    found = asked(tmp_path, judge, other, "other" if change == "identity" else "m")
-    assert found == [list(judge.verdict(*pair)) for pair in other]
-    assert judge.asked[other[0]] == 2
 
 
 # --- Each pair once ---

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from helpers.paraphrase_run import paraphrased_row, problem_row
 
 from generation.paraphrases.outcome import (
-    PARAPHRASES,
-    answer_table,
-    excluded,
     kept_texts,
     paraphrase_table,
-    sorted_paraphrases,
     variant_rows,
 )
 from generation.paraphrases.rounds import Tried
@@ -57,18 +51,6 @@ def test_variants_are_as_a_dataset_has_them() -> None:
     assert [len(column.chunks) for column in table.columns] == [1] * table.num_columns
 
 
-def test_candidates_are_sorted() -> None:
-    """By hypothesis, round and rank; the columns are the fields."""
-    rows = [tried("B.", 1, 0), tried("A.", 2, 1), tried("A.", 10, 0), tried("A.", 2, 0)]
-    table = sorted_paraphrases([paraphrase_table(rows[:1]), paraphrase_table(rows[1:])])
-    assert table.schema == PARAPHRASES
-    assert table["text"].to_pylist() == ["A. 2 0", "A. 2 1", "A. 10 0", "B. 1 0"]
-    assert table.to_pylist()[0] == {
-        "hypothesis": "A.", "text": "A. 2 0", "raw_text": "'A. 2 0'", "round": 2, "rank": 0,
-        "temperature": 0.5, "score": -1.0, "entailed": 0.75, "entailing": None, "reason": "kept",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_kept_texts_of_each_hypothesis(size: int) -> None:
     """Against a loop, wherever row groups are cut."""
@@ -84,24 +66,3 @@ def test_kept_texts_of_each_hypothesis(size: int) -> None:
             expected.setdefault(row["hypothesis"], []).append(row["text"])
     assert "C." not in expected
     assert {h: texts.to_pylist() for h, texts in kept_texts(tables).items()} == expected
-
-
-def test_answers() -> None:
-    """Probabilities by label and the most probable one, the first at a tie."""
-    table = answer_table(["a", "b", "c"], np.array([[0.2, 0.3, 0.5], [0.4, 0.4, 0.2], [0, 1, 0]]))
-    assert table.to_pylist() == [
-        {"seed_id": "a", "entailment": 0.2, "neutral": 0.3, "contradiction": 0.5,
-         "prediction": "contradiction"},
-        {"seed_id": "b", "entailment": 0.4, "neutral": 0.4, "contradiction": 0.2,
-         "prediction": "entailment"},
-        {"seed_id": "c", "entailment": 0.0, "neutral": 1.0, "contradiction": 0.0,
-         "prediction": "neutral"},
-    ]  # fmt: skip
-    assert table["prediction"].type == pa.string()
-
-
-def test_exclusions_name_no_word() -> None:
-    """The problem as a whole has no variants."""
-    made = excluded(seed("a", "H."), "no_paraphrase", paraphrases=0)
-    assert (made.seed_id, made.source, made.word, made.word_class) == ("snli:a", "snli", None, None)
-    assert (made.reason, made.replacements) == ("no_paraphrase", 0)

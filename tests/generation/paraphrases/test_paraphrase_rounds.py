@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,45 +106,6 @@ def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None
     assert reasons([given]) == [reason]
 
 
-def test_quotation_marks_around_the_whole_are_no_part_of_a_paraphrase() -> None:
-    """`text` is cleaned, `raw_text` is as it came."""
-    (tried,) = Scripted({GIRL: [candidate('"A girl leaps."', score=-0.25)]}).run(config())
-    (each,) = tried
-    assert (each.text, each.raw_text) == ("A girl leaps.", '"A girl leaps."')
-    assert (each.hypothesis, each.round, each.rank, each.score) == (GIRL, 1, 0, -0.25)
-    assert (each.entailed, each.entailing) == (0.9, 0.9)
-
-
-def test_probabilities_of_both_directions() -> None:
-    """`entailed` is by the hypothesis, `entailing` of it; null where nothing was asked."""
-    script = Scripted({GIRL: [candidate("(more)"), candidate("(less)"), candidate("")]})
-    (tried,) = script.run(config())
-    found = [(each.entailed, each.entailing) for each in tried]
-    assert found == [(0.2, 0.9), (0.9, 0.2), (None, None)]
-    assert script.pairs == [
-        [(GIRL, "(more)"), (GIRL, "(less)"), ("(more)", GIRL), ("(less)", GIRL)]
-    ]
-
-
-# --- Rounds ---
-
-
-def test_earlier_candidates_are_passed_on_as_they_came() -> None:
-    """All of them, whatever became of them, in their order, and of that hypothesis alone."""
-    script = Scripted(
-        {GIRL: [candidate('"One."'), candidate("")], "B.": [candidate("Two.")]},
-        {GIRL: [candidate(GIRL)]},
-        {},
-    )
-    script.run(config(max_rounds=3), GIRL, "B.")
-    earlier = [{r.hypothesis: r.earlier for r in requests} for requests in script.requests]
-    assert earlier == [
-        {GIRL: (), "B.": ()},
-        {GIRL: ('"One."', ""), "B.": ("Two.",)},
-        {GIRL: ('"One."', "", GIRL), "B.": ("Two.",)},
-    ]
-
-
 # --- Temperatures ---
 
 
@@ -163,16 +123,6 @@ def test_temperatures_are_keyed() -> None:
     alone = Scripted({})
     alone.run(config(), "B.")
     assert alone.requests[0][0].temperature == found[1, "B."]
-
-
-def test_temperatures_are_uniform_in_the_range() -> None:
-    """Never outside, half of them on either side, a quarter in each quarter."""
-    made = config()
-    drawn = [temperature_of(f"Sentence {n}.", n % 5 + 1, made) for n in range(4000)]
-    assert 0.3 <= min(drawn) < 0.301
-    assert 0.599 < max(drawn) <= 0.6
-    quarters = statistics.quantiles(drawn, n=4)
-    assert quarters == pytest.approx([0.375, 0.45, 0.525], abs=0.01)
 
 
 # --- Normalised texts ---

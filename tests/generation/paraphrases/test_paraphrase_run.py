@@ -304,21 +304,6 @@ def test_other_settings_ask_what_they_change(
     assert outcome(again) == outcome(fresh)
 
 
-def test_more_rounds_keep_the_first_ones(tmp_path: Path) -> None:
-    """Only the new round is asked for."""
-    world = World.of(2)
-    world.run(tmp_path / "run", k=50, max_rounds=2)
-    _, generator, judge = world.run(
-        tmp_path / "run", tmp_path / "run.jsonl", k=50, max_rounds=3, overwrite=True
-    )
-    whole, everything, all_pairs = world.run(tmp_path / "whole", k=50, max_rounds=3)
-    last = [r for b in generator.batches for r in b]
-    assert len(last) * 3 == sum(map(len, everything.batches))
-    assert set(judge.asked) < set(all_pairs.asked)
-    hypotheses = {r.hypothesis for r in last}
-    assert manifest(whole)["hypotheses"] == len(hypotheses)
-
-
 @pytest.mark.parametrize("which", ["generator", "judge", "both"])
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_models_that_changed_under_the_same_name(
@@ -415,16 +400,6 @@ def test_the_folder_of_another_kind_of_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["config.toml", "manifest.json"]
 
 
-def test_a_source_that_cannot_be_read_leaves_the_earlier_run(tmp_path: Path) -> None:
-    """A misspelt file does not cost a manifest."""
-    world = World.of(1)
-    run, *_ = world.run(tmp_path / "run")
-    before = outcome(run)
-    with pytest.raises(FileNotFoundError, match=r"expected a file, found none at .*no\.jsonl"):
-        world.run(tmp_path / "run", tmp_path / "no.jsonl")
-    assert outcome(run) == before
-
-
 def test_no_right_answers(tmp_path: Path) -> None:
     """An order of labels turned round looks like this."""
     problems = [("1", "P.", "H.", "neutral"), ("2", "P.", "I.", "contradiction")]
@@ -459,22 +434,3 @@ def test_a_generator_that_answers_too_little(tmp_path: Path) -> None:
     config = settings(tmp_path / "run", data)
     with pytest.raises(ValueError, match=r"candidates of the generator for each of 4 .* for 1"):
         paraphrase(config, generator=lambda: generator, judge=lambda p: FakeJudge(world.verdict))
-
-
-def test_the_progress_tells_round_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On stderr: round, hypotheses done, kept so far, pairs asked."""
-    texts = iter(range(100))
-    world = World(
-        [("1", "P.", "H.", "entailment")],
-        lambda request: [candidate(f"Number {next(texts)}.")],
-        lambda p, h: (1, 0, 0),
-    )
-    world.run(tmp_path / "run", k=2)
-    shown = capsys.readouterr().err
-    assert "round 1: 100%" in shown
-    assert "kept=0" in shown
-    assert "kept=1" in shown
-    assert "1/1" in shown
-    assert "problems: NLI model" in shown

@@ -164,16 +164,6 @@ def test_batches_change_nothing(kind: str) -> None:
     assert generate.candidates([]) == []
 
 
-@pytest.mark.parametrize("kind", ["t5", "llama"])
-def test_single_precision(kind: str) -> None:
-    """Texts are the same in float32, in which models run on a CPU."""
-    requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
-    single = copy.deepcopy(tiny_generator(kind)).float()
-    found = generator(kind, model=single).candidates(requests)
-    for candidates, other in zip(found, generator(kind).candidates(requests), strict=True):
-        assert_same(candidates, other, rel=SINGLE)
-
-
 # --- Transformers' own searches ---
 
 

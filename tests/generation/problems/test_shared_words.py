@@ -67,31 +67,7 @@ def test_a_worked_example() -> None:
     ]
 
 
-def test_only_the_classes_wanted() -> None:
-    """Classes that are not asked for are left out, whatever the order of asking."""
-    p, h = "boys/NNS run/VBP fast/RB small/JJ", "small/JJ boys/NNS run/VBP fast/RB"
-    assert forms(shared(p, h)) == [
-        ("boys", "noun"),
-        ("run", "verb"),
-        ("small", "adjective"),
-        ("fast", "adverb"),
-    ]
-    assert forms(shared(p, h, ("adverb", "noun"))) == [("boys", "noun"), ("fast", "adverb")]
-    assert shared(p, h, ()) == []
-
-
 # --- Occurrences (D2) ---
-
-
-def test_every_occurrence_whatever_its_class() -> None:
-    """A shared noun also stands where the same form is a verb or a proper noun."""
-    found = shared(
-        "The/DT run/NN was/VBD a/DT run/NN they/PRP run/VBP run/NNP",
-        "They/PRP run/VBP that/DT run/NN",
-    )
-    assert SharedWord("run", "noun", ((1, 4, 6, 7), (1, 3))) in found
-    assert SharedWord("run", "verb", ((1, 4, 6, 7), (1, 3))) in found
-    assert len(found) == 2
 
 
 TOKENS = st.lists(

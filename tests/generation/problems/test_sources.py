@@ -21,7 +21,6 @@ from generation.config import Config, bundled_path
 from generation.problems.row_ids import UniqueIds
 from generation.problems.sources import load_problems
 from generation.records import Seed
-from merge_dataset.schema import ANLI_SOURCES, DEMO_SOURCE, PAPER_SOURCES
 
 Row = Mapping[str, Any]
 
@@ -267,26 +266,6 @@ def test_anli_jsonl_in_its_official_columns(tmp_path: Path, source: str) -> None
     for seed in problems.seeds:
         assert (seed.source, seed.annotator_labels) == (source, ())
         assert (seed.premise, seed.hypothesis) == (ANLI["context"], ANLI["hypothesis"])
-
-
-def test_anli_on_the_hub_has_ids_and_class_names(hub: dict[str, Any]) -> None:
-    """There the columns are uid, premise, hypothesis, label and reason."""
-    hub["table"] = hub_table([2, 0, 1], uid=["a", "b", "c"], reason=["", "Because.", ""])
-    problems = loaded(Config(source="anli-r3"))
-    assert hub["asked"] == ("facebook/anli", None, "test_r3", None)
-    assert problems.description == "facebook/anli [test_r3]"
-    assert [(s.seed_id, s.premise, s.hypothesis, s.label) for s in problems.seeds] == [
-        ("anli-r3:a", "P0", "H0", "contradiction"),
-        ("anli-r3:b", "P1", "H1", "entailment"),
-        ("anli-r3:c", "P2", "H2", "neutral"),
-    ]
-
-
-def test_every_known_source_has_its_problems(hub: dict[str, Any]) -> None:
-    """The sources that the dataset knows by name are those that need no file."""
-    hub["table"] = hub_table([0])
-    for source in (*PAPER_SOURCES, *ANLI_SOURCES, DEMO_SOURCE):
-        assert loaded(Config(source=source)).seeds
 
 
 @pytest.mark.parametrize("spelling", ["-", "-1", -1, "", "  ", None, "hidden", "None"])

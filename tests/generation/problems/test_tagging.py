@@ -198,15 +198,6 @@ def test_a_narrower_window_would_be_wrong(
 # --- The width of the context ---
 
 
-def test_half_width_of_the_small_model(tagger: Tagger, nlp: Language) -> None:
-    """Four layers of one token to each side, read from the model's own configuration."""
-    encode = nlp.get_pipe_config("tok2vec")["model"]["encode"]
-    assert (encode["depth"], encode["window_size"]) == (4, 1)
-    assert half_width(nlp) == 4
-    assert tagger._cone is not None
-    assert tagger._cone.half_width == 4
-
-
 def pipeline(tagger_model: dict[str, Any], tok2vec: dict[str, Any] | None = None) -> Any:
     """As much of a spaCy pipeline as `half_width` looks at."""
     configs = {"tagger": {"model": tagger_model}, "tok2vec": {"model": tok2vec}}
@@ -340,15 +331,6 @@ def test_norm_exceptions_matter(tagger: Tagger, nlp: Language) -> None:
     without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
     # A tagger that has not met the sentence, as it remembers sentences by their text.
     assert tags_after(Tagger.load.__wrapped__(), [without]) != tags_after(tagger, [here])
-
-
-def test_norms_of_new_tokens_matter(tagger: Tagger, nlp: Language) -> None:
-    """A word put before "n't" may get a norm by a rule, as "ca" and "wo" do."""
-    sentence = tagged(tagger, "They didn't swim, did they?")
-    cases = [Substitution(sentence, (1,), word) for word in ("ca", "wo", "sha", "does", "might")]
-    expected = tags_of_whole_sentences(nlp, cases)
-    assert tags_after(tagger, cases) == expected
-    assert sum(tags is not None for tags in expected) >= 3
 
 
 # --- Loading ---

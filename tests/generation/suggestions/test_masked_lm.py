@@ -28,7 +28,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from generation.records import MaskedQuery, Scores, Span
+from generation.records import MaskedQuery, Scores
 from generation.suggestions import masked_lm
 from generation.suggestions.masked_lm import MaskedLM
 
@@ -158,14 +158,6 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
     assert by_head.original.tolist() == whole.original.tolist()
     assert by_head.logits == pytest.approx(whole.logits, abs=1e-4, nan_ok=True)
     assert by_head.log_normalizer == pytest.approx(whole.log_normalizer, abs=1e-4, nan_ok=True)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_longest_input(kind: str) -> None:
-    """The limit is the number of positions, less RoBERTa's offset for padding."""
-    positions = tiny_mlm(kind)._model.config.max_position_embeddings
-    offset = 2 if kind == "roberta" else 0
-    assert tiny_mlm(kind).max_tokens == positions - offset == MAX_TOKENS
 
 
 def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
@@ -317,16 +309,6 @@ def test_joint_masking_hides_every_occurrence(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joint_masking_needs_every_occurrence_in_one_token(kind: str) -> None:
-    """Where one of the masked words is in pieces, none of them gets an answer."""
-    sentence = "The dog sees an accordion."
-    spans: tuple[Span, ...] = (ask(sentence, "dog").span, ask(sentence, "accordion").span)
-    scores = tiny_mlm(kind).score([MaskedQuery(sentence, span, spans) for span in spans], k=3)
-    assert_empty(scores, 0)
-    assert_empty(scores, 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
     """More suggestions than tokens give every token once; fewer give the first of these."""
     query = ask("A girl sees the dog.", "dog")
@@ -338,28 +320,6 @@ def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
     assert few.tokens.tolist() == everything.tokens[:, :7].tolist()
     probabilities = np.exp(everything.logits[0] - everything.log_normalizer[0])
     assert probabilities.sum() == pytest.approx(1, abs=1e-4)
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 64, None])
-def test_progress_counts_every_query_once(batch_tokens: int | None) -> None:
-    """The numbers reported add up to the number of queries, the empty ones included."""
-    queries = [*ask_all(sentences()[:10]), ask("An accordion.", "accordion")]
-    counts: list[int] = []
-    tiny_mlm("roberta").score(queries, k=3, batch_tokens=batch_tokens, on_progress=counts.append)
-    assert sum(counts) == len(queries)
-    assert all(count >= 0 for count in counts)
-    assert len(counts) > (5 if batch_tokens else 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_loaded_model_says_what_it_is(kind: str) -> None:
-    """Name, architecture, dtype, device and revision are at hand for the manifest."""
-    mlm = tiny_mlm(kind)
-    assert mlm.name == kind
-    assert mlm.architecture.endswith(("ForMaskedLM", "BartForConditionalGeneration"))
-    assert (mlm.dtype, mlm.device) == ("float32", "cpu")
-    assert re.fullmatch(r"[0-9a-f]{64}", mlm.revision)
-    assert not mlm._model.training
 
 
 def test_other_weights_are_another_revision(tmp_path: Path) -> None:

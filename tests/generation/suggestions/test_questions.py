@@ -63,15 +63,6 @@ def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
         assert all(key_of(a) < key_of(b) for a, b in pairwise(queries))
 
 
-@pytest.mark.parametrize(
-    ("problems", "bits"), [(1, 0), (10, 0), (11, 1), (20, 1), (21, 2), (45, 3)]
-)
-def test_the_number_of_shards(problems: int, bits: int, tmp_path: Path) -> None:
-    """A power of two, so that shards of different runs lie inside each other."""
-    questions = written(tmp_path / "q", QUERIES, problems)
-    assert {shard.bits for shard in questions.shards} == {bits}
-
-
 def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long texts have so many that a shard would not fit into memory."""
     monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", 50)

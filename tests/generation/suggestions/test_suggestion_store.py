@@ -155,14 +155,6 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         assert scores.windowed.dtype == np.bool_
 
 
-def test_the_vocabulary_comes_out_as_it_went_in(tmp_path: Path) -> None:
-    """A store can be read without its model: it says what the token ids read as."""
-    vocabulary = store_in(tmp_path).vocabulary()
-    assert vocabulary.texts == VOCABULARY.texts
-    assert vocabulary.kinds.tolist() == VOCABULARY.kinds.tolist()
-    assert vocabulary.kinds.dtype == np.int8
-
-
 def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
     """Distinct questions, sorted, so many to a part, whatever order they are asked in."""
     store = store_in(tmp_path)
@@ -172,38 +164,6 @@ def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
     asked = [query for piece in pieces for query in piece]
     assert asked == sorted(set(QUERIES), key=key_of)
     assert store.missing(EVERYTHING, []) == []
-
-
-def test_answered_questions_are_missing_no_more(tmp_path: Path) -> None:
-    """Answered questions drop out of their piece; the other pieces stay as they were."""
-    store = store_in(tmp_path)
-    before = store.missing(EVERYTHING, QUERIES)
-    fill(store, [before[1][0], *before[3]], answer)
-    after = store.missing(EVERYTHING, QUERIES)
-    assert after == [before[0], before[1][1:], before[2], before[4]]
-    fill(store, QUERIES, answer)
-    assert store.missing(EVERYTHING, QUERIES) == []
-
-
-def test_each_question_is_scored_once(tmp_path: Path) -> None:
-    """A second, larger set of questions scores only what the first did not have."""
-    store, scored = store_in(tmp_path), Counter[MaskedQuery]()
-
-    def counting(queries: Sequence[MaskedQuery]) -> Scores:
-        scored.update(queries)
-        return answer(queries)
-
-    for queries in (QUERIES[:7], QUERIES[3:11], QUERIES, QUERIES[:7], QUERIES):
-        fill(store, queries, counting)
-        assert keys(queries) <= store.keys() == keys(scored)
-    assert scored == Counter(set(QUERIES))
-    assert answers_in(store) == expected_answers(QUERIES)
-
-
-def test_a_store_does_not_depend_on_the_order_of_questions(tmp_path: Path) -> None:
-    """Shuffled questions, some of them twice, end in the same files."""
-    shuffled = random.Random(1).sample(QUERIES + QUERIES[:5], len(QUERIES) + 5)
-    assert files_of(filled(tmp_path / "a", shuffled)) == files_of(filled(tmp_path / "b"))
 
 
 @pytest.mark.parametrize("pieces", range(5))
@@ -413,15 +373,6 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     )
     with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
         SuggestionStore.open(tmp_path, "nothing")
-
-
-def test_answers_come_in_the_order_of_the_questions(tmp_path: Path) -> None:
-    """From whichever parts they are in."""
-    store = filled(tmp_path)
-    some = random.Random(2).sample(QUERIES, 11)
-    found, expected = store.answers(EVERYTHING, some), answer(some)
-    for field in dataclasses.fields(Scores):
-        assert getattr(found, field.name).tobytes() == getattr(expected, field.name).tobytes()
 
 
 def test_missing_answers_are_an_error(tmp_path: Path) -> None:

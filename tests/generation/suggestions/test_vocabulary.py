@@ -76,14 +76,6 @@ def test_an_id_past_the_vocabulary_is_no_text(kind: str) -> None:
     assert vocabulary.is_text(ids_of(kind)[MARKS[kind] + "girl"])
 
 
-@pytest.mark.parametrize("kind", [*BYTE_LEVEL, *UNIGRAM])
-def test_white_space_alone_stands_for_no_text(kind: str) -> None:
-    """A lone space marker is neither a word nor a part of one."""
-    vocabulary, ids = vocabulary_of(kind), ids_of(kind)
-    spaces = ["Ġ", "Ċ"] if kind in BYTE_LEVEL else ["▁"]
-    assert [vocabulary.kinds[ids[space]] for space in spaces] == [OTHER] * len(spaces)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_letters_are_alphabetic(kind: str) -> None:
     """Words with and without accents are alphabetic; lone bytes and punctuation are not."""
@@ -111,12 +103,6 @@ def test_words_that_differ_in_case_alone_share_a_number() -> None:
     assert len({numbers[0], numbers[1], numbers[3]}) == 3
     assert vocabulary.lowered == ("", "girl", "girl", "boy", "girl", "girl")
     assert vocabulary.has_whole_twin.tolist() == [False, True, True, True, True, True]
-
-
-def test_a_twin_is_spelt_the_same() -> None:
-    """An attached token has a twin only if a whole word reads exactly the same."""
-    vocabulary = Vocabulary(("Girl", "girl", "s", "dog", "dog"), np.array([1, 2, 2, 2, 1]))
-    assert vocabulary.has_whole_twin.tolist() == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize("kind", KINDS)

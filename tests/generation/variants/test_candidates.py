@@ -15,8 +15,8 @@ from generation.records import MaskedQuery, Scores
 from generation.suggestions import questions as questions_module
 from generation.suggestions.questions import Questions, key_of, question_table
 from generation.suggestions.store import StoreIdentity, SuggestionStore
-from generation.suggestions.vocabulary import ATTACHED, WHOLE, Vocabulary
-from generation.variants.candidates import Candidates, Survivors, cheap_filters, in_words
+from generation.suggestions.vocabulary import Vocabulary
+from generation.variants.candidates import Candidates, Survivors, cheap_filters
 
 K = 6
 WORDS = ["girl", "boy", "Boy", "dog", "s", "."]
@@ -122,33 +122,6 @@ def test_foreign_questions_are_an_error(
 GIRL, BOY, DOG, S, STOP = (
     VOCABULARY.texts.index(text) for text in ("girl", "boy", "dog", "s", ".")
 )
-
-
-def test_words_of_pieces_by_hand() -> None:
-    """A word has one number past the vocabulary for each way to begin."""
-    scores = Scores.empty(3, 3, max_pieces=2)
-    scores.original[:2] = [[GIRL, -1], [DOG, S]]
-    scores.tokens[0] = [[BOY, S], [BOY, -1], [99, -1]]
-    scores.tokens[1] = [[S, S], [BOY, S], [-1, -1]]
-    found, words = in_words(scores, VOCABULARY)
-    texts = [[words.texts[number] if number >= 0 else None for number in row]
-             for row in found.tokens.tolist()]  # fmt: skip
-    # 99 is past the vocabulary: padding of the model's output, no text.
-    assert texts == [["boys", "boy", ""], ["ss", "boys", None], [None] * 3]
-    assert [words.texts[number] for number in found.original[:2]] == ["girl", "dogs"]
-    assert found.original[2] == -1
-    assert found.tokens[0, 0] == found.tokens[1, 1] >= len(VOCABULARY.texts)
-    kinds = words.kinds[found.tokens[:2].clip(0)].tolist()
-    assert kinds[0][:2] == [WHOLE, WHOLE]
-    assert kinds[1][:2] == [ATTACHED, WHOLE]
-    # A word in pieces is a word wherever it stands.
-    assert words.has_whole_twin[found.tokens[1, 0]]
-
-
-def test_words_of_one_piece_are_left_alone() -> None:
-    """As stores have them where no word may have several."""
-    scores = answer(QUERIES)
-    assert in_words(scores, VOCABULARY) == (scores, VOCABULARY)
 
 
 def answer_in_pieces(queries: Sequence[MaskedQuery]) -> Scores:

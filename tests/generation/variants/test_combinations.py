@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,27 +61,12 @@ def test_ranks_are_all_combinations(sizes: list[int], k: int) -> None:
     assert [found.at(rank) for rank in range(found.total)] == sorted(listed(sizes, k))
 
 
-def test_more_than_can_be_listed() -> None:
-    """30 words with 50 replacements each, 6 at a time: by their rank, at once."""
-    found = Combinations([50] * 30, 6)
-    assert found.total == math.comb(30, 6) * 50**6
-    assert found.at(0) == tuple((n, 0) for n in range(6))
-    assert found.at(found.total - 1) == tuple((n, 49) for n in range(24, 30))
-
-
 @given(st.integers(0, 50), st.text(max_size=5))
 def test_shuffled_has_each_number_once(n: int, key: str) -> None:
     """A key gives one order, and the beginning is that of the whole."""
     order = list(shuffled(n, key))
     assert sorted(order) == list(range(n))
     assert list(islice(shuffled(n, key), 7)) == order[:7]
-
-
-def test_every_order_is_as_likely() -> None:
-    """24 orders of four numbers under 4,800 keys, 200 times each but for chance."""
-    counts = Counter(tuple(shuffled(4, f"key {n}")) for n in range(4800))
-    assert len(counts) == 24
-    assert chisquare(list(counts.values())).pvalue > 0.001
 
 
 def walked(total: int, wanted: int, good: set[int], key: str) -> list[int]:
@@ -147,9 +131,6 @@ WORDS = {
     "house": ("tree", "cat"),
 }
 """Nouns that both texts share → replacements: 3·3 + 3·2 + 3·2 = 21 pairs, 18 triples."""
-
-INVALID = 2
-"""Pairs of the same word: girl and girl, cat and cat."""
 
 
 def problems_of(tagger: Tagger, *problems: tuple[str, str]) -> TaggedProblems:
@@ -224,29 +205,6 @@ def texts_of(made: Drawn) -> list[tuple[str, ...]]:
         )
         for seed_id, of_variant in zip(made.variants["seed_id"].to_pylist(), every, strict=True)
     ]
-
-
-def test_all_pairs(tagger: Tagger) -> None:
-    """Any two words change, wherever they stand; never to one word in place of both."""
-    problems = problems_of(tagger, TEXTS)
-    made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100)
-    expected = {
-        f"{first} {second} → {one} {other}"
-        for first, second in combinations(WORDS, 2)
-        for one, other in product(WORDS[first], WORDS[second])
-        if one != other
-    }
-    assert names(made) == expected
-    assert len(expected) == 21 - INVALID
-    assert made.fates == {
-        (COMBINATIONS, "noun", KEPT): 19,
-        (COMBINATIONS, "noun", Reason.SAME_WORD): INVALID,
-    }
-    by_name = dict(zip([row["replacement"] for row in rows_of(made)], texts_of(made), strict=True))
-    assert by_name["owl bird"] == (
-        "A owl and a bird see a house.",
-        "A bird and a owl run to the house.",
-    )
 
 
 def test_with_articles_and_families(tagger: Tagger) -> None:
@@ -414,19 +372,6 @@ def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
 
 
 # --- Drawing (D10) ---
-
-
-def test_draws_do_not_depend_on_other_problems(tagger: Tagger) -> None:
-    """A seed's draw is the same alone and among others, whatever their order."""
-    problems = problems_of(tagger, TEXTS, TEXTS)
-    tables = [found_of(WORDS, "s:1"), found_of(WORDS)]
-    options = {"subsamples": 3, "variants_per_class": 4}
-    alone = drawn(tagger, problems, tables[1], **options)
-    together = drawn(tagger, problems, pa.concat_tables(tables), **options)
-    mine = [row for row in rows_of(together) if row["seed_id"] == "s:0"]
-    assert mine == rows_of(alone)
-    others = {row["replacement"] for row in rows_of(together) if row["seed_id"] == "s:1"}
-    assert others != {row["replacement"] for row in mine}
 
 
 def test_few_of_many_are_looked_at(tagger: Tagger) -> None:

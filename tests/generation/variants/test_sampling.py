@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import shake_128
-from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -128,15 +127,6 @@ def test_scope_word() -> None:
     }
 
 
-def test_a_form_in_two_classes_is_two_words() -> None:
-    """The noun "run" and the verb "run" are counted apart, by class and by word."""
-    both = [*several("s:1", "noun", "run", 2), *several("s:1", "verb", "run", 1)]
-    for scope in ("class", "word"):
-        kept, left_out = eligible(both, minimum=2, scope=scope)
-        assert [r.word_class for r in kept] == ["noun", "noun"]
-        assert [(e.word_class, e.replacements) for e in left_out] == [("verb", 1)]
-
-
 def test_an_unknown_scope() -> None:
     """The message has the three scopes and the one that came."""
     with pytest.raises(ValueError, match="expected 'class', 'problem' or 'word', got 'seed'"):
@@ -205,13 +195,6 @@ def test_each_subsample_has_the_size_asked_for() -> None:
     assert all(len(v.subsamples) == 10 for v in variants if v.replacement.seed_id == "s:2")
 
 
-def test_all_where_there_are_fewer() -> None:
-    """A class with fewer replacements than asked for is in every subsample in full."""
-    variants = drawn(several("s:1", "noun", "boy", 7), subsamples=3)
-    assert [v.replacement.replacement for v in variants] == [f"boy{n:03}" for n in range(7)]
-    assert {v.subsamples for v in variants} == {(0, 1, 2)}
-
-
 POOLS = st.lists(
     st.tuples(st.sampled_from("123"), st.sampled_from(["noun", "verb"]), st.integers(0, 40)),
     unique=True,
@@ -241,38 +224,6 @@ def test_a_draw_depends_on_its_group_alone(
         )
     ]
     assert pieces == whole
-
-
-def test_other_keys_draw_otherwise() -> None:
-    """Another rng_seed, seed or class draws other members of an equally large group."""
-
-    def numbers(seed_id: str, word_class: str, rng_seed: int) -> list[str]:
-        pool = several(seed_id, word_class, "boy", 60)
-        return members(drawn(pool, subsamples=1, rng_seed=rng_seed), 0)
-
-    draws = [
-        numbers("s:1", "noun", 0),
-        numbers("s:1", "noun", 1),
-        numbers("s:1", "noun", -1),
-        numbers("s:2", "noun", 0),
-        numbers("s:1", "verb", 0),
-    ]
-    assert len({tuple(d) for d in draws}) == len(draws)
-    assert numbers("s:1", "noun", 0) == draws[0]
-
-
-def test_draws_are_about_uniform() -> None:
-    """Over 400 subsamples of 10 out of 40, members and neighbours come about equally often."""
-    variants = drawn(several("s:1", "noun", "boy", 40), subsamples=400, size=10)
-    counts = [len(v.subsamples) for v in variants]
-    assert len(counts) == 40
-    assert sum(counts) == 4000
-    # χ² of 40 counts around 100; a fair draw without repetition has mean 39·¾ ≈ 29.
-    chi_square = sum((count - 100) ** 2 / 100 for count in counts)
-    assert 10 < chi_square < 60
-    # Two given members meet in 400·(10·9)/(40·39) ≈ 23 subsamples.
-    together = [len(set(a.subsamples) & set(b.subsamples)) for a, b in pairwise(variants)]
-    assert 18 < sum(together) / len(together) < 28
 
 
 @given(POOLS, st.integers(0, 39), st.integers(-5, 5))

@@ -129,14 +129,6 @@ def test_masked_queries_single_and_joint() -> None:
     ]
 
 
-def test_each_occurrence_is_looked_up_as_masked() -> None:
-    """The candidates read are those of the masking that the settings say."""
-    for masking, hidden in (("single", [1, 1, 1]), ("joint", [2, 2, 1])):
-        bert = Answers()
-        run(TWICE, ONCE, "girl", {"bert": bert}, masking=masking)
-        assert [len(query.masked) for query in bert.asked] == hidden
-
-
 def test_each_sentence_has_its_own_reason() -> None:
     """Rejected in both sentences for different reasons, a word is counted once under each."""
     bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})

@@ -73,12 +73,6 @@ def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
     assert scramble(word, key) == scrambled
 
 
-def test_scramble_depends_on_the_key() -> None:
-    """Another key shuffles otherwise, and all orders but the word's own come up."""
-    found = {scramble("abc", str(key)) for key in range(100)}
-    assert found == {"acb", "bac", "bca", "cab", "cba"}
-
-
 # --- Numbers ---
 
 

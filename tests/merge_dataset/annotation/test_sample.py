@@ -83,20 +83,6 @@ def test_figures_weighted_by_chances_are_of_all_variants() -> None:
 # --- From a dataset ---
 
 
-def test_a_sample_of_everything(dataset: Path) -> None:
-    """Sorted by source, class and variant; each for one of the masked LMs that validated it."""
-    sample = draw(dataset)
-    assert sample.configurations == ["snli_nouns", "snli_verbs", "snli_adjectives"]
-    classes = Counter(item.word_class for item in sample.items)
-    assert classes == {"noun": 6, "verb": 3, "adjective": 2}
-    for word_class in classes:
-        own = [item for item in sample.items if item.word_class == word_class]
-        assert own == sorted(own, key=lambda item: item.variant_id)
-        counts = Counter(item.stratum["mlm"] for item in own)
-        assert max(counts.values()) - min(counts.values()) <= 1
-        assert set(counts) == {"a/bert", "b/roberta"}
-
-
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     """Texts and spans of both, by field; the label by name."""
     item = next(i for i in draw(dataset).items if i.variant_id == "snli:1/noun/girl/woman")
@@ -151,19 +137,6 @@ def test_a_sample_depends_on_nothing_but_its_settings(
     export_dataset(make_run("more", "mnli-m"), dataset)
     snli = [item for item in draw(dataset, per_class=3).items if item.source == "snli"]
     assert snli == sample.items
-
-
-def test_configurations_are_chosen(
-    dataset: Path, paraphrases: Path, make_run: Callable[..., Path]
-) -> None:
-    """By default words of every class and source; the one of all classes stands for each."""
-    export_dataset(make_run("more", "mnli-m"), dataset)
-    snli = ["snli_nouns", "snli_verbs", "snli_adjectives"]
-    mnli = [name.replace("snli", "mnli-m") for name in snli]
-    assert choose(dataset) == [*mnli, *snli]
-    assert choose(dataset, ["snli", "snli_nouns"]) == snli
-    assert choose(dataset, ["snli_verbs", "mnli-m_nouns"]) == ["mnli-m_nouns", "snli_verbs"]
-    assert choose(dataset, ["snli_paraphrases"]) == ["snli_paraphrases"]
 
 
 def test_paraphrases_are_marked_as_a_whole(paraphrases: Path) -> None:

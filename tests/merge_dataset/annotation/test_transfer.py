@@ -317,13 +317,6 @@ def test_other_answers_are_not_overwritten_in_silence(
     assert events == [Answer(CAT, 5, 5), Answer(WOMAN, 1, 1), Answer(CAT, 1, 1)]
 
 
-def test_the_same_file_twice_changes_nothing(session: Session, table: Callable[..., Path]) -> None:
-    path = table(("ann", WOMAN, 1, 1), ("ann", CAT, 1, 1))
-    import_answers(session, path)
-    assert import_answers(session, path) == [ImportCounts("ann", 0, 0, 2)]
-    assert len(read_events(answers_path(session.folder, "ann"))) == 2
-
-
 def test_what_a_full_disk_left_out_is_added_by_importing_again(
     session: Session, table: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,13 +78,6 @@ def test_options_are_told(
     assert text.count("English only.") == 1
 
 
-def test_words_of_several_pieces_are_a_limit_unless_they_are_replaced(dataset: Path) -> None:
-    """By the setting `max_pieces`."""
-    limit = "splits into several word pieces is not replaced by that model"
-    assert limit in rendered(dataset)
-    assert limit not in rendered(dataset, max_pieces=2)
-
-
 def test_front_matter_for_the_hub(dataset: Path, text: str) -> None:
     """The Hub's fields for a derived, automatically labelled NLI dataset."""
     header = card.read_front_matter(text)

@@ -50,18 +50,6 @@ def test_good_is_judged_by_each_annotator() -> None:
     assert "kappa_linear" not in found
 
 
-def test_each_class_by_itself() -> None:
-    """And all together first."""
-    found = judgements(*TWO, a="noun", b="noun", c="verb", d="verb")
-    table = pair_table(found, **NONE)
-    assert [(r["class"], r["score"], r["n_both"]) for r in table.rows] == [
-        (name, score, n)
-        for name, n in (("all", 3), ("noun", 2), ("verb", 1))
-        for score in ("F", "R", "good")
-    ]
-    assert row(alpha_table(found, **NONE), **{"class": "noun", "score": "F"})["n_answers"] == 4
-
-
 def test_what_is_undefined_is_said() -> None:
     """Not as nan, and not as perfect agreement either."""
     table = pair_table(
@@ -153,12 +141,6 @@ def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
     }
     expected = {"a": "ann", "b": "ben", "both": 1, "a_only": 0, "b_only": 1, "neither": 1}
     assert good.rows == (expected,)
-
-
-def test_one_annotator_has_no_tables_of_agreement() -> None:
-    alone = judgements(("ann", "a", 1, 1))
-    assert pair_table(alone, **NONE).rows == ()
-    assert confusion_tables(alone) == []
 
 
 def test_answers_have_to_be_there_and_known() -> None:

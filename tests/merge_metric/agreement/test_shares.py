@@ -92,16 +92,6 @@ def test_weighted_shares_by_hand() -> None:
     assert found["MLM", "x/one"]["good_weighted"] == pytest.approx(expected)
 
 
-def test_classes_weigh_what_they_have_seeds() -> None:
-    """A good noun and two bad verbs, three times as many seeds with nouns: 3/4, not 1/3."""
-    few = judged(
-        {"a": (5, 5), "b": (1, 1), "c": (1, 2)},
-        {"a": item("noun"), "b": item("verb"), "c": item("verb")},
-    )
-    row = shares(few, {("snli", "noun"): 75, ("snli", "verb"): 25})["all", ""]
-    assert (row["good"], row["good_weighted"]) == (1 / 3, 0.75)
-
-
 def test_within_a_class_the_unlikely_weigh_more() -> None:
     """One of two nouns came in with certainty, the other one time in four: 1 and 4 of 5."""
     items = {"a": item("noun"), "b": item("noun", chance=0.25)}
@@ -215,14 +205,6 @@ def test_variants_of_a_seed_say_less_than_those_of_many() -> None:
     assert np.allclose(bounds(4, of_one_seed=True), bounds(1, of_one_seed=True))
     for few, many in zip(bounds(1, of_one_seed=True), bounds(4, of_one_seed=False), strict=True):
         assert many[1] - many[0] < 0.7 * (few[1] - few[0])
-
-
-def test_a_single_seed_has_no_such_interval() -> None:
-    """Each resampling would be the sample once more."""
-    found = judged({"a": (5, 5), "b": (1, 1)}, {n: item("noun", seed_id="s") for n in "ab"})
-    row = shares(found, {("snli", "noun"): 9}, 50)["all", ""]
-    assert (row["fluency_ci"], row["good_weighted_ci"]) == (None, None)
-    assert row["good_ci"] == wilson(1, 2)
 
 
 def test_what_was_not_judged_is_said() -> None:

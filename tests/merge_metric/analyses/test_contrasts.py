@@ -147,17 +147,6 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
     assert (other[0].n_correct != matched[0].n_correct).any()
 
 
-def test_matched_variants_are_drawn_evenly() -> None:
-    """Each of four variants, one of them wrong, is drawn as often as another."""
-    rows = [*hand(0, "noun", "E", "E", "EEEN"), *hand(0, "verb", "E", "E", "E")]
-    coded, group = run(rows).rows, np.array([0, 0, 0, 0, 1])
-    draws = [
-        on_shared_seeds(coded, group, 2, matched=True, rng_seed=seed)[0].n_correct.sum()
-        for seed in range(400)
-    ]
-    assert abs(np.mean(draws) - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 400)
-
-
 # --- The interval of a difference ---
 
 

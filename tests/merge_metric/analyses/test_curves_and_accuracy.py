@@ -95,14 +95,6 @@ def test_matching_thresholds_are_the_lowest_of_the_mean_curve(data: Data, runs: 
             assert close(row[f"{source}_high"], exact["matching_threshold_high"])
 
 
-def test_a_model_without_a_source_has_no_value_there(runs: list[Run]) -> None:
-    """A dash, not a zero and not a missing row."""
-    table = matching([runs[0], runs[-1]])  # a on snli, c on mnli-m
-    assert table.rows[0]["mnli-m"] is None
-    assert table.rows[1]["snli"] is None
-    assert "–" in table.to_text()
-
-
 def test_matching_threshold_by_hand() -> None:
     """S is 1/2; of two seeds with four variants one is solved up to 75, the other up to 25."""
     rows = problems("E E EEEN", "N E NEEE")
@@ -113,15 +105,6 @@ def test_matching_threshold_by_hand() -> None:
 
 
 # --- Figures 3 and 16 ---
-
-
-def test_accuracy_on_seeds_and_variants(data: Data, runs: list[Run]) -> None:
-    """Without test predictions their columns are empty."""
-    for row in accuracy(runs).rows:
-        exact = oracle.averaged(data[row["model"], row["config"]])
-        assert close(row["seed_accuracy"], exact["seed_accuracy"])
-        assert close(row["variant_accuracy"], exact["variant_accuracy"])
-        assert row["test_accuracy"] is row["higher_share"] is row["n_test"] is None
 
 
 def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:
@@ -248,13 +231,6 @@ def test_numbers_of_seeds_by_hand() -> None:
     # However many variants there are: one of 201 is less than one percent.
     (row,) = first_answers([run(problems("E N E" + "N" * 200), subsamples=False)]).rows
     assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [1, 0, 0]
-
-
-def test_without_wrong_seeds_there_is_nothing_to_say() -> None:
-    """A perfect model has no variants of wrong seeds: dashes."""
-    (row,) = first_answers([run(problems("E E EN", "N N N"), subsamples=False)]).rows
-    assert (row["n_right"], row["variant_accuracy_right"]) == (2, pytest.approx(2 / 3))
-    assert (row["n_wrong"], row["variant_accuracy_wrong"], row["sv_at_50_wrong"]) == (0, None, None)
 
 
 # --- Figure 8 ---

@@ -96,14 +96,6 @@ def test_votes_are_summed_up() -> None:
     assert r"The s:10 \& its premise." in table.to_latex()
 
 
-def test_nothing_is_hard_for_a_perfect_model() -> None:
-    """An empty table, which still says of how many seeds."""
-    rows = problems("E E EN", "N N N")
-    table = hardest([run(rows)], {"snli": seeds_table(rows)})
-    assert table.rows == ()
-    assert "0 of 2 seeds (0.00 %)" in table.to_text()
-
-
 HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C" * 19)
 """No variant of 20 is right of the first and the third seed, one, 5 %, of the second."""
 

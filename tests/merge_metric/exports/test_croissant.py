@@ -50,16 +50,6 @@ def test_files_and_record_sets(folder: Path) -> None:
         assert columns == arrow_schema().names
 
 
-def test_facts_are_those_of_the_card(folder: Path) -> None:
-    """Name, licence, description, citation."""
-    metadata = read(export_croissant(folder).out)
-    assert metadata["name"] == "MERGE-NLI"
-    assert metadata["license"] == ["https://spdx.org/licenses/CC-BY-SA-4.0.html"]
-    assert metadata["description"].startswith("MERGE (Minimal Expression-Replacement")
-    assert metadata["citeAs"].startswith("@misc{zgreaban2025merge")
-    assert "bowman-etal-2015-large" in metadata["citeAs"]
-
-
 def test_elsewhere(folder: Path, tmp_path: Path) -> None:
     """Metadata that are not beside the files must say where those are."""
     with pytest.raises(ValueError, match=r"expected a file in the dataset folder .* --base-url"):

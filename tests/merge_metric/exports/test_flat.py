@@ -120,17 +120,6 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
         assert {each["min_log_odds"] for each in found} == {"-1.5"}
 
 
-def test_csv_is_read_by_datasets(folder: Path, tmp_path: Path) -> None:
-    """As the command that the export prints does it."""
-    datasets = pytest.importorskip("datasets")
-    export_csv(folder, tmp_path / "out", ["snli"])
-    file = str(tmp_path / "out/snli/seeds.csv")
-    rows = datasets.load_dataset(
-        "csv", data_files=file, split="train", cache_dir=str(tmp_path / "cache")
-    )
-    assert rows["premise"] == [row["premise"] for row in of_dataset(folder, "snli/seeds.parquet")]
-
-
 @pytest.mark.parametrize("output", ["parquet", "jsonl"])
 def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
     """A file per subsample with what it drew, in the order of the dataset, seeds beside it."""

@@ -74,14 +74,6 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     ), "an average over subsamples is not that over variants"
 
 
-def test_without_subsamples_every_variant_counts_once(folder: Path) -> None:
-    """As for data that were never sampled."""
-    rows = [row | {"subsamples": []} for row in answered(folder, "snli")]
-    variants = [row for row in rows if row["variant_id"] != row["seed_id"]]
-    share = np.mean([row["prediction"] == row["label"] for row in variants])
-    assert answers.figures(rows)["variant_accuracy"] == pytest.approx(share)
-
-
 def test_undefined_figures_are_nan(folder: Path) -> None:
     """A model that answers no seed right can not be fooled."""
     rows = [row | {"prediction": (row["label"] + 1) % 3} for row in answered(folder, "snli")]

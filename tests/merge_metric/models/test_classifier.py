@@ -152,14 +152,6 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
     assert model.notes([(" ".join(words), "dog")])["truncated"] == 1
 
 
-def test_the_longer_text_is_cut() -> None:
-    """A short hypothesis stays whole beside a long premise."""
-    model = tiny("bert-uncased")
-    whole, cut = ask(model, [(LONG, TEXTS[3]), (LONG + " " + LONG, TEXTS[3])])
-    assert np.array_equal(whole, cut)
-    assert not np.array_equal(cut, ask(model, [(LONG, TEXTS[4])])[0])
-
-
 # --- Labels ---
 
 
@@ -176,15 +168,6 @@ def test_labels_of_an_order(order: str) -> None:
     assert model.describe()["label_order"] == [
         next(label for label in LABELS if label[0] == letter) for letter in order.split(",")
     ]
-
-
-def test_labels_in_the_configuration() -> None:
-    """A model that names its classes needs no order, and gets its own."""
-    folder = tiny_classifier("xlnet", ("Contradiction", "Entailment", "Neutral"))
-    model = Classifier.load(folder)
-    theirs = one_by_one(folder, PAIRS[:30], 10_000)
-    np.testing.assert_allclose(ask(model, PAIRS[:30]), theirs[:, [1, 2, 0]], atol=2e-6)
-    assert model.label_order.source == "id2label"
 
 
 def test_labels_that_nobody_knows() -> None:
@@ -224,17 +207,6 @@ def test_the_number_of_parameters_is_told(kind: str) -> None:
     storages = {p.data_ptr(): p.numel() for p in model.parameters()}
     assert tiny(kind).notes([])["parameters"] == sum(storages.values())
     assert "parameters" not in tiny(kind).describe()
-
-
-def test_other_weights_have_another_revision(tmp_path: Path) -> None:
-    """Also under the same name."""
-    folder = shutil.copytree(tiny_classifier("roberta"), tmp_path / tiny_classifier("roberta").name)
-    assert Classifier.load(folder).describe() == tiny("roberta").describe()
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
-    with torch.no_grad():
-        next(model.parameters()).add_(1)
-    model.save_pretrained(folder)
-    assert Classifier.load(folder).revision != tiny("roberta").revision
 
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "gpt2"])

@@ -139,16 +139,6 @@ def test_the_best_relabelling_is_found(relabelling: tuple[int, int, int]) -> Non
     assert check.suspicious == (relabelling != (0, 1, 2))
 
 
-@pytest.mark.parametrize(("n", "right", "suspicious"), [(29, 0.0, False), (30, 0.0, True),
-                                                        (300, 0.35, False)])  # fmt: skip
-def test_what_is_not_enough_for_a_suspicion(n: int, right: float, suspicious: bool) -> None:
-    """Few seeds, or a model that is bad under every order."""
-    predictions, gold = answers(n, right)
-    if suspicious or n < 30:
-        predictions = (gold + 1) % 3
-    assert check_order(predictions, gold).suspicious is suspicious
-
-
 @pytest.mark.parametrize("true", ORDERS)
 def test_order_from_seeds(true: str) -> None:
     """The true order comes out, with what every order is right on."""

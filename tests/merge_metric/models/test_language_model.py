@@ -48,7 +48,6 @@ PAIRS = [
     ("«Ünïcode» 🙂", "  two  spaces "),
     ("0", 'A "B" C'),
 ]
-CACHED = [kind for kind in KINDS if KINDS[kind].cached]
 
 
 def model_of(kind: str, prompt: Prompt = SHOTS, **options: Any) -> LanguageModel:
@@ -123,15 +122,6 @@ def test_probabilities_are_those_of_the_slow_way(
     assert (model._cache is not None) == (prefix_cache and KINDS[kind].cached)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_without_examples(kind: str) -> None:
-    """Prompts with nothing in common but a word or two."""
-    prompt = Prompt((), "none")
-    np.testing.assert_allclose(
-        answers(model_of(kind, prompt), PAIRS), oracle(kind, prompt), atol=TOLERANCE
-    )
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
 def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One pair alone, small windows, and a second run over the same cache."""
@@ -149,12 +139,6 @@ def test_memory_bounds_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language_model, "_BYTES", 1)
     model = model_of("llama")
     assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
-
-
-def test_batches_are_full_where_lengths_agree() -> None:
-    """Equal lengths share a forward pass."""
-    pairs = [(f"A girl sees a {noun}.", "A dog.") for noun in ("dog", "car", "cat", "bus")]
-    assert [sorted(rows) for rows, _ in model_of("gpt2").probabilities(pairs)] == [[0, 1, 2, 3]]
 
 
 def test_16_bit_weights() -> None:

@@ -112,15 +112,6 @@ def test_snli_examples_are_snlis(shared_data: Path) -> None:
     assert with_id == 9
 
 
-@pytest.mark.parametrize(
-    ("sources", "expected"),
-    [(["snli"], "snli"), (["mnli-m"], "mnli"), (["mnli-mm", "mnli-m", "mnli-mm"], "mnli")],
-)
-def test_exc_takes_the_sources_own_examples(sources: list[str], expected: str) -> None:
-    """Both halves of MultiNLI have the training set in common."""
-    assert read_prompt("exc", sources=sources) == read_prompt(expected)
-
-
 def test_descriptions_tell_prompts_apart() -> None:
     """The digest is of all that is asked: examples, their order, the start."""
     prompts = [

@@ -144,14 +144,6 @@ def test_no_pairs_no_requests(server: Server) -> None:
     assert server.requests == []
 
 
-def test_base_urls_with_a_slash_or_a_query(server: Server) -> None:
-    """Both are kept in order; what could be a secret is not described."""
-    model = RemoteModel(f"{server.url}/?api-version=2", "tiny", prompt=PROMPT)
-    answers(model, PAIRS[:1])
-    assert server.requests[0].path == "/v1/completions?api-version=2"
-    assert model.describe()["endpoint"] == f"{server.url}/completions"
-
-
 def test_descriptions(server: Server) -> None:
     """In JSON; chats and completions differ; how to treat answers without letters does not."""
     base = model_at(server).describe()
@@ -280,14 +272,6 @@ def test_trouble_that_passes(trouble: Reply, every: int) -> None:
         found = answers(model_at(server, retries=30), PAIRS[:8])
         assert len(server.requests) > 8
     np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS[:8]], atol=1e-12)
-
-
-def test_trouble_that_stays() -> None:
-    """After all attempts the last reason is told; the first request is enough to find out."""
-    error, server = outcome(lambda *_: Reply({"error": "no\n memory"}, 500), retries=2)
-    assert isinstance(error, ConnectionError)
-    assert 'got none in 3 attempts; the last one ended in HTTP 500: {"error": "no' in str(error)
-    assert len(server.requests) == 3
 
 
 def test_nobody_there() -> None:

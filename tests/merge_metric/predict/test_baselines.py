@@ -55,14 +55,6 @@ def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
 # --- Hypothesis only ---
 
 
-def test_it_learns_what_gives_a_label_away() -> None:
-    """New hypotheses with these words get these labels."""
-    model = HypothesisOnly(training_data())
-    found = ask(model, [("", f"A cat and a child are {word} there.") for word in WORDS.values()])
-    assert found.argmax(axis=1).tolist() == [0, 1, 2]
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-
-
 def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Premises do not matter; equal hypotheses are all answered, alike in every batch."""
     model = HypothesisOnly(training_data())
@@ -219,14 +211,6 @@ def test_classes_go_by_their_names(tmp_path: Path) -> None:
     rows = {"hypothesis": ["h", "i", "j"], "label": [2, 0, 1]}
     datasets.Dataset.from_dict(rows, features).to_parquet(tmp_path / "hub.parquet")
     assert read_training_data(tmp_path / "hub.parquet").labels.tolist() == [0, 1, 2]
-
-
-def test_other_columns(tmp_path: Path) -> None:
-    """Named by the user."""
-    path = tmp_path / "own.csv"
-    path.write_text("text,hypothesis,verdict\na,x,0\nb,y,2\n")
-    data = read_training_data(path, hypothesis_column="text", label_column="verdict")
-    assert (data.hypotheses, data.labels.tolist()) == (["a", "b"], [0, 2])
 
 
 @pytest.mark.parametrize(

@@ -152,17 +152,6 @@ def test_the_metadata(problems: pa.Table, out: Path) -> None:
     assert read_metadata(out) == metadata
 
 
-def test_notes_of_a_model(problems: pa.Table, out: Path) -> None:
-    """A model may say something of the pairs; it is asked about all of them."""
-
-    class Noting(Fake):
-        def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
-            return {"longest": max(len(premise) for premise, _ in pairs)}
-
-    metadata = predict(Noting(), problems, out, progress=False).metadata
-    assert metadata["longest"] == max(len(premise) for premise, _ in pairs_of(problems))
-
-
 def test_progress_is_on_stderr(
     problems: pa.Table, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,13 +209,6 @@ def test_all_problems_of_a_run(tmp_path: Path) -> None:
 # --- Parts and samples ---
 
 
-def test_part_of_a_source(folder: Path) -> None:
-    """Only its problems, and only its configurations."""
-    part = part_of_source(read_problems(str(folder)), "snli")
-    assert rows_of(part) == starting_with("snli")
-    assert description_of(part)["configs"] == ["snli"]
-
-
 def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
     """A smaller sample lies in a larger one; another seed of the generator, another sample."""
     everything = many_problems(40, 3)
@@ -231,17 +224,6 @@ def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
     assert chosen[5] < chosen[20]
     assert set(sample_seeds(problems, 5, rng_seed=1)["seed_id"].to_pylist()) != chosen[5]
     assert sample_seeds(problems, 99).num_rows == problems.num_rows
-
-
-def test_samples_do_not_depend_on_the_rest(tmp_path: Path) -> None:
-    """The seeds of a sample would be chosen out of a part, too."""
-    problems = read_problems(str(write_folder(tmp_path / "merge-nli", many_problems(40, 1))))
-    sample = sample_seeds(problems, 10)
-    shuffled = problems.take(pa.array(list(reversed(range(len(problems))))))
-    assert set(sample_seeds(shuffled, 10)["seed_id"].to_pylist()) == set(
-        sample["seed_id"].to_pylist()
-    )
-    assert sample_seeds(sample, 10).equals(sample)
 
 
 def test_distinct_pairs_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

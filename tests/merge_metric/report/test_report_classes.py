@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.browser import console_errors, outside, requests
 from helpers.dataset_files import write_predictions
-from helpers.report_data import EVIL, Problems, paraphrased, problems
+from helpers.report_data import EVIL, paraphrased, problems
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -25,53 +25,6 @@ from merge_metric.seed_variant_accuracy.scoring import score
 
 FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matching_threshold",
            "relaxed_fooling_rate", "strict_fooling_rate")  # fmt: skip
-
-
-# --- By hand ---
-
-
-@pytest.fixture
-def by_hand() -> Problems:
-    """Seeds a (both kinds of variants), b (replacements), c (paraphrases)."""
-    made = Problems()
-    made.add("a", "A [dog] runs.", "A [dog] moves.", 0, {("noun", "dog"): ["cat", "cow", "ox"]})
-    made.add("b", "A [man] [sits].", "A [man] [stands].", 2, {("noun", "man"): ["cook", "monk"],
-             ("verb", "sits"): ["sits down"]})  # fmt: skip
-    made.add("c", "It rains.", "It rains a lot.", 1, {})
-    made.paraphrase("a", "A dog is in motion.", "Some dog moves.")
-    made.paraphrase("c", "There is much rain.")
-    for row in made.variants:
-        row["subsamples"] = [0]
-    return made
-
-
-def answers(made: Problems, **wrong: int) -> list[dict[str, Any]]:
-    """Predictions: right, but for some hypotheses and premises, by their first word or all."""
-    rows = []
-    for row in (*made.seeds, *made.variants):
-        text = f"{row['premise']} {row['hypothesis']}"
-        answer = next((a for words, a in wrong.items() if words.replace("_", " ") in text), None)
-        rows.append({**{k: row[k] for k in ("variant_id", "seed_id", "label")},
-                     "prediction": row["label"] if answer is None else answer})  # fmt: skip
-    return rows
-
-
-def test_without_shared_seeds(by_hand: Problems, tmp_path: Path) -> None:
-    """There is nothing to contrast; the table of classes stands alone, with one word class."""
-    by_hand.variants = [
-        row for row in by_hand.variants
-        if row["word_class"] in ("noun", "paraphrase") and row["seed_id"] != "snli:a"
-    ]  # fmt: skip
-    by_hand.seeds = [row for row in by_hand.seeds if row["seed_id"] != "snli:a"]
-    folder = by_hand.write(tmp_path / "data")
-    file = str(write_predictions(tmp_path / "m.parquet", answers(by_hand)))
-    evidence = gather_evidence([file], folder, n_bootstrap=0)
-    (classes,) = evidence.classes
-    assert [row["variants"] for row in classes.table.rows] == ["noun", "paraphrase"]
-    assert classes.contrasts == ()
-    page = render_html(evidence, read_seeds(evidence))
-    assert 'id="classes"' in page
-    assert "then the seeds that have both" not in page
 
 
 # --- More data ---
@@ -186,15 +139,6 @@ def test_configurations_of_one_class(mixed: Any) -> None:
         "shared-seeds-snli-verbs",
     ]
     assert [table.rows[0]["n_seeds"] for table in classes.contrasts] == [16, 8]
-
-
-def test_one_kind_has_no_classes(mixed: Any) -> None:
-    """Nothing is put beside another where there is nothing else."""
-    _, folder, files = mixed
-    for config in ("snli", "snli_paraphrases", "mnli-m"):
-        evidence = gather_evidence([files["weak"]], folder, [config], n_bootstrap=0)
-        assert evidence.classes == ()
-        assert 'id="classes"' not in render_html(evidence, read_seeds(evidence))
 
 
 def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:

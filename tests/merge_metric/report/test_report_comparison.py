@@ -18,7 +18,6 @@ from merge_metric.report.page import comparison_rows
 from merge_metric.report.sections import comparison
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.write import render_html, render_json, render_latex, render_markdown
-from merge_metric.tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -118,19 +117,6 @@ def test_of_many_models_tables_show_neighbours(many: Evidence) -> None:
     assert body.count("<tr>") == 1 + 21
     (configuration,) = json.loads(render_json(many, sources))["configurations"]
     assert len(configuration["comparison"]["pairs"]["rows"]) == 21
-
-
-def test_tables_of_few_models_have_every_pair(evidence: Evidence) -> None:
-    """And of the models what decides their ranks; the other figures stand in the headline."""
-
-    def headings(table: Table) -> list[str]:
-        return [column.heading for column in table.columns]
-
-    ranking, pairs = comparison(evidence.configurations[0])
-    assert headings(ranking) == ["rank", "model", "SV@90"]
-    assert (ranking.name, pairs.name) == ("ranking-mnli-m", "differences-mnli-m")
-    assert pairs.title == "mnli-m: differences: the first model minus the second"
-    assert len(pairs.rows) == 3
 
 
 @pytest.mark.parametrize(("n_files", "n_bootstrap"), [(1, 10), (2, 0)])

@@ -89,36 +89,6 @@ def test_many_tables_are_placed(
         assert "too large" not in log
 
 
-def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> None:
-    """All tables are there, and the hardest seeds as the page has them."""
-    names = [table.name for table in tables(evidence, sources)]
-    assert names == [
-        "figures-mnli-m",
-        "figures-snli",
-        "ranking-mnli-m",
-        "differences-mnli-m",
-        "ranking-snli",
-        "differences-snli",
-        "matching",
-        "word-class-mnli-m",
-        "label-mnli-m",
-        "word-class-snli",
-        "label-snli",
-        "fooling-mnli-m",
-        "kin-mnli-m",
-        "shift-mnli-m",
-        "fooling-snli",
-        "kin-snli",
-        "shift-snli",
-        "hardest-mnli-m",
-        "hardest-snli",
-    ]
-    source = next(each for each in sources if each.source == "snli")
-    rows = tables(evidence, sources)[-1].rows
-    ids = source.seeds["seed_id"].to_pylist()
-    assert [row["seed_id"] for row in rows] == [ids[i] for i in source.hardest()[:20]]
-
-
 def test_hardest_as_the_analysis_has_them(
     case: Any, evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
 ) -> None:
@@ -163,27 +133,6 @@ def test_formats() -> None:
     assert format_of(Path("a.b.tex")) == "latex"
     with pytest.raises(ValueError, match=r"expected a name that ends in \.html, .*got '\.pdf'"):
         format_of(Path("report.pdf"))
-
-
-def test_command_format(case: Any, tmp_path: Path, run: Any) -> None:
-    """The format may be given, for a file of any name."""
-    out = tmp_path / "report.txt"
-    arguments = ["report", case.files[0], "--dataset", str(case.folder), "--out", str(out)]
-    done = run(app, [*arguments, "--format", "markdown", "--n-bootstrap", "0", "--title", "My *t*"])
-    assert done.exit_code == 0, done.output
-    assert out.read_text(encoding="utf-8").startswith("# MERGE report: My \\*t\\*\n")
-
-
-def test_command_errors(case: Any, tmp_path: Path, run: Any) -> None:
-    """Usage errors are told before anything is read; files that are not there by name."""
-    out = str(tmp_path / "report.pdf")
-    arguments = ["report", "none.parquet", "--dataset", str(case.folder)]
-    done = run(app, [*arguments, "--out", out])
-    assert done.exit_code == 2
-    assert "expected a name that ends in" in done.stderr
-    done = run(app, arguments)
-    assert done.exit_code == 2
-    assert "none.parquet: expected a predictions file" in done.stderr
 
 
 @pytest.mark.parametrize(

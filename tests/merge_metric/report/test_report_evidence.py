@@ -11,7 +11,7 @@ import pytest
 from helpers.dataset_files import write_predictions
 from helpers.report_data import problems
 
-from merge_metric.report.evidence import Evidence, gather_evidence, joined
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.score import score_file
 
 
@@ -30,13 +30,6 @@ def test_files_of_one_name_are_one_model(evidence: Evidence, case: Any) -> None:
     for configuration, file in zip(("snli", "mnli-m"), case.files[2:], strict=True):
         (of,) = (c for c in evidence.configurations if c.name == configuration)
         assert of.results[2] == score_file(file, case.folder, n_bootstrap=40)[configuration]
-
-
-def test_two_answers_to_a_problem_are_refused(case: Any) -> None:
-    """Two models under one name would be mixed."""
-    files = [f"a={file}" for file in case.files[:2]]
-    with pytest.raises(ValueError, match=r"as all are of the model a, got .* NAME=FILE"):
-        gather_evidence(files, case.folder)
 
 
 def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
@@ -98,16 +91,6 @@ def test_a_model_without_a_configuration(
     assert "part has no complete predictions for snli" in caplog.text
 
 
-def test_configurations_asked_for(case: Any) -> None:
-    """In the order asked for; with predictions missing it is an error, or fewer seeds."""
-    evidence = gather_evidence(case.files, case.folder, ["snli_verbs", "snli"], n_bootstrap=0)
-    assert [c.name for c in evidence.configurations] == ["snli_verbs", "snli"]
-    with pytest.raises(ValueError, match="expected configurations out of"):
-        gather_evidence(case.files, case.folder, ["anli"])
-    with pytest.raises(ValueError, match="predictions are missing"):
-        gather_evidence([case.files[3]], case.folder, ["snli"])
-
-
 def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Seeds that lack one are left out where that is allowed; then signatures differ."""
     lacking = case.snli.variants[0]["variant_id"]
@@ -140,13 +123,6 @@ def test_parts_of_a_configuration(evidence: Evidence) -> None:
     assert parts["label:neutral"].some_result["n_seeds"] == 10
 
 
-def test_a_configuration_of_one_class_has_no_classes(case: Any) -> None:
-    """Its only class is all of it."""
-    evidence = gather_evidence(case.files, case.folder, ["snli_nouns"], n_bootstrap=0)
-    kinds = [part.kind for part in evidence.configurations[0].parts()]
-    assert kinds == ["all", "label", "label", "label"]
-
-
 def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
     """A report is about one folder, which must be one."""
     other = problems(3, "anli").write(tmp_path / "other")
@@ -169,8 +145,3 @@ def test_provenance_that_is_none(text: str, tmp_path: Path) -> None:
     (folder / "snli" / "provenance.json").write_text(text)
     with pytest.raises(ValueError, match=r"provenance\.json: expected"):
         gather_evidence([file], folder, n_bootstrap=0)
-
-
-def test_names_in_a_sentence() -> None:
-    """One, two, several."""
-    assert [joined(["a"]), joined(["a", "b"])] == ["a", "a and b"]

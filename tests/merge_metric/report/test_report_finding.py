@@ -263,16 +263,6 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
         assert {text[slice(*span)] for span in marks} == {row["replacement"]}
 
 
-def test_no_example_without_a_flip(flips: Evidence) -> None:
-    """A model that never changes its answer has none."""
-    sources = read_seeds(flips)
-    good = replace(
-        flips.configurations[0],
-        results=(flips.configurations[0].results[0], None),
-    )
-    assert flipped_example(flips, good, sources) is None
-
-
 def test_sentences_are_plain(flips: Evidence) -> None:
     """No number has more than one decimal, and every sentence ends."""
     for configuration in flips.configurations:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from helpers.dataset_files import write_predictions
-from helpers.report_data import EVIL, problems
+from helpers.report_data import EVIL
 
 from merge_metric.report import write
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.page import ACROSS, UP, heat_step, is_best, step_path, style
+from merge_metric.report.page import ACROSS, UP, is_best, step_path
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.wording import (
     HEADLINE,
@@ -199,14 +199,6 @@ def test_best_figures() -> None:
     assert [is_best(results, result, MATCHING) for result in results] == [False, True]
 
 
-def test_heat_steps() -> None:
-    """From the palest to the darkest; the highest value is not beyond."""
-    values = [30.0, 33.0, 50.0, 80.0]
-    steps = [heat_step(value, 30, 80) for value in values]
-    assert steps == ["h0", "h0", "h3", "h8"]
-    assert heat_step(None, 30, 80) == "none"
-
-
 def test_undetermined_thresholds_are_ranges() -> None:
     """Wide ones are shown as a range and have no value; narrow ones as their lower end."""
     result = {"seed_accuracy": 1.0, "variant_accuracy": 1.0, "relaxed_fooling_rate": 0.0}
@@ -230,13 +222,6 @@ def test_paths_are_the_curves() -> None:
         else:
             y = float(second or first)
     assert walked == [round(value, 1) for value in curve]
-
-
-def test_styles_differ() -> None:
-    """As many models as the paper has, told apart by colour, dashes and markers."""
-    assert len({style(i) for i in range(140)}) == 140
-    assert len({(style(i).colour, style(i).dash) for i in range(19)}) == 19
-    assert len({style(i).colour for i in range(7)}) == 7
 
 
 # --- Safety ---
@@ -325,18 +310,3 @@ def test_large_pages_show_fewer_variants(
     assert Page(smaller).rows("figures") == Page(page).rows("figures")
     monkeypatch.setattr(write, "MAX_BYTES", 1000)  # smaller than it can be
     assert "None of the" in render_html(evidence, sources)
-
-
-def test_one_model_on_one_class(tmp_path: Path) -> None:
-    """The smallest report: no choices, no intervals, no breakdown by class."""
-    made = problems(3)
-    made.variants = [row for row in made.variants if row["word_class"] == "noun"]
-    folder = made.write(tmp_path / "data", {})
-    file = write_predictions(tmp_path / "m.parquet", made.predictions(1, "x"))
-    evidence = gather_evidence([str(file)], folder, n_bootstrap=0)
-    html = render_html(evidence, write.read_seeds(evidence))
-    ids = {of.get("id") for _, of in Page(html).elements}
-    assert "config" not in ids
-    assert "part" in ids
-    assert "By class of the replaced word" not in html
-    assert Page(html).rows("figures")[2][:3] == ["m", "100", "100"]

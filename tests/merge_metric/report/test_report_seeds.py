@@ -15,7 +15,7 @@ from helpers.dataset_files import write_predictions, write_rows
 from helpers.report_data import problems
 from helpers.scored_folder import predicted, write_folder
 
-from merge_dataset.schema import LABELS, NLI
+from merge_dataset.schema import NLI
 from merge_metric.report.evidence import MISSING, Evidence, gather_evidence
 from merge_metric.report.page import embed
 from merge_metric.report.seeds import (
@@ -77,16 +77,6 @@ def test_hardest_first(sources: list[SourceSeeds], case: Any) -> None:
     assert ids[source.hardest()].tolist() == [key[2] for key in sorted(keys)]
 
 
-def test_overlapping_configurations_hold_each_variant_once(case: Any) -> None:
-    """Nouns and all classes together are all classes."""
-    evidence = gather_evidence(case.files, case.folder, ["snli_nouns", "snli"], n_bootstrap=0)
-    (source,) = read_seeds(evidence)
-    assert source.n_variants.sum() == len(case.snli.variants)
-    assert source.read(["variant_id"])["variant_id"].to_pylist() == sorted(
-        row["variant_id"] for row in case.snli.variants
-    )
-
-
 def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
     """A seed is as hard as it is for the models that were asked."""
     rows = case.snli.predictions(0.5, "x")
@@ -138,14 +128,6 @@ def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
 
 
 # --- Samples ---
-
-
-def test_everything_is_shown_where_it_fits(sources: list[SourceSeeds]) -> None:
-    """And the report says so."""
-    shown = limit_variants(sources, 10_000)
-    total = sum(int(source.n_variants.sum()) for source in sources)
-    assert sum(len(source.seed) for source in shown) == total
-    assert describe_sample(shown) == f"All {total:,} variants are shown."
 
 
 @pytest.mark.parametrize("most", [260, 200])
@@ -293,42 +275,6 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
     assert found[:4] == (
         "An owl and an ape.", [0, 2, 3, 6, 11, 13, 14, 17], "An owl.", [0, 2, 3, 6],
     )  # fmt: skip
-
-
-def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> None:
-    """In percent, rounded as they are shown, in the order of the columns; curves with bounds."""
-    embedded = embed(evidence, sources)
-    assert embedded["labels"] == list(LABELS)
-    keys = [column["key"] for column in embedded["columns"]]
-    for configuration, made in zip(evidence.configurations, embedded["configs"], strict=True):
-        assert made["name"] == configuration.name
-        assert made["parts"][0]["key"] == "all"
-        for result, of in zip(configuration.results, made["parts"][0]["results"], strict=True):
-            assert result is not None
-            figures = dict(zip(keys, of["figures"], strict=True))
-            low, high = (100 * bound for bound in result["seed_accuracy_ci"])
-            assert figures["seed_accuracy"] == pytest.approx(
-                [100 * result["seed_accuracy"], low, high], abs=0.0501
-            )
-            value, *_, text = [*figures["matching_threshold"], ""][:4]
-            if text:
-                low, high = (int(result[f"matching_threshold_{end}"]) for end in ("low", "high"))
-                assert (value, text) == (None, f"{low}–{high}")
-                assert high - low >= 10
-            else:
-                assert value == result["matching_threshold"]
-            for number, side in enumerate(("accuracy", "low")):
-                expected = round(100 * result["sv_curve"][side][89], 1)
-                assert figures["sv_at_90"][number] == of["curve"][number][89] == expected
-            assert len(of["curve"]) == 3
-
-
-def test_votes_and_gold(sources: list[SourceSeeds], case: Any) -> None:
-    """Digits of labels; of annotators where there are any."""
-    embedded = embed_source(of_source(sources))
-    for i, seed in enumerate(case.snli.seeds):
-        assert embedded["gold"][i] == str(seed["label"])
-        assert embedded["votes"][i] == "".join(map(str, seed["annotator_labels"]))
 
 
 def test_problems_without_texts_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -85,14 +85,6 @@ def test_columns_of_a_class(folder: Path) -> None:
     }
 
 
-def test_all_classes_are_grouped_by_class(folder: Path) -> None:
-    """One configuration of all variants, with word classes as groups, once."""
-    for by in ([], ["word_class", "word_class"]):
-        (whole,) = joined(predicted("snli"), folder, "snli", by=by)
-        assert whole.columns["groups"] == {"word_class": ["noun"] * 5 + ["verb"] * 5}
-        assert whole.columns["seed_predictions"].tolist() == [E] * 3 + [N] * 5 + [E] * 2
-
-
 def test_many_groups_are_told(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,16 +141,6 @@ def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Pa
     rows = without(predicted(), *lacking)
     assert [each.config for each in joined(rows, folder)] == configs
     assert [each.config for each in joined(rows, folder, allow_missing=True)] == configs
-
-
-def test_a_file_cut_short_is_not_scored_in_part(folder: Path) -> None:
-    """Scoring the class that is complete would look like scoring everything."""
-    rows = without(predicted("snli"), "snli:b/verb/3")
-    told = message(rows, folder)
-    assert told.startswith("snli: predictions are missing for 1 of 10 variants")
-    assert told.endswith("with `config`: snli_nouns (complete)")
-    (left,) = joined(rows, folder, allow_missing=True)
-    assert (left.config, left.n_seeds_left_out) == ("snli", 1)
 
 
 def test_predictions_of_other_configurations_are_counted(

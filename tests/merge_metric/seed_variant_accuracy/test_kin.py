@@ -33,26 +33,6 @@ def scored(rows: list[Row], **options: Any) -> dict[str, Any]:
     return score(**columns(rows), **{"n_bootstrap": 0, **options})
 
 
-def test_by_hand() -> None:
-    """Four seeds with four variants each: shares right 1, 3/4, 0 and 1/4."""
-    result = scored(problems("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE"))
-    # SV is 3/4 up to CT 25, 1/2 up to 75, 1/4 up to 100.
-    assert result["sv_curve_area"] == (25 * 0.75 + 50 * 0.5 + 25 * 0.25) / 100 == 0.5
-    # On the grid: 1; 3/4 at 10, 20; 1/2 at 30 … 70; 1/4 at 80, 90, 100.
-    area = 0.1 * (0.5 + 2 * 0.75 + 5 * 0.5 + 2 * 0.25 + 0.125)
-    mean = (2 * 0.75 + 5 * 0.5 + 3 * 0.25) / 10
-    assert result["core_index"] == pytest.approx(area * mean, abs=1e-15)
-    assert result["contrast_consistency"] == 0.25
-    assert result["agreement"] == (1 + 0.75 + 1 + 0.5) / 4
-    # At least 90 % alike: the first seed, all right, and the third, all wrong.
-    assert result["agreement_gated_accuracy"] == 0.5
-    assert result["stable_but_wrong"] == 0.25
-    at_75 = scored(
-        problems("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE"), correctness_threshold=75
-    )
-    assert at_75["agreement_gated_accuracy"] == pytest.approx((1 + 0.75 + 0) / 3, abs=1e-12)
-
-
 @given(SEEDS)
 def test_minimum_consistency_accuracy_is_sv_accuracy(
     seeds: list[tuple[str, str, list[str]]],

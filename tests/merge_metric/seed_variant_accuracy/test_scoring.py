@@ -489,27 +489,6 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
         assert result[key] == approximate, key
 
 
-def test_divergences_where_a_group_is_empty() -> None:
-    """None where nothing changed, where all changed, and where no seed is right."""
-    probabilities = [[0.6, 0.3, 0.1]] * 2
-    own = [[0.8, 0.1, 0.1]] * 2
-
-    def empty(line: str) -> set[str]:
-        result = score(
-            **columns(problems(line)),
-            probabilities=probabilities,
-            seed_probabilities=own,
-            n_bootstrap=0,
-        )
-        return {key for key in DIVERGENCES if result[key] is None}
-
-    changed = {key for key in DIVERGENCES if "_changed" in key}
-    assert empty("E E EE") == changed
-    assert empty("E E NC") == {key for key in DIVERGENCES if "_unchanged" in key}
-    assert empty("E N EE") == set(DIVERGENCES)
-    assert empty("E E EC") == set()
-
-
 def test_without_probabilities_nothing_is_said_of_them() -> None:
     """The keys are absent, not None."""
     assert not set(DIVERGENCES) & set(scored("E E EC"))
@@ -544,24 +523,6 @@ def test_counts_of_every_seed() -> None:
         "s:1": ("neutral", "neutral", [3], [1], [2], [2]),
         "s:2": ("contradiction", "entailment", [3], [2], [2], [2]),
     }
-
-
-def test_counts_in_subsamples_and_of_some_rows() -> None:
-    """One column per subsample; `keep` leaves rows out, `take` leaves seeds out."""
-    kwargs = columns(problems("E E EENC", "N N NEC"))
-    rows = read_rows(**kwargs, subsamples=[[4], [4, 9], [9], [], [4], [9], [4, 9]])
-    found = count(rows)
-    order = [str(seed) for seed in found.seed_ids]
-    assert sorted(order) == ["s:0", "s:1"]
-    at = order.index("s:0"), order.index("s:1")
-    assert found.n_variants[list(at)].tolist() == [[2, 2], [2, 2]]
-    assert found.n_correct[list(at)].tolist() == [[2, 1], [1, 0]]
-    assert found.n_changed[list(at)].tolist() == [[0, 1], [1, 2]]
-    assert found.n_opposite[list(at)].tolist() == [[0, 0], [1, 2]]
-    one = found.take(found.n_changed[:, 0] > 0)
-    assert [str(seed) for seed in one.seed_ids] == ["s:1"]
-    assert one.n_correct.tolist() == [[1, 0]]
-    assert len(one.gold) == len(one.own) == 1
 
 
 # --- The result as a whole ---

@@ -102,23 +102,6 @@ def test_labels_as_an_enumeration() -> None:
     assert score(**{**INTS, **numbers}, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
 
 
-def test_seeds_as_ints_and_labels_as_names() -> None:
-    """Ids and labels need not be of one kind; seeds may be any ints."""
-    numbers = [(5, -3, 10**12)[number] for number in INTS["seed_ids"]]
-    found = result(seed_ids=numbers)
-    assert found["n_seeds"] == 3
-    assert found["by_label"] == result()["by_label"]
-
-
-def test_subsamples_as_arrays() -> None:
-    """A table of fixed width, tuples, and lists of NumPy ints."""
-    lists = [[0, 1]] * len(ROWS)
-    expected = result(subsamples=lists)
-    assert result(subsamples=np.array(lists)) == expected
-    assert result(subsamples=[tuple(map(np.int64, each)) for each in lists]) == expected
-    assert result(subsamples=pd.Series(lists)) == expected
-
-
 def test_labels_of_ones_own() -> None:
     """Names in the order of the ints."""
     labels = ["no", "yes"]
@@ -141,13 +124,6 @@ def test_variants_of_different_seeds_may_share_an_id() -> None:
     """Only a repeated pair of seed and variant is a duplicate."""
     ids = [0, 1, 2, 3, 0, 1, 2, 0, 1]
     assert result(variant_ids=ids) == result()
-
-
-@pytest.mark.parametrize("threshold", [1, 100, np.int64(75)])
-def test_thresholds_accepted(threshold: int) -> None:
-    """Both ends, and ints of NumPy."""
-    found = result(correctness_threshold=threshold)
-    assert found["seed_variant_accuracy"] == found["sv_curve"]["accuracy"][threshold - 1]
 
 
 # --- Options ---
@@ -525,19 +501,6 @@ def test_group_columns_of_another_length(values: Any) -> None:
 def test_groups_that_are_no_columns(groups: Any) -> None:
     """A mapping from names to columns."""
     assert_refused("groups", "expected", groups=groups)
-
-
-@pytest.mark.parametrize("kind", [tuple, set, np.array])
-def test_several_groups_of_a_row(kind: Callable[[list[str]], Any]) -> None:
-    """As a list does, any of these puts the row under each value."""
-    lists = [["a"], ["a", "b"], [], ["b", "c"], *[["c"]] * 5]
-    expected = result(groups={"g": lists})["by_group"]["g"]
-    assert {value: figures["n_variants"] for value, figures in expected.items()} == {
-        "a": 2,
-        "b": 2,
-        "c": 6,
-    }
-    assert result(groups={"g": [kind(value) for value in lists]})["by_group"]["g"] == expected
 
 
 # --- Predictions files ---
