@@ -275,7 +275,21 @@ def _count(
     tagger: Tagger,
     tag_match: str,
 ) -> NDArray[np.int32]:
-    places, place, casing = _places(queries, tagger)
+    # Words are put at all occurrences of the word asked about (D2).
+    texts = list(dict.fromkeys(query.sentence for query in queries))
+    sentences = dict(zip(texts, tagger.tag(texts), strict=True))
+    numbers: dict[tuple[str, str], int] = {}
+    places: list[Place] = []
+    for query in queries:
+        text = query.sentence[slice(*query.span)]
+        if (query.sentence, text) not in numbers:
+            numbers[query.sentence, text] = len(places)
+            tokens = sentences[query.sentence].tokens
+            positions = tuple(i for i, token in enumerate(tokens) if token.text == text)
+            places.append(Place(sentences[query.sentence], positions))
+    asked = [(query.sentence, query.sentence[slice(*query.span)]) for query in queries]
+    place = np.array([numbers[key] for key in asked], np.int64)
+    casing = np.array([list(CASINGS).index(casing_of(word)) for _, word in asked], np.int64)
     rows, keys, probable = [], [], []
     counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)
     for n, (mlm, (scores, vocabulary)) in enumerate(answers.items()):
@@ -301,31 +315,3 @@ def _count(
         counts[n, :, 2] = np.bincount(rows[n][same], minlength=len(queries))
         counts[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(queries))
     return counts
-
-
-def _places(
-    queries: Sequence[MaskedQuery], tagger: Tagger
-) -> tuple[list[Place], NDArray[np.int64], NDArray[np.int64]]:
-    """Find where words are put: all occurrences of the word asked about (D2).
-
-    Returns:
-        The places, and [n] the number of each question's place and of its casing.
-    """
-    texts = list(dict.fromkeys(query.sentence for query in queries))
-    sentences = dict(zip(texts, tagger.tag(texts), strict=True))
-    numbers: dict[tuple[str, str], int] = {}
-    places: list[Place] = []
-    for query in queries:
-        word = query.sentence[slice(*query.span)]
-        if (query.sentence, word) not in numbers:
-            numbers[query.sentence, word] = len(places)
-            tokens = sentences[query.sentence].tokens
-            positions = tuple(i for i, token in enumerate(tokens) if token.text == word)
-            places.append(Place(sentences[query.sentence], positions))
-    words = [(query.sentence, query.sentence[slice(*query.span)]) for query in queries]
-    casings = list(CASINGS)
-    return (
-        places,
-        np.array([numbers[key] for key in words], np.int64),
-        np.array([casings.index(casing_of(word)) for _, word in words], np.int64),
-    )

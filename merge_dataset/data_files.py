@@ -220,7 +220,13 @@ def _read_table(path: Path) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_CELL)
     with _text(path) as file:
         start = file.readline()
-        delimiter = _delimiter(path, start, "," if is_csv else "\t")
+        usual = "," if is_csv else "\t"
+        candidates = [usual, *(each for each in _DELIMITERS if each != usual)]
+        delimiter = next(
+            (d for d in candidates if len(next(csv.reader([start], delimiter=d), ())) > 1), usual
+        )
+        if delimiter != usual:
+            _say_separated(path, path.stat().st_mtime_ns, delimiter, usual)
         quoting: Any = csv.QUOTE_MINIMAL if is_csv or delimiter != "\t" else csv.QUOTE_NONE
         reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
         header: list[str] | None = None
@@ -249,17 +255,6 @@ def _read_table(path: Path) -> Iterator[Row]:
                 yield Row(where, problem=problem)
             else:
                 yield Row(where, dict(zip(header, cells, strict=True)))
-
-
-def _delimiter(path: Path, header: str, usual: str) -> str:
-    """Find what separates columns: the usual, unless it leaves one column and another does not."""
-    candidates = [usual, *(each for each in _DELIMITERS if each != usual)]
-    found = next(
-        (d for d in candidates if len(next(csv.reader([header], delimiter=d), ())) > 1), usual
-    )
-    if found != usual:
-        _say_separated(path, path.stat().st_mtime_ns, found, usual)
-    return found
 
 
 @lru_cache(maxsize=256)

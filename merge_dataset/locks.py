@@ -50,10 +50,36 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
     Raises:
         BlockingIOError: another process, or another part of this one, holds it.
     """
-    from filelock import SoftFileLock
+    from filelock import FileLock, SoftFileLock, Timeout
 
     note = lock_file.with_name(f"{lock_file.name}.holder")
-    lock = _acquired(lock_file, note, refusal, wait=wait)
+    # The system's lock or, where there is none, one that is the file's existence.
+    taken = lock_file.with_name(f"{lock_file.name}.taken")  # the other one leaves its file
+    for lock in (FileLock(lock_file), SoftFileLock(taken)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is said below
+                _acquire(lock, timeout=0)
+            break
+        except Timeout as error:
+            if not wait:
+                cure = f"; if that process is gone, remove {lock.lock_file}"
+                message = f"{refusal} (at work: {_described(note)})"
+                raise BlockingIOError(
+                    message + cure if isinstance(lock, SoftFileLock) else message
+                ) from error
+            log.info("%s: waiting for: %s", lock_file.parent, _described(note))
+            _acquire(lock, timeout=-1)
+            break
+        except OSError as error:
+            if isinstance(lock, SoftFileLock) or error.errno not in _NO_LOCKS:
+                raise
+    if isinstance(lock, SoftFileLock):
+        log.warning(
+            "%s: this file system has no locks, so that the file stands for one; remove it if a "
+            "killed command leaves it",
+            lock.lock_file,
+        )
     try:
         with suppress(OSError):  # on a full disk the others are refused without a name
             command = [Path(sys.argv[0]).name, *sys.argv[1:]]
@@ -125,39 +151,6 @@ def writing_to(target: Path) -> Iterator[None]:
     )
     with naming(target), exclusive(target.with_name(f".{target.name}.lock"), refusal):
         yield
-
-
-def _acquired(lock_file: Path, note: Path, refusal: str, *, wait: bool) -> BaseFileLock:
-    """Acquire the system's lock or, where there is none, one that is the file's existence."""
-    from filelock import FileLock, SoftFileLock, Timeout
-
-    taken = lock_file.with_name(f"{lock_file.name}.taken")  # the other one leaves its file
-    for lock in (FileLock(lock_file), SoftFileLock(taken)):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what is said below
-                _acquire(lock, timeout=0)
-            break
-        except Timeout as error:
-            if not wait:
-                cure = f"; if that process is gone, remove {lock.lock_file}"
-                message = f"{refusal} (at work: {_described(note)})"
-                raise BlockingIOError(
-                    message + cure if isinstance(lock, SoftFileLock) else message
-                ) from error
-            log.info("%s: waiting for: %s", lock_file.parent, _described(note))
-            _acquire(lock, timeout=-1)
-            break
-        except OSError as error:
-            if isinstance(lock, SoftFileLock) or error.errno not in _NO_LOCKS:
-                raise
-    if isinstance(lock, SoftFileLock):
-        log.warning(
-            "%s: this file system has no locks, so that the file stands for one; remove it if a "
-            "killed command leaves it",
-            lock.lock_file,
-        )
-    return lock
 
 
 def _acquire(lock: BaseFileLock, *, timeout: float) -> None:

@@ -236,9 +236,21 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
     for name, keys in (("mlms", MODEL_KEYS), ("generator", MODEL_KEYS),
                        ("nli_model", NLI_MODEL_KEYS)):  # fmt: skip
         if name in there and name in coming and not found:
-            before, now = _identities(there[name], coming[name], keys)
-            if before != now:
-                found.append(f"{name}: {', '.join(before)} there, {', '.join(now)} now")
+            # Models are told apart by as much as is known of those to come.
+            listed = [
+                each if isinstance(each, list) else [each] for each in (there[name], coming[name])
+            ]
+            known = [key for key in keys if all(key in model for model in listed[1])]
+            old_models, new_models = (
+                {" ".join(str(model.get(key))[:_SHORT] for key in known) for model in models}
+                for models in listed
+            )
+            if old_models != new_models:
+                gone, come = old_models - new_models, new_models - old_models
+                found.append(
+                    f"{name}: {', '.join(sorted(gone)) or 'no other'} there, "
+                    f"{', '.join(sorted(come)) or 'no other'} now"
+                )
     drawn = [draw_of(made) for made in (there, coming)]
     if None not in drawn and drawn[0] != drawn[1]:
         release = " (merge-nli before 1.0)" if drawn[0] == 1 else ""
@@ -272,17 +284,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
-
-
-def _identities(there: Any, coming: Any, keys: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Name the models that only one of the two has, by as much as is known of those to come."""
-    listed = [models if isinstance(models, list) else [models] for models in (there, coming)]
-    known = [key for key in keys if all(key in model for model in listed[1])]
-    before, now = (
-        [" ".join(str(model.get(key))[:_SHORT] for key in known) for model in models]
-        for models in listed
-    )
-    return sorted({*before} - {*now}) or ["no other"], sorted({*now} - {*before}) or ["no other"]
 
 
 def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:

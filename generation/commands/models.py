@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +18,6 @@ from merge_dataset.commands.command_line import (
 
 if TYPE_CHECKING:
     from merge_metric.models.inspection import Inspection
-    from merge_metric.models.presets import Preset
 
 
 @user_errors(extra="predict")
@@ -103,32 +101,27 @@ def models_command(
         facts = {"models": [record_of(look) for look in looks], "left_out": absent}
         typer.echo(to_json(facts | {"problems": [full_disk] if full_disk else []}))
     else:
-        _as_text(looks, left_out, full_disk)
+        from merge_dataset.files import size_in_words
+        from merge_metric.models.readiness import bytes_to_download
+        from merge_metric.tables.cells import Column
+        from merge_metric.tables.table import Table
+
+        keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
+        columns = [Column(key, key) for key in keys]
+        columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
+        wrong = sum(bool(look.problems) for look in looks)
+        notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
+        if size := bytes_to_download(looks):
+            notes.append(f"downloads in all: {size_in_words(size)}")
+        notes += [f"wrong: {full_disk}"] if full_disk else []
+        count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
+        said = f"{wrong} cannot be used as they are" if wrong else "all usable"
+        table = Table(
+            "models", f"{count}, {said}", tuple(columns), tuple(map(_row, looks)), tuple(notes)
+        )
+        typer.echo(table.to_text())
     if full_disk or any(look.problems for look in looks):
         raise typer.Exit(1)
-
-
-def _as_text(looks: Sequence[Inspection], left_out: Sequence[Preset], full_disk: str) -> None:
-    from merge_dataset.files import size_in_words
-    from merge_metric.models.readiness import bytes_to_download
-    from merge_metric.tables.cells import Column
-    from merge_metric.tables.table import Table
-
-    keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
-    columns = [Column(key, key) for key in keys]
-    columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
-    wrong = sum(bool(look.problems) for look in looks)
-    notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
-    notes += (
-        [f"downloads in all: {size_in_words(size)}"] if (size := bytes_to_download(looks)) else []
-    )
-    notes += [f"wrong: {full_disk}"] if full_disk else []
-    count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
-    said = f"{wrong} cannot be used as they are" if wrong else "all usable"
-    table = Table(
-        "models", f"{count}, {said}", tuple(columns), tuple(map(_row, looks)), tuple(notes)
-    )
-    typer.echo(table.to_text())
 
 
 def _row(look: Inspection) -> dict[str, Any]:

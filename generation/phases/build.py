@@ -82,65 +82,52 @@ def build_run(
     out = base.named(name)
     base.require_suggestions()
     with out.locked():
-        options = {"overwrite": overwrite, "may_be_empty": may_be_empty}
-        _build(base, out, ablation, settings, distribution, **options)
+        config = build_settings(base, ablation, settings)
+        if config.families != "ignore":
+            require_library("families")
+        if wanting := [name for name in config.optional_columns if name in OF_DICTIONARY]:
+            require_library(", ".join(wanting))
+        made_from = read_record(base.suggested)
+        if missing := {"mlms", "problems", "questions", "source_data"} - made_from.keys():
+            raise ValueError(
+                f"{base.suggested}: expected the record of merge-nli suggest, got one without "
+                f"{', '.join(sorted(missing))}; run merge-nli suggest again"
+            )
+        suggested = {**made_from, "mlms": _used_mlms(base, config, made_from["mlms"])}
+        if not overwrite:
+            known = {key: suggested[key] for key in ("source_data", "mlms")}
+            out.require_same_build(config.output_settings(), made_from=known)
+        unchanged_questions(base)
+        if not ablation:
+            require_asked(base.path, config, suggested)
+        pll_changes = _pll_changes(out, base, config)
+        nonce = NonceAnswers.of(out, base) if "hangs_on_word" in config.optional_columns else None
+        if ablation and not base.manifest.is_file():
+            raise FileNotFoundError(
+                f"an ablation keeps the seeds that are eligible without it: expected a build in "
+                f"{base.path}, found none; run: merge-nli build --run {base.path}"
+            )
+        if ablation:
+            base.require_unchanged(base.manifest, [base.variants.name], "build")
+        unablated = base.variants if ablation else None
+        builder = Builder(base, config, suggested["mlms"], unablated, pll_changes, nonce)
+        read = [made_from, read_record(base.manifest) if ablation else None]
+        with block_results(builder, out, distribution, made_from=digest_of(read)) as results:
+            counts = _write_results(
+                results, config, base, out, made_from, may_be_empty=may_be_empty
+            )
+        if out.path != base.path:
+            write_text(out.config, config.to_toml())
+        manifest = manifest_of(
+            out,
+            config,
+            suggested,
+            signals=pll_changes.made_by if pll_changes else None,
+            nonce=nonce.made_by if nonce else None,
+            **counts,
+        )
+        write_record(out.manifest, manifest)
     return out
-
-
-def _build(
-    base: RunFolder,
-    out: RunFolder,
-    ablation: str | None,
-    settings: Mapping[str, Any],
-    distribution: Distribution | None,
-    *,
-    overwrite: bool,
-    may_be_empty: bool,
-) -> None:
-    """Build from the suggestions of a run, into its own folder or one inside."""
-    config = build_settings(base, ablation, settings)
-    if config.families != "ignore":
-        require_library("families")
-    if wanting := [name for name in config.optional_columns if name in OF_DICTIONARY]:
-        require_library(", ".join(wanting))
-    made_from = read_record(base.suggested)
-    if missing := {"mlms", "problems", "questions", "source_data"} - made_from.keys():
-        raise ValueError(
-            f"{base.suggested}: expected the record of merge-nli suggest, got one without "
-            f"{', '.join(sorted(missing))}; run merge-nli suggest again"
-        )
-    suggested = {**made_from, "mlms": _used_mlms(base, config, made_from["mlms"])}
-    if not overwrite:
-        known = {key: suggested[key] for key in ("source_data", "mlms")}
-        out.require_same_build(config.output_settings(), made_from=known)
-    unchanged_questions(base)
-    if not ablation:
-        require_asked(base.path, config, suggested)
-    pll_changes = _pll_changes(out, base, config)
-    nonce = NonceAnswers.of(out, base) if "hangs_on_word" in config.optional_columns else None
-    if ablation and not base.manifest.is_file():
-        raise FileNotFoundError(
-            f"an ablation keeps the seeds that are eligible without it: expected a build in "
-            f"{base.path}, found none; run: merge-nli build --run {base.path}"
-        )
-    if ablation:
-        base.require_unchanged(base.manifest, [base.variants.name], "build")
-    unablated = base.variants if ablation else None
-    builder = Builder(base, config, suggested["mlms"], unablated, pll_changes, nonce)
-    read = [made_from, read_record(base.manifest) if ablation else None]
-    with block_results(builder, out, distribution, made_from=digest_of(read)) as results:
-        counts = _write_results(results, config, base, out, made_from, may_be_empty=may_be_empty)
-    if out.path != base.path:
-        write_text(out.config, config.to_toml())
-    manifest = manifest_of(
-        out,
-        config,
-        suggested,
-        signals=pll_changes.made_by if pll_changes else None,
-        nonce=nonce.made_by if nonce else None,
-        **counts,
-    )
-    write_record(out.manifest, manifest)
 
 
 def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,9 +16,6 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
-
-if TYPE_CHECKING:
-    from merge_dataset.annotation.session import Session
 
 _SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
 
@@ -126,7 +123,20 @@ def annotate_command(
         imported = {"imported": [asdict(each) for each in taken]}
         write_result(output, imported, *(lines or ["no answers in it"]))
     elif annotator:
-        _serve(session, annotator, port, browser=browser)
+        import time
+        import webbrowser
+
+        from merge_dataset.annotation.server import serving
+
+        with serving(session, annotator, port=port) as (desk, url):
+            typer.echo(f"{url}\n{_progress(desk.progress())}. Ctrl+C stops; every answer is saved.")
+            if browser:
+                webbrowser.open(url)
+            try:
+                while True:
+                    time.sleep(3600)
+            except KeyboardInterrupt:
+                typer.echo(f"\n{_progress(desk.progress())}.")
     else:
         lines = [f"{session.folder}: {len(session.items):,} variants"]
         lines += [
@@ -135,23 +145,6 @@ def annotate_command(
         ]
         lines.append(f"Next: merge-nli annotate --out {session.folder} --annotator NAME")
         write_result(output, session.description, *lines)
-
-
-def _serve(session: Session, annotator: str, port: int, *, browser: bool) -> None:
-    import time
-    import webbrowser
-
-    from merge_dataset.annotation.server import serving
-
-    with serving(session, annotator, port=port) as (desk, url):
-        typer.echo(f"{url}\n{_progress(desk.progress())}. Ctrl+C stops; every answer is saved.")
-        if browser:
-            webbrowser.open(url)
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            typer.echo(f"\n{_progress(desk.progress())}.")
 
 
 def _progress(progress: tuple[int, int]) -> str:

@@ -25,8 +25,8 @@ from merge_dataset.engine import engine_errors
 from merge_dataset.executors.plan import (
     CLUSTER,
     COMMANDS,
+    EXECUTORS,
     Distribution,
-    Executor,
     Resources,
 )
 from merge_dataset.files import describe_os_error, to_json
@@ -189,7 +189,7 @@ def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
 
 
 ExecutorName = Annotated[
-    Executor | None,
+    Literal[*EXECUTORS] | None,  # type: ignore[valid-type]
     option(
         "Where tasks share the work; by default one process does it.", "--executor", panel=CLUSTER
     ),
@@ -204,7 +204,7 @@ ResourceSettings = Annotated[Given, options_of(Resources, COMMANDS, defaults=Tru
 
 
 def distribution_of(
-    executor: Executor | None, tasks: int | None, workers: int, resources: Given
+    executor: str | None, tasks: int | None, workers: int, resources: Given
 ) -> Distribution | None:
     """Make the `Distribution` that options of a command name; None for this process.
 
@@ -215,7 +215,8 @@ def distribution_of(
         usual = asdict(Resources())
         given = {"tasks": tasks} if tasks is not None else resources
         for name in (name for name, value in given.items() if value != usual.get(name)):
-            raise ValueError(f"{name}: expected --executor with it: local, ray or slurm")
+            *others, last = EXECUTORS
+            raise ValueError(f"{name}: expected --executor with it: {', '.join(others)} or {last}")
         return None
     return Distribution(
         executor=executor,

@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Protocol, Self
 
 from merge_dataset.files import read_json, write_json
 from merge_dataset.settings import check_ranges, parse_pairs, setting
 
 log = logging.getLogger(__name__)
-
-Executor = Literal["local", "ray", "slurm"]
-"""Names of `EXECUTORS`, as the command line offers them."""
 
 CLUSTER: Final = "Many processes, many machines"
 """Heading of the help."""
@@ -101,10 +98,14 @@ class ExecutorEntry:
     """Libraries that have to be installed."""
     options: tuple[str, ...] = ()
     """Resources that others do not have."""
+    is_here: bool = False
+    """Whether its tasks run on this machine."""
 
 
 EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
-    "local": ExecutorEntry("merge_dataset.executors.worker:LocalExecutor", ("datatrove",)),
+    "local": ExecutorEntry(
+        "merge_dataset.executors.worker:LocalExecutor", ("datatrove",), is_here=True
+    ),
     "ray": ExecutorEntry(
         "merge_dataset.executors.clusters:RayExecutor", ("datatrove", "ray"), ("address",)
     ),
@@ -114,15 +115,15 @@ EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
         ("time", "partition", "sbatch", "setup"),
     ),
 }
-"""Executors by name. Another one is a class and its entry, and its name in `Executor`."""
+"""Executors by name, as the command line offers them. Another one is a class and its entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
     """A place for work that is dealt to tasks."""
 
-    executor: Executor
-    """Processes here, a Ray cluster that runs, or Slurm through sbatch."""
+    executor: str
+    """A name in `EXECUTORS`: processes here, a Ray cluster that runs, or Slurm through sbatch."""
     tasks: int = 1
     """How many tasks share the work; a task does its part one by one."""
     workers: int = 1

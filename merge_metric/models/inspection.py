@@ -488,9 +488,14 @@ def find_head(model: str, heads: tuple[Head, ...] = HEADS, revision: str | None 
         _, config = task_config(list_files(find_files(model, revision=revision)))
     except ValueError:
         return CLASSIFIER
+    return head_of(config, heads) or CLASSIFIER
+
+
+def head_of(config: Mapping[str, Any], heads: tuple[Head, ...]) -> Head | None:
+    """Find the task, out of some, that a configuration's architectures are for."""
     names = config.get("architectures")
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    return next((each for each in heads if name.endswith(each.architectures)), CLASSIFIER)
+    names = [*map(str, names)] if isinstance(names, list) else []
+    return next((h for name in names for h in heads if name.endswith(h.architectures)), None)
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:

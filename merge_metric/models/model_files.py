@@ -114,8 +114,11 @@ class ModelFiles:
                 file.seek(start)
                 return file.read(length)
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils._headers import build_hf_headers
-        from huggingface_hub.utils._http import get_session, hf_raise_for_status
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
 
         url = hf_hub_url(self.source, name, revision=self.commit)
         headers = {**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"}

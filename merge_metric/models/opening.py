@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.checkpoints import require_libraries
 from merge_metric.models.inspection import (
+    CAUSAL_LM,
     CLASSIFIER,
     MASKED_LM,
+    head_of,
     problems_of_config,
     task_config,
 )
@@ -167,14 +169,10 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
     files, config = task_config(files)
     for problem in problems_of_config(files, config, CLASSIFIER, is_base=True):
         raise ValueError(problem)
-    architectures = config.get("architectures") or []
-    for name in architectures:
-        if name.endswith("ForSequenceClassification"):
-            return "classifier"
-        if name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
-            return "lm"
-    hint = ""
-    if any(name.endswith(MASKED_LM.architectures) for name in architectures):
+    if (head := head_of(config, (CLASSIFIER, CAUSAL_LM))) is not None:
+        return "classifier" if head is CLASSIFIER else "lm"
+    architectures, hint = config.get("architectures") or [], ""
+    if head_of(config, (MASKED_LM,)):
         hint = "; a masked LM suggests words: train it as a classifier of the labels first"
     elif can_be_told and all(name.endswith("Model") for name in architectures):
         hint = "; `kind` classifier or lm has it loaded as one"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors.plan import EXECUTORS, Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import require_libraries
@@ -197,7 +197,7 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     if distribution is None:
         return this_machine(device)
     resources = distribution.resources
-    if distribution.executor == "local":
+    if EXECUTORS[distribution.executor].is_here:
         machine = this_machine(device)
         at_once = min(distribution.workers, distribution.tasks)
         if machine.memory_bytes is None or at_once == 1:
