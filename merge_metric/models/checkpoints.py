@@ -324,14 +324,9 @@ def _read_model(
 ) -> Any:
     """Build a model and read its weights.
 
-    Args:
-        found: What is known of it.
-        config: From `_read_config`. Changed where the weights have another head than it says.
-        weights: The weights, in safetensors or GGUF.
-        folder: Folder with the model's other files.
-        kept: Folder with the weights.
-        dtype: Type to compute in.
-        replaced: Names of tensors that an adapter has, and the model need not.
+    `kept` is the folder with the weights, `folder` that with the other files. The configuration is
+    changed where the weights have another head than it says. Tensors that an adapter replaces need
+    not be there.
     """
     import torch
     import transformers

@@ -475,13 +475,7 @@ def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
 
 
 def find_head(model: str, heads: tuple[Head, ...] = HEADS, revision: str | None = None) -> Head:
-    """Find the task of a model in its configuration.
-
-    Args:
-        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-        heads: What it can be for; a classifier if nothing says it.
-        revision: On the Hub, where the id does not have it.
-    """
+    """Find a model's task in its configuration; a classifier if nothing says it."""
     if model.endswith(".gguf"):
         return CAUSAL_LM
     try:
@@ -517,11 +511,7 @@ def problems_of_config(
 ) -> Iterator[str]:
     """List the problems of a configuration.
 
-    Args:
-        files: Of the model.
-        config: The configuration.
-        head: What the weights must have been trained for.
-        is_base: Whether they are those of an adapter's base model, which may have another head.
+    The base model of an adapter may have another head than is wanted.
     """
     where = files.where(CONFIG)
     names = config.get("architectures") or []

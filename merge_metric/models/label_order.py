@@ -165,12 +165,6 @@ def read_order(
 ) -> LabelOrder:
     """Read the labels of a classifier's classes from its configuration, or look them up.
 
-    Args:
-        id2label: Of the model's configuration.
-        name: Hub id, or anything else for a model that is not on the Hub.
-        otherwise: What to take where nothing says it; by default that is an error.
-        known: The labels of the problems.
-
     Raises:
         ValueError: not as many classes as labels, or nothing says what they mean.
     """
@@ -226,13 +220,7 @@ class OrderCheck:
 def check_order(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int = len(LABELS)
 ) -> OrderCheck:
-    """Compare all orders of labels on predictions for problems with gold labels.
-
-    Args:
-        predictions: (n,), positions among the labels under the order in use; n > 0.
-        gold: (n,), positions among the labels.
-        n_labels: How many there are, at most `MOST_LABELS`.
-    """
+    """Compare all orders of labels on (n,) predictions for problems with gold labels; n > 0."""
     right = _right_by_order(_confusion(predictions, gold, n_labels))
     best, second, *_ = right
     in_use = tuple(range(n_labels))

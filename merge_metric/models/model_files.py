@@ -247,12 +247,7 @@ def files_of_folder(folder: Path) -> ModelFiles:
 
 
 def digest_of_folder(files: ModelFiles, more: Iterable[str] = ()) -> str:
-    """Digest of the names and contents of a local model's files.
-
-    Args:
-        files: Of a folder.
-        more: Names of files that are read though their kind is not hashed as a rule.
-    """
+    """Digest of names and contents of a local model's files, and of further ones that are read."""
     names = {name for name in files.sizes if Path(name).suffix in _HASHED_SUFFIXES} | set(more)
     return digest_of_files(files, names)
 

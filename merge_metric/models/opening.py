@@ -152,9 +152,7 @@ def open_model(
 def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
     """Find the kind of a model from its request and its configuration.
 
-    Args:
-        request: The model.
-        can_be_told: Whether users can name the kind where the configuration does not.
+    Users may be told to name the kind where the configuration does not.
 
     Raises:
         ModuleNotFoundError: what models are loaded with is not installed.

@@ -105,12 +105,7 @@ def unknown_batches(
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
     """Yield as `PairModel.resume` does, from batches that are cut out of one window at a time.
 
-    Args:
-        pairs: All pairs.
-        known: Positions whose probabilities are known.
-        share: Batches wanted.
-        window: Number of pairs that batches are made of together.
-        prepare: Encodes and groups the pairs of a window.
+    `prepare` encodes and groups the pairs of a window.
     """
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
@@ -156,13 +151,7 @@ class PairModel(Protocol):
 def require_probabilities(
     pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64], remedy: str = ""
 ) -> None:
-    """Check that answers to pairs are probabilities of labels.
-
-    Args:
-        pairs: What was asked.
-        labels: What the answers are probabilities of.
-        answers: (n, n_labels), as a model gave them.
-        remedy: What to do where they are not numbers, for the message.
+    """Check that answers to pairs are probabilities of labels, (n, n_labels).
 
     Raises:
         ValueError: they have another shape, or are not numbers.

@@ -38,10 +38,6 @@ class Preset:
 def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     """Read the models of a list, in its order.
 
-    Args:
-        name: Name of the list, such as `paper`.
-        only: Names of models or groups, in any case; by default all.
-
     Raises:
         ValueError: there is no such list, model or group.
 
@@ -72,10 +68,8 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
     """Fill in the model of a list.
 
-    Args:
-        entry: The model.
-        request: Settings. A `label_order` is for classifiers; without one, that of models of
-            which no document is known is found out from the seeds.
+    A `label_order` is for classifiers; without one, that of models of which no document is known is
+    found out from the seeds.
     """
     order = request.label_order if entry.kind == "classifier" else None
     if order is None and entry.label_order == "seeds":
@@ -86,9 +80,7 @@ def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
     """Leave out models of a list that are not on the Hub, and say so on stderr.
 
-    Args:
-        presets: From `read_presets`.
-        only: What was asked for there; a model that is asked for by name is not left out.
+    A model that is asked for by name is not left out.
 
     Raises:
         ValueError: one that is asked for by name is not on the Hub, or nothing is left.
@@ -104,9 +96,6 @@ def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
 
 def documented_order(model: str) -> tuple[str, str] | None:
     """Look up the labels of a model's classes, for configurations that do not name them.
-
-    Args:
-        model: Hub id, in any case.
 
     Returns:
         The order, and the address of the document that says so.

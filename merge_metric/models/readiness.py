@@ -71,10 +71,7 @@ def inspect_models(
 ) -> list[Inspection]:
     """Inspect models side by side; problems are listed in the results, not raised.
 
-    Args:
-        models: The models, in any order.
-        machine: The machine that will run them one after another; None where it is another one.
-        labels: The labels of the problems.
+    They run one after another on the machine, if it is known.
 
     Raises:
         ModuleNotFoundError: what models are loaded with is not installed.
@@ -119,11 +116,6 @@ def require_all(
 ) -> None:
     """Raise if a model cannot be used, with all problems of all models.
 
-    Args:
-        looks: From `inspect_models`.
-        machine: Where they are downloaded to.
-        advice: What else to do, for the end of the message.
-
     Raises:
         ValueError: a model cannot be used, or the disk has no room for them.
     """
@@ -160,9 +152,6 @@ def describe_full_disk(looks: Sequence[Inspection], machine: Machine) -> str:
 def this_machine(device: str) -> Machine:
     """Measure this machine.
 
-    Args:
-        device: `auto` takes a GPU if there is one.
-
     Raises:
         ValueError: torch knows no such device, or it is not there.
     """
@@ -186,10 +175,6 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
 
     On this machine, tasks that run at a time share its memory, unless each has GPUs of its own.
     On a cluster only what is asked for is known, which is no GPU's memory.
-
-    Args:
-        distribution: Where the tasks run; None where there are none.
-        device: `auto` takes a GPU if there is one.
 
     Raises:
         ValueError: torch knows no such device, or it is not there.

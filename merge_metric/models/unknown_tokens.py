@@ -61,11 +61,7 @@ class UnknownTokens:
         ).replace("%", " %", 1)
 
     def warn(self, name: str) -> None:
-        """Warn on stderr where they are many.
-
-        Args:
-            name: The model's.
-        """
+        """Warn on stderr where they are many."""
         if self.many:
             log.warning("%s: warning: %s", name, self.sentence)
 
@@ -80,13 +76,7 @@ def count_unknown(
     tokenize: Callable[[list[str]], Sequence[Sequence[int]]],
     unknown_id: int | None,
 ) -> UnknownTokens:
-    """Count unknown tokens in texts.
-
-    Args:
-        texts: All that a model is asked about; if many, every n-th is looked at.
-        tokenize: Turns texts into the ids of their tokens, without special tokens.
-        unknown_id: The id of the unknown token; None where the tokenizer has none.
-    """
+    """Count unknown tokens in texts; of many texts, every n-th is looked at."""
     sample = list(evenly(texts))
     if unknown_id is None or not sample:
         return UnknownTokens(len(sample), 0, 0, ())
