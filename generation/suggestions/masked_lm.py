@@ -5,13 +5,11 @@ The only module of this room that runs torch and transformers.
 
 from __future__ import annotations
 
-import random
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -21,6 +19,7 @@ from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
+from merge_metric.models.pair_model import batches_of
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
 
 if TYPE_CHECKING:
@@ -46,13 +45,12 @@ _HEADS: Final = {
 
 _BATCH_TOKENS: Final = {"cpu": 512}
 _BATCH_TOKENS_ACCELERATOR: Final = 16_384
-_HEAD_ROWS: Final = {"cpu": 256}
+_HEAD_ROWS: Final = {"cpu": 128}
 _HEAD_ROWS_ACCELERATOR: Final = 2048
 """Masks per pass of the head: its matrix has a row per word of the vocabulary, and needs more
 masks at a time than a batch of sentences has."""
-_FEWEST_ROWS: Final = 16
-"""Matrix kernels take another path for fewer rows, with other rounding. Smaller inputs are
-padded with copies, so that a score never depends on its batch."""
+_BLOCK: Final = 64
+"""Logits of which `most_probable` takes the highest, to know how high the others have to be."""
 _NO_LIMIT: Final = 10**9
 """Input length of a model without a limit, in tokens."""
 _IN_FLIGHT: Final = 3
@@ -129,12 +127,15 @@ class MaskedLM:
         self.mask_id: int = tokenizer.mask_token_id
         from tokenizers import Tokenizer
 
+        from merge_metric.models.flat_batches import is_flat
+
         self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
+        self._is_flat = is_flat(model)
 
     @classmethod
     def load(
@@ -208,8 +209,8 @@ class MaskedLM:
     ) -> Scores:
         """Find the `k` most probable tokens at each query's mask (D4).
 
-        Sentences of equal length share a batch, so there is no padding, and a query's scores do
-        not depend on its batch. The head runs on the masked rows alone.
+        There is no padding, and a query's scores do not depend on its batch. The head runs on the
+        masked rows alone.
 
         Args:
             queries: The questions.
@@ -269,13 +270,13 @@ class MaskedLM:
         def best_of(
             inputs: list[Input], logits: torch.Tensor
         ) -> tuple[list[Input], tuple[torch.Tensor, ...]]:
-            best = logits.topk(k, dim=-1)
+            tokens, values = most_probable(logits, k)
             originals = self._to_device([[i.original] for i in inputs])
             own = logits.gather(1, originals)[:, 0]
             # In place, starting from the known maximum: logits are large.
-            highest = best.values[:, :1]
+            highest = values[:, :1]
             log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
-            return inputs, (best.indices, best.values, own, log_normalizer)
+            return inputs, (tokens, values, own, log_normalizer)
 
         for done, found in self._passes(inputs, best_of, batch_tokens, on_progress):
             places = [i.row for i in done]
@@ -410,16 +411,25 @@ class MaskedLM:
             batch_tokens: Maximum number of tokens in a forward pass.
             on_progress: Called with the number of inputs done.
         """
+        import torch
+
         budget = batch_tokens or _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
-        rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
-        waiting: deque[_Reduced] = deque()
-        batches, group = _batches(inputs, budget), list[list[Input]]()
+        most = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
+        waiting = deque[_Reduced]()
+        batches = batches_of([(len(i.ids), 0) for i in inputs], budget, mixed=self._is_flat)
+        seen, vectors = list[Input](), list[torch.Tensor]()
         for number, batch in enumerate(batches, start=1):
-            group.append(batch)  # until it has enough rows, as the head needs more than the trunk
-            if sum(map(len, group)) >= rows or number == len(batches):
-                waiting.append(self._pass(group, reduce, on_progress))
-                group = []
-            if len(waiting) > _IN_FLIGHT:
+            asked = [inputs[i] for i in batch]
+            with torch.inference_mode():
+                vectors.append(self._run(asked))
+                seen += asked
+                on_progress(len(asked))
+                # As many rows as the head needs, which is more than the trunk does.
+                while len(seen) >= most or (seen and number == len(batches)):
+                    rows = torch.cat(vectors)
+                    waiting.append(reduce(seen[:most], self._logits(rows[:most])))
+                    seen, vectors = seen[most:], [rows[most:]]
+            while len(waiting) > _IN_FLIGHT:
                 yield waiting.popleft()
         yield from waiting
 
@@ -431,41 +441,37 @@ class MaskedLM:
         """
         import torch
 
-        length = len(batch[0].ids)
-        rows = max(len(batch), -(-_FEWEST_ROWS // length))
-        filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
-        ids = self._to_device([i.ids for i in filled])
-        positions = self._to_device([i.position for i in filled])
+        from merge_metric.models.flat_batches import FEWEST, states
+
         # The model without its head, or the whole model if its head is unknown.
         has_known_head = self._model.config.model_type in _HEADS
         prefix = self._model.base_model_prefix
         trunk = getattr(self._model, prefix) if has_known_head else self._model
+        if self._is_flat:
+            vectors, starts = states(trunk, [i.ids for i in batch])
+            return vectors[starts + torch.tensor([i.position for i in batch])]
+        length = len(batch[0].ids)
+        rows = max(len(batch), -(-FEWEST // length))
+        filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
+        ids = self._to_device([i.ids for i in filled])
+        positions = self._to_device([i.position for i in filled])
         output: torch.Tensor = trunk(input_ids=ids)[0]
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
-    def _pass(
-        self,
-        batches: list[list[Input]],
-        reduce: Callable[[list[Input], torch.Tensor], _Reduced],
-        on_progress: Callable[[int], object],
-    ) -> _Reduced:
-        """Run trunk and head; results stay on the device, and may still be in the making."""
+    def _logits(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Run the head; results stay on the device, and may still be in the making."""
         import torch
 
-        inputs = [i for batch in batches for i in batch]
-        found = []
-        with torch.inference_mode():
-            for batch in batches:
-                found.append(self._run(batch))
-                on_progress(len(batch))
-            vectors = torch.cat(found)
-            if (few := _FEWEST_ROWS - len(inputs)) > 0:
-                vectors = torch.cat([vectors, vectors[-1:].expand(few, -1)])
-            for module in _HEADS.get(self._model.config.model_type, ()):
-                vectors = getattr(self._model, module)(vectors)
-                if module == "lm_head" and hasattr(self._model, "final_logits_bias"):
-                    vectors = vectors + self._model.final_logits_bias  # BART's
-            return reduce(inputs, vectors[: len(inputs)].float())
+        from merge_metric.models.flat_batches import rows_for
+
+        count = len(vectors)
+        if (more := rows_for(count) - count) > 0:
+            vectors = torch.cat([vectors, vectors[-1:].expand(more, -1)])
+        for module in _HEADS.get(self._model.config.model_type, ()):
+            vectors = getattr(self._model, module)(vectors)
+            if module == "lm_head" and hasattr(self._model, "final_logits_bias"):
+                vectors = vectors + self._model.final_logits_bias  # BART's
+        return vectors[:count].float()
 
     def _to_device(self, numbers: Any) -> torch.Tensor:
         import torch
@@ -473,19 +479,42 @@ class MaskedLM:
         return torch.as_tensor(numbers).to(self._model.device, non_blocking=True)
 
 
-def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
-    """Group inputs of equal length into batches of at most `budget` tokens.
+def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return [rows, k] tokens and logits, the highest first; of equal ones the lower token first.
 
-    Batches are shuffled, so that the speed so far predicts the speed to come.
+    To sort as many logits as there are words would take a small model as long as its layers. The
+    k-th highest of blocks' maxima is a floor that at least k logits reach, and few more.
+
+    Args:
+        logits: [rows, vocabulary]
+        k: At most the size of the vocabulary.
     """
-    batches = []
-    ordered = sorted(inputs, key=lambda i: (len(i.ids), i.row))
-    for length, group in groupby(ordered, key=lambda i: len(i.ids)):
-        same = list(group)
-        size = max(1, budget // length)
-        batches += [same[start : start + size] for start in range(0, len(same), size)]
-    random.Random(0).shuffle(batches)
-    return batches
+    import torch
+
+    size = logits.shape[1]
+    block = min(_BLOCK, size // k)
+    # On other devices sorting is quick, and would wait for nothing.
+    if logits.device.type != "cpu":
+        values, tokens = logits.topk(k, dim=-1)
+        return tokens, values
+    blocks = size // block  # each with every so-many-th logit
+    highest = torch.unflatten(logits[:, : blocks * block], 1, (block, blocks)).amax(1).numpy()
+    floors = np.partition(highest, blocks - k, axis=1)[:, blocks - k, None]
+    rows, tokens_above = np.divmod(np.flatnonzero(logits.numpy() >= floors), size)
+    counts = np.bincount(rows, minlength=len(logits))
+    if len(logits) and counts.min() < k:  # a model that gives no numbers
+        values, tokens = logits.topk(k, dim=-1)
+        return tokens, values
+    # Floats as integers in the same order, and the token below them: one number to sort by.
+    above = logits.numpy()[rows, tokens_above] + np.float32(0)  # no -0
+    bits = above.view(np.int32).astype(np.int64)
+    bits ^= (bits >> 63) & 0x7FFF_FFFF
+    keys = np.full((len(logits), counts.max(initial=k)), np.iinfo(np.int64).min)
+    columns = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    keys[rows, columns] = (bits << 32) | (0xFFFF_FFFF - tokens_above)
+    keys.sort(axis=1)
+    tokens = torch.from_numpy(0xFFFF_FFFF - (keys[:, : -k - 1 : -1] & 0xFFFF_FFFF))
+    return tokens, logits.gather(1, tokens)
 
 
 def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:

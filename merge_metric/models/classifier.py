@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,7 +15,7 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import describe_loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
-from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
+from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, batches_of, unknown_batches
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown, evenly
 
 if TYPE_CHECKING:
@@ -64,6 +63,9 @@ class Classifier:
         self.name, self.revision, self.label_order = name, revision, label_order
         self._model: Any = model.eval()
         self._tokenizer = tokenizer
+        from merge_metric.models.flat_batches import is_flat
+
+        self._is_flat = is_flat(model)
         self._budget = batch_tokens or _BATCH_TOKENS.get(
             model.device.type, _BATCH_TOKENS_ACCELERATOR
         )
@@ -185,8 +187,7 @@ class Classifier:
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels for pairs.
 
-        Pairs of equal length share a batch, so there is no padding, and a pair's
-        probabilities depend on its company by rounding only.
+        There is no padding, and a pair's probabilities depend on its company by rounding only.
 
         Args:
             pairs: Premises and hypotheses; the longer one is cut where they exceed
@@ -236,33 +237,27 @@ class Classifier:
         return rows
 
     def _batches(self, encoded: Sequence[_Encoded]) -> list[list[int]]:
-        """Group positions of pairs of equal length, at most the budget of tokens together.
-
-        Short and long batches come in random order, so that the speed seen so far is an
-        honest estimate of the speed to come.
-        """
+        """Group positions of pairs, at most the budget of tokens together."""
         end = getattr(self._model.config, "eos_token_id", None)
         # Encoder-decoders want as many ends of sequence in each row of a batch.
-        shape = [(len(row["input_ids"]), int((row["input_ids"] == end).sum())) for row in encoded]
-        batches = []
-        for (length, _), group in groupby(
-            sorted(range(len(encoded)), key=lambda i: (shape[i], i)), key=shape.__getitem__
-        ):
-            same = list(group)
-            size = max(1, self._budget // length)
-            batches += [same[first : first + size] for first in range(0, len(same), size)]
-        random.Random(0).shuffle(batches)
-        return batches
+        shapes = [(len(row["input_ids"]), int((row["input_ids"] == end).sum())) for row in encoded]
+        return batches_of(shapes, self._budget, mixed=self._is_flat)
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
         """Run one forward pass; shape (number of rows, labels)."""
         import torch
 
-        tensor = partial(torch.as_tensor, dtype=torch.long, device=self._model.device)
-        inputs = {name: tensor(np.stack([row[name] for row in rows])) for name in rows[0]}
+        from merge_metric.models.flat_batches import class_logits
+
         with torch.inference_mode():
-            logits = self._model(
-                **inputs, attention_mask=torch.ones_like(inputs["input_ids"])
-            ).logits
+            if self._is_flat:
+                columns = {name: [row[name] for row in rows] for name in rows[0]}
+                logits = class_logits(self._model, **columns)
+            else:
+                tensor = partial(torch.as_tensor, dtype=torch.long, device=self._model.device)
+                inputs = {name: tensor(np.stack([row[name] for row in rows])) for name in rows[0]}
+                logits = self._model(
+                    **inputs, attention_mask=torch.ones_like(inputs["input_ids"])
+                ).logits
             of_classes = logits.double().softmax(-1).cpu().numpy()
         return self.label_order.rearrange(of_classes)

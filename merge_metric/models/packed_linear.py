@@ -12,10 +12,12 @@ import logging
 import os
 import platform
 from functools import cache
-from typing import Any, Final
+from itertools import product
+from typing import Any, Final, cast
 
 import torch
 from torch import nn
+from transformers.activations import GELUActivation
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ PACKED: Final = frozenset(
     }
 )  # fmt: skip
 """Types of models that use linear layers as such, and not the weights in them."""
+
+_ACTIVATIONS: Final = ("intermediate_act_fn", "transform_act_fn")
+"""Names of what is applied to the result of a layer `dense` and nothing else."""
 
 _SHAPES_KEPT: Final = "32"
 """Shapes of inputs for which PyTorch and oneDNN each keep what they prepared. They keep 1,024
@@ -39,11 +44,12 @@ _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 class PackedLinear(nn.Module):
     """A linear layer, but for rounding; a row's result depends on no other row."""
 
-    def __init__(self, linear: nn.Linear, *, counted: bool = True) -> None:
+    def __init__(self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False) -> None:
         """Take over a layer's weights.
 
         Args:
             linear: The layer; it may be thrown away then.
+            gelu: Whether its results go through GELU.
             counted: Whether its weights are parameters of the model; those of a head that are
                 the input embeddings' are counted there.
         """
@@ -54,11 +60,12 @@ class PackedLinear(nn.Module):
         else:
             self.register_buffer("weight", packed, persistent=False)
         self.bias = linear.bias
+        self._then = "gelu" if gelu else "none"
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """(…, in) → (…, out)."""
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            inputs, self.weight, self.bias, "none", [], ""
+            inputs, self.weight, self.bias, self._then, [], "none"
         )
         return result
 
@@ -121,10 +128,12 @@ def _fault(dtype: torch.dtype) -> str:
                 plain = nn.Linear(width, height, bias=bias, dtype=dtype)
             for values in plain.parameters():
                 values.copy_(torch.arange(values.numel()).reshape(values.shape).sin())
-            packed = PackedLinear(plain)
-            for shape in ((1, width), (_ROWS + 1, width), (2, 17, width)):
+            for gelu, rows in product((False, True), ((1,), (_ROWS + 1,), (2, 17))):
+                packed = PackedLinear(plain, gelu=gelu)
+                shape = (*rows, width)
                 inputs = torch.arange(torch.Size(shape).numel()).cos().reshape(shape).to(dtype)
                 want, got = plain(inputs), packed(inputs)
+                want = nn.functional.gelu(want) if gelu else want
                 if got.shape != want.shape or got.dtype != want.dtype:
                     return f"expected {[*want.shape]} in {dtype}, got {[*got.shape]} in {got.dtype}"
                 apart = float((got - want).abs().max())
@@ -134,8 +143,17 @@ def _fault(dtype: torch.dtype) -> str:
 
 
 def _pack(module: nn.Module, embeddings: nn.Parameter) -> None:
+    # Where transformers puts GELU after a layer, oneDNN does both at once.
+    after = next((name for name in _ACTIVATIONS if _is_gelu(getattr(module, name, None))), None)
+    if after and type(getattr(module, "dense", None)) is nn.Linear:
+        module.dense = PackedLinear(cast(nn.Linear, module.dense), gelu=True)
+        setattr(module, after, nn.Identity())
     for name, child in module.named_children():
         if type(child) is nn.Linear:
             setattr(module, name, PackedLinear(child, counted=child.weight is not embeddings))
         else:
             _pack(child, embeddings)
+
+
+def _is_gelu(activation: Any) -> bool:
+    return type(activation) is GELUActivation and activation.act is nn.functional.gelu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -117,6 +118,32 @@ def unknown_batches(
             positions = [start + i for i in batch]
             if share.takes(place, number, len(starts)) and not known.issuperset(positions):
                 yield positions, ask(batch)
+
+
+def batches_of(shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool) -> list[list[int]]:
+    """Group positions of texts into batches, with no padding.
+
+    Short and long batches come in random order, so that the speed seen so far is an honest
+    estimate of the speed to come.
+
+    Args:
+        shapes: Number of tokens of each text, and what else it shares with the others of a batch.
+        budget: Most tokens of a batch, or one text.
+        mixed: Whether texts of different shapes may share a batch.
+
+    >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
+    [[1, 3], [2], [0]]
+    """
+    batches, tokens, before = list[list[int]](), 0, (0, 0)
+    for i in sorted(range(len(shapes)), key=lambda i: (shapes[i], i)):
+        tokens += shapes[i][0]
+        if tokens > budget or not batches or (shapes[i] != before and not mixed):
+            batches.append([])
+            tokens = shapes[i][0]
+        batches[-1].append(i)
+        before = shapes[i]
+    random.Random(0).shuffle(batches)
+    return batches
 
 
 class PairModel(Protocol):

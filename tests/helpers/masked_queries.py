@@ -49,7 +49,16 @@ def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
     seen: list[list[list[int]]] = []
 
     def look(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen.append(kwargs.get("input_ids", *args).tolist())
+        rows = kwargs.get("input_ids", *args).tolist()
+        seen.append(
+            [
+                rows[0][first : first + length]  # texts laid end to end
+                for start, stop, length in kwargs["runs"]
+                for first in range(start, stop, length)
+            ]
+            if "runs" in kwargs
+            else rows
+        )
 
     hook = mlm._model.base_model.register_forward_pre_hook(look, with_kwargs=True)
     yield seen

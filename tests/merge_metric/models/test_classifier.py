@@ -109,8 +109,9 @@ def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of equal length, as many as fit."""
+    """Rows of equal length, as many as fit, where texts cannot be laid end to end."""
     model = Classifier.load(tiny_classifier("bert-uncased"))
+    monkeypatch.setattr(model, "_is_flat", False)
     shapes = []
     forward = model._model.forward
 

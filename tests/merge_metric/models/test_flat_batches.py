@@ -1,0 +1,75 @@
+"""Texts laid end to end give what each gives alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.tiny_models import tiny_model
+from transformers import AutoModelForMaskedLM
+
+from generation.suggestions.masked_lm import most_probable
+from merge_metric.models.checkpoints import load
+from merge_metric.models.flat_batches import FLAT, is_flat, rows_for, states
+from merge_metric.models.inspection import MASKED_LM, inspect
+from merge_metric.models.packed_linear import _can_pack
+
+needs_packing = pytest.mark.skipif(
+    not _can_pack(torch.device("cpu"), torch.float32), reason="needs an x86 CPU with oneDNN"
+)
+
+
+def some_ids(*lengths: int) -> list[list[int]]:
+    random = torch.Generator().manual_seed(0)
+    return [torch.randint(5, 200, (length,), generator=random).tolist() for length in lengths]
+
+
+@needs_packing
+@pytest.mark.parametrize("kind", ["bert-uncased", "electra", "roberta"])
+def test_each_text_is_seen_alone(kind: str) -> None:
+    """As by transformers' own model, padding's token in a text included; and to the bit alone."""
+    folder = tiny_model(kind)
+    model = load(inspect(folder, MASKED_LM), device="cpu", dtype="float32").model
+    plain = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval().base_model
+    assert is_flat(model)
+    assert model.config.model_type in FLAT
+    texts = some_ids(3, 3, 9, 1, 40, 40, 40, 7)
+    texts[2][4] = model.config.pad_token_id
+    with torch.inference_mode():
+        found, starts = states(model.base_model, texts)
+        assert starts.tolist() == [0, 3, 6, 15, 16, 56, 96, 136]
+        for text, start in zip(texts, starts.tolist(), strict=True):
+            mine = found[start : start + len(text)]
+            expected = plain(input_ids=torch.tensor([text]))[0][0]
+            torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+            alone, _ = states(model.base_model, [text])
+            assert torch.equal(mine, alone[: len(text)])
+        ids = torch.tensor(texts[4:7])
+        usual = model.base_model(input_ids=ids, attention_mask=(ids > 100).long())[0]
+        masked = plain(input_ids=ids, attention_mask=(ids > 100).long())[0]
+    torch.testing.assert_close(usual, masked, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_of_rows_are_few() -> None:
+    """At least as many as wanted, an eighth more at most from 128 on, and four to a doubling."""
+    found = {count: rows_for(count) for count in range(1, 5000)}
+    assert all(0 <= rows - count < max(16, count / 4) for count, rows in found.items())
+    assert len(set(found.values())) < 8 + 4 * 6
+
+
+@pytest.mark.parametrize(("size", "k"), [(30_522, 200), (1_000, 200), (250, 200), (200, 200)])
+def test_the_most_probable_are_those_of_a_sort(size: int, k: int) -> None:
+    """Equal ones, infinite ones and zeros of both signs included: the lower token first."""
+    random = torch.Generator().manual_seed(size)
+    logits = torch.randn(5, size, generator=random)
+    logits[1] = logits[1].round()  # many equal
+    logits[2, ::2] = -torch.inf
+    logits[3] = torch.where(logits[3] > 0, 0.0, -0.0)
+    logits[4, 7] = torch.inf
+    tokens, values = most_probable(logits, k)
+    for row in range(5):
+        order = sorted(range(size), key=lambda token: (-float(logits[row, token]), token))
+        assert tokens[row].tolist() == order[:k]
+        assert torch.equal(values[row], logits[row, order[:k]])
+    nothing = torch.full((2, size), torch.nan)
+    assert most_probable(nothing, k)[1].isnan().all()
+    assert most_probable(logits[:0], k)[0].shape == (0, k)
