@@ -205,17 +205,6 @@ def test_gated_and_not_downloaded(shop: Console) -> None:
     assert shop.hub.requests == []
 
 
-@pytest.mark.slow
-def test_a_preset_is_looked_at_before_it_is_run(shop: Console) -> None:
-    """Nothing is predicted while two of the models need a login, and two more seeds."""
-    done = shop.run("predict", "--preset", "paper", "--dataset", "merge-nli", "--config", "snli")
-    assert done.code == 2
-    assert "error: 4 of 18 models cannot be used as they are:" in done.err
-    assert done.err.count("expected at least 30 seeds to find it out from, got 6") == 1
-    assert "to run the others: --only BART-B-S,BERT-B-S," in done.err
-    assert not (shop.folder / "predictions").exists()
-
-
 # --- Unknown tokens of masked LMs ---
 
 

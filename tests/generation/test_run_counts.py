@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -216,37 +215,6 @@ def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: P
     assert "Next: merge-nli analyse seeds --run" in told.stdout
     assert [digest_of_file(path) for path in (again.counts, again.shared_words)] == before
     assert again.manifest.read_bytes() == manifest
-
-
-@pytest.mark.slow
-def test_analyses_read_what_was_counted(run: RunFolder, tmp_path: Path) -> None:
-    """Tables 3 and 5 from the files; before a build without seeds, after it with them."""
-    folder = copied(run, tmp_path / "run")
-    first = json.loads(command("analyse", "seeds", "--run", folder.path, "--format", "json").stdout)
-    assert {row["which"] for row in first["rows"]} == {"sharing"}
-    build(folder.path, min_replacements=1)
-    told = command("analyse", "seeds", "--run", folder.path, "--format", "json")
-    table = json.loads(told.stdout)
-    n = {(row["which"], row["word_class"]): row["n"] for row in table["rows"]}
-    assert n["sharing", "all"] == 4
-    assert n["sharing", "noun"] == 4
-    assert n["sharing", "verb"] == n["sharing", "adverb"] == n["sharing", "adjective"] == 1
-    manifest = read_record(folder.manifest)
-    eligible = manifest["eligible"]
-    words: Counter[tuple[str, str]] = Counter()
-    for row in read_record(folder.counts)["filters"]:
-        words[row["mlm"], row["word_class"]] += row["whole_words"]
-    assert words == {
-        (row["mlm"], row["word_class"]): row["suggestions"] - row["not_alphabetic"] - row["subword"]
-        for row in manifest["funnel"]
-    }
-    for word_class in CLASSES:
-        assert n.get(("eligible", word_class), 0) == eligible[word_class]
-    filters = command("analyse", "filters", "--run", folder.path, "--format", "json")
-    rows = json.loads(filters.stdout)["rows"]
-    assert [(row["mlm"], row["word_class"]) for row in rows] == [
-        (mlm, word_class) for mlm in ("bert-cased", "roberta") for word_class in CLASSES
-    ]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -101,20 +100,6 @@ def test_a_build_stays_inside_its_run(run: RunFolder, name: str, expected: str) 
     """And takes no folder's place."""
     with pytest.raises(ValueError, match=f"into: expected a name .*{expected}"):
         build(run.path, into=name)
-
-
-def test_command_prints_tables_and_examples(run: RunFolder) -> None:
-    """As text and as JSON."""
-    arguments = ["diff", str(run.path), str(run.path / "fine"), "--examples", "2"]
-    found = difference(run.path, run.path / "fine", examples=2)
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0
-    assert f"{'all':<16}{found.replacements['all']['first']:>12,}" in result.stdout
-    assert "Variants that only A can have, 2 of them:" in result.stdout
-    assert found.examples[0][0]["premise"] in result.stdout
-    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
-    assert as_json["replacements"] == found.replacements
-    assert as_json["examples"]["first"] == found.examples[0]
 
 
 def test_folder_without_a_build_is_refused(run: RunFolder, tmp_path: Path) -> None:

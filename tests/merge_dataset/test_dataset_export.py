@@ -230,13 +230,6 @@ def test_wrong_manifest(
         export_dataset(tmp_path / "run", tmp_path / "out")
 
 
-def test_manifest_that_is_no_json(make_run: MakeRun, tmp_path: Path) -> None:
-    """The file and the parser's message are given."""
-    (make_run() / "manifest.json").write_text("{")
-    with pytest.raises(ValueError, match=r"manifest.json: expected JSON"):
-        export_dataset(tmp_path / "run", tmp_path / "out")
-
-
 def test_texts_of_several_problems_are_told(
     make_run: MakeRun, tmp_path: Path, edit: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -24,8 +24,6 @@ from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
 from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in
-from merge_dataset.merge_nli import builder
-from merge_dataset.register import register_dataset
 from merge_dataset.schema import (
     NLI,
     ProblemFormat,
@@ -87,24 +85,6 @@ def test_other_formats_have_them_too() -> None:
     assert format_of(with_format(arrow_schema(named), named)).optional == ()
     with pytest.raises(ValueError, match="two columns 'quality'"):
         named.with_optional(["quality"])
-
-
-@pytest.mark.slow
-def test_both_kinds_in_one_folder(mixed: Path, tmp_path: Path) -> None:
-    """Checked, described, loaded by the card and by the builder, registered."""
-    assert check_dataset(mixed) == []
-    kinds = {name: format_in(mixed, name).optional for name in ("snli", "snli_nouns", "mnli-m")}
-    assert kinds == {"snli": ("quality",), "snli_nouns": ("quality",), "mnli-m": ()}
-    for config, problem_format in (("snli_verbs", MORE), ("mnli-m_verbs", NLI)):
-        data = datasets.load_dataset(str(mixed), config, cache_dir=str(tmp_path / "cache"))
-        prepared = builder(mixed, config, cache_dir=str(tmp_path / "other"))
-        prepared.download_and_prepare()
-        for split in ("seeds", "variants"):
-            assert data[split].features == features(problem_format)
-            assert prepared.as_dataset(split=split).to_list() == data[split].to_list()
-    stored = pq.ParquetFile(mixed / "snli/nouns/variants.parquet").read(["quality"])
-    assert set(stored["quality"].to_pylist()) <= set(MADE_UP)
-    assert "snli_nouns" in register_dataset(mixed, tmp_path / "registered")
 
 
 def test_the_card_has_those_that_there_are(mixed: Path, dataset: Path) -> None:

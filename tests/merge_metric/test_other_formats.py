@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import ProblemFormat
-from merge_metric.exports.croissant import build_metadata
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.models.label_order import (
     LabelOrder,
@@ -229,13 +228,6 @@ def test_what_is_for_nli_only(folder: Path, tmp_path: Path) -> None:
     assert "pairs: expected problems of NLI" in said
 
 
-def test_the_majority_of_two_labels(folder: Path, tmp_path: Path) -> None:
-    """Counted among the seeds."""
-    out = tmp_path / "p.parquet"
-    run_cli("baseline", "majority", "--dataset", folder, "--config", "pairs", "--out", out)
-    assert pq.read_table(out)["prediction"].to_pylist() == ["same", "same"]
-
-
 def test_label_orders() -> None:
     """Names in any case, to the letter first; orders told by the seeds for few labels."""
     known = ("no", "yes")
@@ -269,38 +261,6 @@ def test_flat_files(folder: Path, tmp_path: Path) -> None:
     export_mini_datasets(folder, tmp_path / "mini", ["pairs"])
     mini = pq.read_table(tmp_path / "mini/pairs/mini-00.parquet")
     assert mini["first"].to_pylist() == ["A cat sleeps."]
-
-
-def test_croissant(folder: Path) -> None:
-    """A record set of labels per source, which fields refer to."""
-    metadata = build_metadata(folder, ["pairs", "reading"])
-    by_id = {each["@id"]: each for each in metadata["recordSet"]}
-    assert [entry["labels-pairs/name"] for entry in by_id["labels-pairs"]["data"]] == [
-        *PAIRS.labels
-    ]
-    (label,) = (f for f in by_id["reading/seeds"]["field"] if f["name"].endswith("/label"))
-    assert label["references"] == {"field": {"@id": "labels-reading/code"}}
-    described = {f["name"].rpartition("/")[2]: f["description"] for f in
-                 by_id["reading/variants"]["field"]}  # fmt: skip
-    assert described["answer"] == "The answer, with the replacement in place."
-    assert described["answer_mlms"] == "Those that did in the answer."
-
-
-@pytest.mark.parametrize(("rows", "config"), [(OF_PAIRS, "pairs"), (OF_READING, "reading")])
-def test_report_and_analyses(
-    folder: Path, tmp_path: Path, rows: list[dict[str, Any]], config: str
-) -> None:
-    """All texts are there, labels have their names, and nothing is said of premises."""
-    path, page = write(tmp_path / "p.parquet", rows), tmp_path / "report.html"
-    run_cli("report", path, "--dataset", folder, "--out", page, "--n-bootstrap", "0")
-    text = page.read_text(encoding="utf-8")
-    assert "in one word that its texts share" in text
-    assert "NLI problem as" not in text
-    told = run_cli("analyse", "hardest", path, "--dataset", folder, "--top", "5")
-    assert "premise" not in told
-    assert {"pairs": "S(ame)", "reading": "R(ight)"}[config] in told
-    fooled = run_cli("analyse", "fooling", path, "--dataset", folder)
-    assert "have no opposite, so any change counts as strict" in fooled.replace("\n", " ")
 
 
 def test_a_report_on_different_labels(folder: Path, tmp_path: Path) -> None:

@@ -84,41 +84,6 @@ def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> 
     assert asked_for["config"].run == "runs/anli-r2_paraphrases"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "--model: expected a value, got none"),
-        (["--model", "m", "--prompt", "Again."], "prompt: expected {hypothesis} where"),
-        (["--model", "m", "--temperature", "0.6", "0.3"], "temperature: expected two numbers"),
-        (["--model", "m", "--beams", "7"], "--beams: expected a multiple of num_beam_groups"),
-        (["--model", "m", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
-        (
-            ["--model", "m", "--source", "rte"],
-            "--source: expected problems for 'rte', got none; name",
-        ),
-        (
-            ["--model", "m", "--source", "mine", "--data", "no.jsonl"],
-            "--data: expected a file, found none at no.jsonl",
-        ),
-        (
-            ["--model", "m", "--data", "mine.csv"],
-            "--source: expected with --data a name for the problems of mine.csv, got nothing; add "
-            "--source mine, or one of snli, ",
-        ),
-    ],
-)
-def test_user_errors_are_messages(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """No traceback: what is wrong and what to do on stderr, nothing on stdout, exit code 2."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    result = invoke(*arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stdout == ""
-
-
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the libraries the message says what to install."""
     monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)

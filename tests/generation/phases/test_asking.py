@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.tiny_models import tiny_model
-from helpers.units_here import UnitsHere
 from hypothesis import given
 from hypothesis import strategies as st
 
 from generation import Config, build, generate, suggest
 from generation.config import bundled_path
 from generation.phases.asking import decisive_settings, wider_settings
-from generation.problems import on_disk
 from generation.reasons import Reason
 from generation.run_counts import count_run
 from generation.run_folder import RunFolder
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.questions import Asked, Questions
-from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import digest_of_file, read_record
 
 LIMIT = 60
@@ -94,38 +90,6 @@ def test_the_dataset_is_the_same(everything: RunFolder, less: RunFolder) -> None
     )
     stored = sum(pq.read_metadata(path).num_rows for path in less.store.glob("*/parts/*"))
     assert stored == len(asked)
-
-
-@pytest.mark.slow
-def test_tasks_choose_and_ask_the_same(
-    less: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Questions, answers and dataset are those of one process; a failed task is asked again."""
-    monkeypatch.setattr(on_disk, "BLOCK", 16)
-    tasks = UnitsHere(monkeypatch)
-    monkeypatch.setattr("generation.phases.asking.run_units", tasks.run_units)
-    store = str(less.path.with_name("store"))  # which has all answers
-    here = suggest(config_of(tmp_path / "here", store=store))
-    config = config_of(tmp_path / "run", store=store)
-    there = Distribution(executor="local", tasks=3)
-    tasks.failing = ("2",)
-    with pytest.raises(ExecutorError, match="1 of 4 tasks failed"):
-        suggest(config, distribution=there)
-    tasks.failing = ()
-    units: list[list[str]] = []
-    run_units = tasks.run_units
-
-    def keep(function: str, folder: Path, names: Sequence[str], where: Distribution) -> None:
-        units.append(list(names))
-        run_units(function, folder, names, where)
-
-    monkeypatch.setattr("merge_dataset.executors.calls.run_units", keep)
-    run = generate(config, distribution=there)
-    assert units[:2] == [["2"], ["0", "1", "2", "3"]]
-    assert units[2:] == [["candidates 0"], [f"block {number}" for number in range(4)]]
-    assert run.asked.read_bytes() == here.asked.read_bytes()
-    assert dataset_of(run) == dataset_of(less)
-    assert not list(run.path.glob("*_tasks"))
 
 
 def test_what_was_left_out_is_on_record(everything: RunFolder, less: RunFolder) -> None:
@@ -298,44 +262,6 @@ def test_several_masked_lms_and_texts(texts: int, tmp_path: Path) -> None:
         made.append(generate(config))
     assert dataset_of(made[0]) == dataset_of(made[1])
     assert made[1].asked.exists()
-
-
-class _Stop(BaseException):
-    """As Ctrl+C: nothing catches it."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("calls", [0, 1])
-def test_a_killed_run_goes_on_to_the_same_files(
-    calls: int, less: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed in the first pass, or in the second, it ends with the same bytes."""
-    run, score, made = RunFolder(tmp_path / "run"), MaskedLM.score, []
-
-    def killed(self: MaskedLM, queries: Any, **options: Any) -> Any:
-        if len(made) == calls:
-            raise _Stop
-        made.append(len(queries))
-        return score(self, queries, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MaskedLM, "score", killed)
-        with pytest.raises(_Stop):
-            generate(config_of(run.path, store=None))
-    assert not run.suggested.exists()
-    assert run.asked.is_file()
-    with pytest.raises(FileNotFoundError):
-        build(run.path)
-    generate(config_of(run.path, store=None))
-    assert _files(run) == _files(less)
-
-
-def _files(run: RunFolder) -> Mapping[str, str]:
-    names = [getattr(run, name) for name in (*BOTH, "replacements", "exclusions", "asked")]
-    return {
-        str(path.relative_to(run.path)): digest_of_file(path)
-        for path in [*names, *sorted(run.store.rglob("*.parquet"))]
-    }
 
 
 def test_what_was_asked_is_not_changed_without_a_word(less: RunFolder, tmp_path: Path) -> None:

@@ -388,19 +388,3 @@ def test_a_tokenizer_without_mask_is_refused() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
     with pytest.raises(ValueError, match="maskless: expected a tokenizer with a mask token"):
         MaskedLM(tiny_mlm("bert-cased")._model, tokenizer, name="maskless", revision="")
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Neither a folder nor, offline, a model on the Hub."""
-    with pytest.raises(ValueError, match="nobody/no-such-model"):
-        MaskedLM.load("nobody/no-such-model@main")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty"):
-        MaskedLM.load(tmp_path / "empty")
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", "nonsense:0"])
-def test_an_unknown_device_is_refused(device: str) -> None:
-    """The device named in the error is the one that was asked for."""
-    with pytest.raises(ValueError, match=f"device: expected .* got '{device}'"):
-        MaskedLM.load(tiny_model("bert-cased"), device=device)

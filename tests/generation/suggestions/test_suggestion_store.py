@@ -358,14 +358,6 @@ def test_a_renamed_store_is_refused(tmp_path: Path) -> None:
         store_in(tmp_path, other)
 
 
-def test_a_header_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    """The message names the file that is not what it should be."""
-    store = filled(tmp_path)
-    (store.path / "store.json").write_text("{")
-    with pytest.raises(ValueError, match=r"store.json: expected JSON"):
-        SuggestionStore.open(tmp_path, store.path.name)
-
-
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     """The message says where it was looked for and which command makes one."""
     message = (

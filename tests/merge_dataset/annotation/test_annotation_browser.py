@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from merge_dataset.annotation import server as desk_module
 from merge_dataset.annotation.answers import (
     Answer,
     answers_path,
@@ -163,30 +161,6 @@ def test_annotating_everything_by_keyboard(opened: Chrome, session: Session) -> 
     assert len(saved(session)) == 10
 
 
-def test_both_scores_are_asked_for(opened: Chrome, session: Session) -> None:
-    """Enter saves nothing half."""
-    press(opened, Keys.ENTER)
-    assert text(opened, "#state") == "Give fluency first: 1 to 5"
-    press(opened, "4", Keys.ENTER)
-    assert text(opened, "#state") == "Give reasoning first: 1 to 5"
-    assert text(opened, "#said") == "Give reasoning first: 1 to 5"
-    assert saved(session) == {}
-    press(opened, "5", Keys.ENTER)
-    assert saved(session)[order(session)[0]] == Answer(order(session)[0], 4, 5)
-
-
-def test_choosing_which_scale(opened: Chrome) -> None:
-    """A third digit changes reasoning; f and r, and arrows, say which."""
-    press(opened, "1", "2", "3")
-    assert chosen(opened) == (1, 3)
-    press(opened, "f", "5")
-    assert chosen(opened) == (5, 3)
-    press(opened, Keys.ARROW_UP, "2", Keys.ARROW_DOWN, "4")
-    assert chosen(opened) == (2, 4)
-    press(opened, "6", "0", "x")
-    assert chosen(opened) == (2, 4)
-
-
 def test_undoing(opened: Chrome, session: Session) -> None:
     """Undo what is not saved first, then answer by answer, with their comments kept."""
     first, second, *_ = order(session)
@@ -297,13 +271,6 @@ def test_by_mouse(opened: Chrome, session: Session) -> None:
     assert len(saved(session)) == 1
 
 
-def test_by_tab_and_arrows(opened: Chrome) -> None:
-    """Scales are radio buttons: who reaches them by Tab moves in them by arrows."""
-    opened.execute_script("document.querySelector('[name=fluency]').focus()")
-    press(opened, Keys.SPACE, Keys.ARROW_RIGHT)
-    assert (item(opened), chosen(opened)) == (1, (2, None))
-
-
 def test_it_can_be_heard(opened: Chrome) -> None:
     """Groups and buttons have names, a new item takes the focus and is announced."""
     tree = opened.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
@@ -410,45 +377,7 @@ def test_a_closed_tab_loses_nothing(browser: Chrome, session: Session) -> None:
     console_errors(browser)
 
 
-def test_a_full_disk(opened: Chrome, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is said, and tried again until there is room."""
-
-    def full(path: Path, events: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(desk_module, "append", full)
-        press(opened, "5", "5")
-        ActionChains(opened).send_keys(Keys.ENTER).perform()
-        message = "Not saved yet. The server could not write it: No space left on device."
-        until(opened, lambda: message in text(opened, "#trouble"))
-        assert saved(session) == {}
-    until(opened, lambda: item(opened) == 2)
-    assert len(saved(session)) == 1
-    assert any("507" in error for error in console_errors(opened))
-
-
 # --- Others ---
-
-
-def test_two_annotators_are_blind_to_each_other(
-    browser: Chrome, session: Session, tmp_path: Path
-) -> None:
-    """At the same time; each in an order of their own."""
-    with serving(session, "ann") as (_, ann), serving(session, "bo") as (_, bo):
-        open_page(browser, ann)
-        press(browser, Keys.ESCAPE, "1", "1", "c", "a secret", Keys.ENTER)
-        with chromium(tmp_path / "bo") as other:
-            open_page(other, bo)
-            press(other, Keys.ESCAPE)
-            assert text(other, "#progress") == "0 of 11 answered"
-            assert "a secret" not in other.page_source
-            assert "a secret" not in Client(bo).ask("GET", "/session").body.decode()
-            press(other, "5", "5", Keys.ENTER)
-    assert order(session, "ann") != order(session, "bo")
-    assert list(saved(session)) == order(session)[:1]
-    assert list(saved(session, "bo")) == order(session, "bo")[:1]
-    assert next(iter(saved(session, "bo").values())).fluency == 5
 
 
 def test_a_second_tab_is_told(browser: Chrome, session: Session, url: str) -> None:
@@ -489,14 +418,6 @@ def test_answers_from_another_browser_are_not_lost(
     assert saved(session)[second] == Answer(second, 5, 5)
     assert not visible(opened, "#trouble")
     assert any("409" in error for error in console_errors(opened))
-
-
-def test_an_address_without_its_token(browser: Chrome, url: str) -> None:
-    for address in (url.partition("#")[0], f"{url}x"):
-        open_page(browser, address)
-        assert text(browser, "#notice-title") == "This is not the address of a session"
-        assert not visible(browser, "#item")
-    console_errors(browser)
 
 
 # --- Texts ---

@@ -129,20 +129,3 @@ def test_guidelines_are_about_meaning(opened: Chrome) -> None:
     assert text(opened, "#open") == "Next open o"
     (keys,) = (each for each in opened.find_elements(By.CSS_SELECTOR, ".keys") if each.text)
     assert keys.text.startswith("y yes · n no · Enter save")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pairs_fit_on_a_phone(opened: Chrome, scheme: str) -> None:
-    """Without scrolling sideways, also the guidelines."""
-    phone = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    wide = "return document.documentElement.scrollWidth"
-    try:
-        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        assert opened.execute_script(wide) == phone["width"]
-        press(opened, Keys.ESCAPE)
-        assert opened.execute_script(wide) == phone["width"]
-    finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

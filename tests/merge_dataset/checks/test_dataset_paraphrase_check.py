@@ -126,28 +126,6 @@ def test_wrong_variants(
     assert any(f"{VARIANTS}: expected {problem}" in each for each in check_dataset(paraphrases))
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (
-            lambda rows: rows.append(rows[0] | {"seed_id": "snli:5", "variant_id": "snli:5"}),
-            f"{SEEDS}: expected every seed to have variants; got 'snli:5' (snli:5)",
-        ),
-        (
-            put(word_class="paraphrase"),
-            f"{SEEDS}: expected word_class to be empty in seeds; got 'paraphrase' (snli:4)",
-        ),
-        (put(variant_id="x"), f"{SEEDS}: expected variant_id to equal seed_id in seeds; got 'x'"),
-        (lambda rows: rows.append(rows[0]), f"{SEEDS}: expected ids that occur once; got 'snli:1'"),
-    ],
-)
-def test_wrong_seeds(
-    spoil: Callable[[str, Change], list[str]], change: Change, problem: str
-) -> None:
-    """Seeds are checked as those of replacements are, and each has a paraphrase."""
-    assert any(each.startswith(problem) for each in spoil(SEEDS, change))
-
-
 def test_row_by_row() -> None:
     """A good row has no problems, a row without its seed only its own."""
     assert list(paraphrase_problems(LAST, LAST_SEED)) == []
@@ -174,19 +152,6 @@ def test_both_collections_have_the_same_problem(
     ]
 
 
-def test_missing_and_foreign_files(paraphrases: Path) -> None:
-    """A split without a file, and files that belong to no configuration."""
-    shutil.copy(paraphrases / SEEDS, paraphrases / "snli_paraphrases/others.parquet")
-    stray = (
-        "snli_paraphrases/others.parquet: expected every Parquet file to belong to a "
-        "configuration; got one of none"
-    )
-    assert stray in check_dataset(paraphrases)
-    (paraphrases / VARIANTS).unlink()
-    missing = f"{VARIANTS}: expected a file, for the split variants of snli_paraphrases; got none"
-    assert sorted(check_dataset(paraphrases)) == sorted([missing, stray])
-
-
 def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
     """Provenance of another source, or of the other kind of variants, is found."""
     path = paraphrases / "snli_paraphrases/provenance.json"
@@ -206,11 +171,3 @@ def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
     assert "snli/provenance.json: expected the kind of snli; got paraphrases" in check_dataset(
         dataset
     )
-
-
-def test_figures_of_the_card(paraphrases: Path) -> None:
-    """They are compared with the data, as those of replacements are."""
-    card = paraphrases / "README.md"
-    card.write_text(card.read_text().replace("| `snli_paraphrases` | 3 |", "| `snli_p` | 4 |"))
-    (problem,) = check_dataset(paraphrases)
-    assert problem.startswith("README.md: expected the statistics of the data: ['| `snli_p")

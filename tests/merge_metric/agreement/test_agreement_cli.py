@@ -8,14 +8,12 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import divide
-from helpers.judged import BAD, MLMS, run_with, write_dataset, write_session
-from matplotlib.image import imread
+from helpers.judged import BAD, MLMS, write_dataset, write_session
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
@@ -111,15 +109,6 @@ def test_one_annotator(ask: Ask) -> None:
     assert "κ" not in text.replace("resamplings", "")
 
 
-def test_a_run_knows_what_there_was_before_sampling(ask: Ask, tmp_path: Path) -> None:
-    """It is counted instead, and named in the command."""
-    run = run_with(tmp_path / "a run", [("s1", [BAD], [BAD]), ("s1", ["x"], ["x"])])
-    text = ask("study", "--run", str(run)).stdout
-    assert "replacements lost" in text
-    assert "Replacements of a problem that two masked LMs have in common" in text
-    assert f"build --run '{run}' --into without-bart-base --without-mlm {BAD}" in text
-
-
 def test_the_command_names_a_build_that_can_be_made() -> None:
     """Beside the run's own, in a folder that a run lets be, whatever the masked LMs are called."""
     command = _command(Path("runs/a b"), ["a/bert.v2@main", "b/x$y"])
@@ -129,26 +118,6 @@ def test_the_command_names_a_build_that_can_be_made() -> None:
     )
     into = command.partition("--into ")[2].split()[0]
     assert RunFolder(Path("runs")).named(into).path == Path("runs", into)
-
-
-@pytest.mark.slow
-def test_plots_are_drawn(ask: Ask, tmp_path: Path) -> None:
-    """Each as PNG, of some size and not blank, and as SVG; the files are named on stderr."""
-    folder = tmp_path / "plots"
-    result = ask("study", "--dataset", "merge-nli", "--plots", str(folder))
-    names = ["confusion", "scores", "scores-by-mlm", "shared-replacements"]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        f"{name}{suffix}" for name in names for suffix in (".png", ".svg", ".pdf")
-    )
-    for name in names:
-        pixels = imread(folder / f"{name}.png")
-        assert min(pixels.shape[:2]) > 200
-        assert pixels[..., :3].std() > 0.05
-        assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
-        assert str(folder / f"{name}.png") in result.stderr
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    ask("study", "--dataset", "merge-nli", "--plots", str(folder))
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_plots_of_what_little_is_known(ask: Ask, tmp_path: Path) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,20 +55,3 @@ def test_no_dataset(command: str, tmp_path: Path) -> None:
     done = export(command, str(tmp_path / "nowhere"))
     assert done.exit_code == 2
     assert "nowhere: expected a dataset folder, found no folder there" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_printed_command_of_flat_files_runs() -> None:
-    """As it stands."""
-    command = json.loads(export("jsonl", "--format", "json").stdout)["next"]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        command,
-        shell=True,
-        env={**os.environ, "PATH": path, "HF_HOME": str(Path.cwd() / "hf")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "num_rows: 24" in done.stdout

@@ -177,19 +177,6 @@ def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.glob("*out*")] == []
 
 
-def test_unknown_configurations(folder: Path, tmp_path: Path) -> None:
-    """The message names those that there are."""
-    with pytest.raises(
-        ValueError,
-        match=r"merge-nli: expected configurations out of snli, snli_nouns, snli_verbs, "
-        r"got 'snli_adverbs'",
-    ):
-        export_csv(folder, tmp_path / "out", ["snli", "snli_adverbs"])
-    with pytest.raises(NotADirectoryError, match="expected a dataset folder, found no folder"):
-        export_csv(tmp_path / "nowhere", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
     """Columns that the dataset does not promise are not exported."""
     path = folder / "snli/seeds.parquet"

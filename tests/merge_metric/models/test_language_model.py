@@ -406,12 +406,6 @@ def test_folders_without_a_model(saved: Path, tmp_path: Path, name: str, message
         LanguageModel.load(folder, prompt=SHOTS, device="cpu")
 
 
-def test_unknown_devices(saved: Path) -> None:
-    """Torch does not know it, or it is not there."""
-    with pytest.raises(ValueError, match="device: expected one that torch finds here"):
-        LanguageModel.load(saved, prompt=SHOTS, device="tpu9")
-
-
 # --- A real model ---
 
 

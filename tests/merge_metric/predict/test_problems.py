@@ -89,13 +89,6 @@ def test_configurations(folder: Path, configs: list[str], prefixes: tuple[str, .
     assert rows_of(read_problems(str(folder), configs)) == starting_with(*prefixes) | seeds
 
 
-def test_unknown_configuration(folder: Path) -> None:
-    """The message lists those that there are."""
-    message = "expected configurations out of demo, demo_verbs, snli, .*, got 'snli_adverbs'"
-    with pytest.raises(ValueError, match=message):
-        read_problems(str(folder), ["snli_adverbs"])
-
-
 def test_folders_that_are_no_dataset(tmp_path: Path) -> None:
     """An empty folder, and one that is not there."""
     with pytest.raises(ValueError, match="expected a dataset folder"):

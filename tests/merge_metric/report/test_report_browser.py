@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers.browser import console_errors, outside, requests
 from helpers.dataset_files import write_predictions
-from helpers.report_data import EVIL, problems
+from helpers.report_data import EVIL
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -557,13 +557,6 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
     assert {row["gold"] for row in rows} == {"neutral"}
 
 
-def test_votes_are_shown(table: Chrome) -> None:
-    """Where the dataset has them."""
-    one(table, "#search").send_keys("p004")
-    until(table, lambda: ids(table) == ["snli:p004"])
-    assert one(table, ".votes").text == "votes C N N"
-
-
 # --- Other screens, and paper ---
 
 
@@ -642,22 +635,6 @@ def test_many_models(browser: Chrome, case: Any, tmp_path: Path) -> None:
     assert len(find(browser, ".totals .total")) == 8
     assert len(find(browser, ".variants tbody tr:first-child .answer")) == 8
     assert not one(browser, "#references").is_selected()
-    assert console_errors(browser) == []
-
-
-def test_one_model_without_intervals(browser: Chrome, tmp_path: Path) -> None:
-    """One model, one configuration, one class: nothing to choose, nothing missing."""
-    made = problems(3)
-    made.variants = [row for row in made.variants if row["word_class"] == "noun"]
-    folder = made.write(tmp_path / "data", {})
-    file = write_predictions(tmp_path / "m.parquet", made.predictions(0.6, "x"))
-    open_report(browser, gather_evidence([str(file)], folder, n_bootstrap=0), tmp_path / "r.html")
-    assert find(browser, "#config") == []
-    assert not one(browser, "#source").is_displayed()
-    assert not one(browser, "#class").is_displayed()
-    assert not one(browser, "#bands").is_enabled()
-    choose(browser, "condition", "the seed wrong")
-    assert found(browser) <= 3
     assert console_errors(browser) == []
 
 

@@ -45,19 +45,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dic
     return gather_evidence(list(files.values()), folder, n_bootstrap=60), folder, files
 
 
-def test_every_configuration_is_scored(mixed: Any) -> None:
-    """Both kinds of a source are configurations; its seeds are told once."""
-    evidence, *_ = mixed
-    assert [c.name for c in evidence.configurations] == ["mnli-m", "snli", "snli_paraphrases"]
-    assert list(evidence.provenance) == ["mnli-m", "snli", "snli_paraphrases"]
-    assert [each.source for each in evidence.classes] == ["snli"]
-    assert all(c.comparison for c in evidence.configurations)
-    sources = {source.source: source for source in read_seeds(evidence)}
-    assert list(sources) == ["mnli-m", "snli"]
-    assert len(sources["snli"].seeds) == 24
-    assert sources["snli"].word_classes == ("noun", "verb", "paraphrase")
-
-
 def test_rows_are_those_of_the_metric(mixed: Any) -> None:
     """Each class as the metric gives it, of the word class's group or the configuration."""
     evidence, *_ = mixed

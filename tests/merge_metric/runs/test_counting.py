@@ -15,7 +15,6 @@ import pytest
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
 
 from merge_dataset.layout import split_files
-from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.predictions import write_predictions
@@ -206,44 +205,6 @@ def test_models_compared_in_parts(
     differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in found[0].pairs.rows}
     assert differences.pop(("b", "c")) == 0
     assert all(differences.values())
-
-
-ANALYSES: dict[str, dict[str, Any]] = {
-    "accuracy": {},
-    "matching": {},
-    "classes": {"matched": True, "n_bootstrap": 8},
-    "origins": {"n_bootstrap": 8},
-    "hardest": {"top": 5},
-    "first-answers": {},
-    "fooling": {"n_bootstrap": 8},
-    "shift": {},
-    "confidence": {},
-    "signals": {"n_bootstrap": 8},
-    "overlap": {},
-    "stability": {"draws": 5, "seeds": 20},
-}
-"""Analysis → options; those that draw at random depend on the order of rows."""
-
-
-@pytest.mark.slow
-def test_analyses_in_parts(place: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Tables are those of the whole, also of shuffled predictions in two files."""
-    rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
-    random.Random(3).shuffle(rows)
-    for name, part in {"1": rows[:150], "2": rows[150:]}.items():
-        write_predictions(tmp_path / f"{name}.parquet", pa.Table.from_pylist(part))
-    files = [f"m={tmp_path / name}.parquet" for name in "12"]
-
-    def tables() -> dict[str, Any]:
-        folder = place / "merge-nli"
-        return {
-            name: plain(analyse(name, files, folder, **options)[0].as_dict())
-            for name, options in ANALYSES.items()
-        }
-
-    wanted = tables()
-    request.getfixturevalue("small_batches")
-    assert tables() == wanted
 
 
 def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -> Path:

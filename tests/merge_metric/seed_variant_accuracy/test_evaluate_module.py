@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import datasets
 import evaluate
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from helpers.metric_loading import ROWS, SPACE, start
@@ -60,15 +58,6 @@ def named(column: list[int]) -> list[str]:
 
 
 # --- Ways in ---
-
-
-@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor, pd.Series])
-@pytest.mark.parametrize("keep_in_memory", [False, True])
-def test_columns_of_any_kind(load: Load, kind: Callable[..., Any], keep_in_memory: bool) -> None:
-    """Lists, tuples, arrays, tensors and Series: the result is that of `score`."""
-    columns = {name: kind(column) for name, column in many().items()}
-    metric = load(keep_in_memory=keep_in_memory)
-    assert metric.compute(**columns, n_bootstrap=20) == score(**many(), n_bootstrap=20)
 
 
 @pytest.mark.parametrize("ids", [int, "snli:{}".format, "{:03}".format])
@@ -337,14 +326,6 @@ def test_combined_with_another_metric(load: Load, tmp_path: Path) -> None:
     assert both.compute() == expected
 
 
-def test_combined_twice(load: Load) -> None:
-    """Two instances under names of their own do not meet in the cache."""
-    both = evaluate.combine({"first": load(), "second": load()})
-    result = both.compute(**ROWS)
-    assert result["first_seed_variant_accuracy"] == result["second_seed_variant_accuracy"] == 0.5
-    assert len(result) == 2 * len(score(**ROWS))
-
-
 PROCESS = """
 import json, pathlib, sys, time
 from helpers.metric_loading import ROWS
@@ -403,13 +384,3 @@ def test_usage_names_every_input_and_result(load: Load) -> None:
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
     keys = {re.sub("_(ci|low|high)$", "", key) for key in score(**ROWS)}
     assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
-
-
-def test_a_hundred_thousand_rows(load: Load) -> None:
-    """More than a batch of `evaluate` holds."""
-    columns = {name: column * 250 for name, column in many(400).items()}
-    columns["seed_ids"] = [f"snli:{row // 4}" for row in range(100_000)]
-    columns["references"] = columns["seed_predictions"] = [0] * 100_000
-    result = load().compute(**columns, n_bootstrap=0)
-    assert result["n_variants"] == 100_000
-    assert math.isfinite(result["seed_variant_accuracy"])
