@@ -135,21 +135,17 @@ def _text(path: Path) -> Iterator[TextIO]:
     """
     with gzip.open(path) if _kind(path)[1] else path.open("rb") as file:
         raw = io.BufferedReader(file)
-        _require_no_utf16(path.name, raw.peek(512)[:512])
+        start = raw.peek(512)[:512]
+        most = max(len(start) // 4, 1)
+        signs = {
+            "UTF-16": start.startswith((b"\xff\xfe", b"\xfe\xff")),
+            "UTF-16LE": start[1::2].count(0) >= most,
+            "UTF-16BE": start[::2].count(0) >= most,
+        }
+        if encoding := next((name for name, is_there in signs.items() if is_there), None):
+            told = f"expected UTF-8, got {encoding}; {_conversion(path.name, encoding)}"
+            raise ValueError(f"{path.name}: {told}")
         yield io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
-
-
-def _require_no_utf16(name: str, start: bytes) -> None:
-    most = max(len(start) // 4, 1)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "UTF-16"
-    elif start[1::2].count(0) >= most:
-        encoding = "UTF-16LE"
-    elif start[::2].count(0) >= most:
-        encoding = "UTF-16BE"
-    else:
-        return
-    raise ValueError(f"{name}: expected UTF-8, got {encoding}; {_conversion(name, encoding)}")
 
 
 def _conversion(name: str, encoding: str) -> str:

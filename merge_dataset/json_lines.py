@@ -296,21 +296,18 @@ def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
     number = 0
     try:
         for number, line in _lines(path):
-            if problem := _problem(line, types):
-                return f"line {number}: {problem}"
+            try:
+                row = parse_line(line)
+            except ValueError as error:
+                cut = isinstance(error.__cause__, json.JSONDecodeError)
+                cure = "; if it was cut off there, remove the line" if cut else ""
+                return f"line {number}: {error}{cure}"
+            for name, kind in types.items():
+                if not _fits(row.get(name), kind):
+                    value = json.dumps(row[name], ensure_ascii=False)[:_SHOWN]
+                    return (
+                        f"line {number}: {name}: expected {_NAMES[kind]} in every line, got {value}"
+                    )
     except (OSError, EOFError, zlib.error):
         return f"after line {number}: expected more lines, got the end of a damaged or cut-off file"
-    return None
-
-
-def _problem(line: bytes, types: Mapping[str, pa.DataType]) -> str | None:
-    try:
-        row = parse_line(line)
-    except ValueError as error:
-        cut = isinstance(error.__cause__, json.JSONDecodeError)
-        return f"{error}" + ("; if it was cut off there, remove the line" if cut else "")
-    for name, kind in types.items():
-        if not _fits(row.get(name), kind):
-            value = json.dumps(row[name], ensure_ascii=False)[:_SHOWN]
-            return f"{name}: expected {_NAMES[kind]} in every line, got {value}"
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import compress
@@ -335,9 +335,33 @@ class _Work:
                 f"paraphrase; take another generator or prompt, more rounds or higher "
                 f"temperatures\n{render_funnel(funnel)}"
             )
-        made = {"eligible": {PARAPHRASE: eligible}, "variants": variants}
-        write_record(self.run.manifest, self._manifest(problems, answers, funnel, made))
-        return self.run
+        run, config = self.run, self.config
+        made_from = {
+            "config": config.output_settings(),
+            "source_data": problems.source_data,
+            "generator": self.generator.description,
+            "nli_model": self.judge.description,
+        }
+        files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
+        manifest = {
+            "kind": "paraphrases",
+            "source": config.source,
+            "fingerprint": digest_of(made_from),
+            **made_from,
+            "generator": self.generator.provenance,
+            "nli_model": self.judge.provenance,
+            "prompt": config.prompt,
+            "packages": versions(*_PACKAGES),
+            "problems": {**problems.counts, "answered_right": len(answers.right)},
+            "hypotheses": len(answers.hypotheses),
+            "funnel": funnel,
+            EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
+            "eligible": {PARAPHRASE: eligible},
+            "variants": variants,
+            "files": digests({path.name: path for path in files}),
+        }
+        write_record(run.manifest, manifest)
+        return run
 
     def ask_about_problems(self, share: Share) -> None:
         """Ask the NLI model about a share of the distinct problems."""
@@ -466,37 +490,3 @@ class _Work:
         rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()
         write_table(run.exclusions, rows)
         return seeds.rows, variants.rows
-
-    def _manifest(
-        self,
-        problems: Problems,
-        answers: _Answers,
-        funnel: list[dict[str, int]],
-        made: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Collect what was made, from what, with which counts."""
-        run, config = self.run, self.config
-        made_from = {
-            "config": config.output_settings(),
-            "source_data": problems.source_data,
-            "generator": self.generator.description,
-            "nli_model": self.judge.description,
-        }
-        files = (run.exclusions, run.seeds, run.variants, run.answers,
-                 run.paraphrases)  # fmt: skip
-        return {
-            "kind": "paraphrases",
-            "source": config.source,
-            "fingerprint": digest_of(made_from),
-            **made_from,
-            "generator": self.generator.provenance,
-            "nli_model": self.judge.provenance,
-            "prompt": config.prompt,
-            "packages": versions(*_PACKAGES),
-            "problems": {**problems.counts, "answered_right": len(answers.right)},
-            "hypotheses": len(answers.hypotheses),
-            "funnel": funnel,
-            EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
-            **made,
-            "files": digests({path.name: path for path in files}),
-        }

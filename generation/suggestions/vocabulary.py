@@ -95,7 +95,17 @@ class Vocabulary:
 def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
     """Decode every id between two copies of a plain word, and see whether it joins on to them."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
-    anchor, word = _find_anchor(tokenizer, size, special_ids)
+    # An id that is a word of its own wherever it stands.
+    ids = [i for i in range(size) if i not in special_ids]
+    thrice = tokenizer.decode_batch([[i, i, i] for i in ids], skip_special_tokens=False)
+    anchor, word = -1, ""
+    for i, text in zip(ids, thrice, strict=True):
+        words = text.strip().split(" ")
+        if len(words) == 3 and len(set(words)) == 1 and len(words[0]) > 1 and words[0].isalpha():
+            anchor, word = i, words[0]
+            break
+    else:
+        raise ValueError("expected a tokenizer with whole words in its vocabulary, found none")
     decoded = tokenizer.decode_batch(
         [[anchor, i, anchor] for i in range(size)], skip_special_tokens=False
     )
@@ -109,14 +119,3 @@ def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
         texts.append(middle)
         kinds.append(kind)
     return Vocabulary(tuple(texts), np.array(kinds, np.int8))
-
-
-def _find_anchor(tokenizer: Any, size: int, special_ids: Collection[int]) -> tuple[int, str]:
-    """Find an id that is a word of its own wherever it stands; return the id and the word."""
-    ids = [i for i in range(size) if i not in special_ids]
-    decoded = tokenizer.decode_batch([[i, i, i] for i in ids], skip_special_tokens=False)
-    for i, text in zip(ids, decoded, strict=True):
-        words = text.strip().split(" ")
-        if len(words) == 3 and len(set(words)) == 1 and len(words[0]) > 1 and words[0].isalpha():
-            return i, words[0]
-    raise ValueError("expected a tokenizer with whole words in its vocabulary, found none")

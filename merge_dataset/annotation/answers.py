@@ -293,20 +293,33 @@ def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
 
 
 def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]:
-    """Read the lines of events; and the number of the first of them in the file, from 1."""
+    """Read the lines of events; and the number of the first of them in the file, from 1.
+
+    Of a file without a count, as earlier releases wrote them, a last line that a crash cut off is
+    left out: its annotator was never told that it is saved.
+    """
     if not path.exists():
         return [], 1
     lines = path.read_bytes().split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    if lines and lines[0].startswith(_HEAD):
-        _require_as_counted(path, lines[0], lines[1:], renamed=renamed)
-        return lines[1:], 2
-    return _require_old(path, lines), 1
-
-
-def _require_as_counted(path: Path, head: bytes, lines: list[bytes], *, renamed: bool) -> None:
-    """Raise where the first line says something else of a file than is there."""
+    if not lines or not lines[0].startswith(_HEAD):
+        whole = lines
+        if lines and not _CHECKSUM.search(lines[-1]):
+            try:
+                parse_event(parse_line(lines[-1]))
+            except ValueError:
+                whole = lines[:-1]
+        if not whole:
+            raise ValueError(
+                f"{path}: expected answers, found no whole line: the file was cut off; restore it "
+                f"from a copy, or remove it to begin anew"
+            )
+        _parsed(path, whole, 1)
+        log.warning("%s: an earlier release's, without a count of its lines, so that answers "
+                    "missing at its end cannot be noticed", path)  # fmt: skip
+        return whole, 1
+    head, *lines = lines
     try:
         said = parse_line(head)
         annotator, count, digest = said["annotator"], said["lines"], said["sha256"]
@@ -318,37 +331,15 @@ def _require_as_counted(path: Path, head: bytes, lines: list[bytes], *, renamed:
             f"file {annotator}.jsonl, or take them in under another name by "
             f"`merge-nli annotate --import` with --annotator"
         )
-    if len(lines) == count and _digest(lines) == digest:
-        return
-    _parsed(path, lines, 2)  # one that is damaged is named
-    got = f"{len(lines):,}" if len(lines) != count else "others"
-    raise ValueError(
-        f"{path}: expected {count:,} lines after the first, as it says, got {got}: the file was "
-        f"cut off or edited; restore it from a copy or, if you edited it, remove its first line"
-    )
-
-
-def _require_old(path: Path, lines: list[bytes]) -> list[bytes]:
-    """Return the lines of a file without a count; a last one that a crash cut off is left out.
-
-    Raises:
-        ValueError: a line is malformed, or none is whole.
-    """
-    whole = lines
-    if lines and not _CHECKSUM.search(lines[-1]):
-        try:
-            parse_event(parse_line(lines[-1]))
-        except ValueError:
-            whole = lines[:-1]
-    if not whole:
+    if len(lines) != count or _digest(lines) != digest:
+        _parsed(path, lines, 2)  # one that is damaged is named
+        got = f"{len(lines):,}" if len(lines) != count else "others"
         raise ValueError(
-            f"{path}: expected answers, found no whole line: the file was cut off; restore it from "
-            f"a copy, or remove it to begin anew"
+            f"{path}: expected {count:,} lines after the first, as it says, got {got}: the file "
+            f"was cut off or edited; restore it from a copy or, if you edited it, remove its first "
+            f"line"
         )
-    _parsed(path, whole, 1)
-    log.warning("%s: an earlier release's, without a count of its lines, so that answers missing "
-                "at its end cannot be noticed", path)  # fmt: skip
-    return whole
+    return lines, 2
 
 
 def _digest(lines: Iterable[bytes]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,7 +32,6 @@ from merge_dataset.layout import (
 from merge_dataset.schema import (
     DATASET_NAME,
     PARAPHRASE,
-    ProblemFormat,
     arrow_schema,
     config_files,
     format_of,
@@ -91,8 +91,13 @@ def check_columns(folder: Path) -> Iterator[Finding]:
         except ValueError as error:
             yield Finding(file, "a format of problems in its metadata", str(error))
             continue
-        yield from _format_findings(folder, file, problem_format)
-        first = optional.setdefault(file.partition("/")[0], problem_format.optional)
+        collection = file.partition("/")[0]
+        with suppress(OSError, ValueError):  # without a description: a finding of its own
+            made = provenance.format_of_run(provenance.read(folder / collection / PROVENANCE))
+            if made != problem_format:
+                expected_format = f"problems with the {made.described}, as in {collection}"
+                yield Finding(file, f"{expected_format}/{PROVENANCE}", problem_format.described)
+        first = optional.setdefault(collection, problem_format.optional)
         if problem_format.optional != first:
             wanted, got = (", ".join(each) or "none" for each in (first, problem_format.optional))
             yield Finding(file, f"the optional columns of its collection: {wanted}", got)
@@ -108,21 +113,6 @@ def check_columns(folder: Path) -> Iterator[Finding]:
             yield Finding(file, f"the columns in the order {expected.names}", f"{schema.names}")
         if b"huggingface" in (schema.metadata or {}):
             yield Finding(file, "no `huggingface` metadata", "some, which datasets 3 cannot read")
-
-
-def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
-    """Find a file whose problems are not of the format that its collection was made with."""
-    collection = file.partition("/")[0]
-    path = folder / collection / PROVENANCE
-    if not path.is_file():
-        return
-    try:
-        made = provenance.format_of_run(provenance.read(path))
-    except ValueError:
-        return  # a finding of its own
-    if made != problem_format:
-        expected = f"problems with the {made.described}, as in {collection}/{PROVENANCE}"
-        yield Finding(file, expected, problem_format.described)
 
 
 @check(

@@ -45,14 +45,19 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
     Raises:
         PublishError: it failed for good.
     """
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
     for wait in (*_WAITS, None):
         try:
             return call()
         except _expected() as error:
             cause = error.__cause__ if isinstance(error, RuntimeError) else error
-            if wait is None or not _may_pass(cause):
-                raise PublishError(f"{doing}: {_in_words(cause or error)}") from error
             status, response = _status(cause), getattr(cause, "response", None)
+            # A connection that was refused or cut, or half an answer, may pass too.
+            cut = isinstance(cause, (http_error(), json.JSONDecodeError))
+            cut = cut and not isinstance(cause, OfflineModeIsEnabled)
+            if wait is None or not (cut if status is None else status in _PASSING):
+                raise PublishError(f"{doing}: {_in_words(cause or error)}") from error
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             seconds = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
             reason = type(cause).__name__ if status is None else f"the Hub answered {status}"
@@ -99,17 +104,6 @@ def _expected() -> tuple[type[Exception], ...]:
 def _status(error: BaseException | None) -> int | None:
     response = getattr(error, "response", None)
     return getattr(response, "status_code", None)
-
-
-def _may_pass(error: BaseException | None) -> bool:
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    status = _status(error)
-    if status is not None:
-        return status in _PASSING
-    # A connection that was refused or cut, or half an answer.
-    passing = (http_error(), json.JSONDecodeError)
-    return isinstance(error, passing) and not isinstance(error, OfflineModeIsEnabled)
 
 
 def _in_words(error: BaseException) -> str:

@@ -317,7 +317,17 @@ class Hub:
         try:
             return call_hub(f"uploading to {repository.name}", attempt)
         except PublishError as error:
-            told = self._what_became_of(repository, revision, before)
+            try:
+                after = self.commit_of(repository, revision)
+            except PublishError:
+                told = (
+                    f"Whether {revision} has changed could not be seen; the same command, run "
+                    "again, goes on from what is there."
+                )
+            else:
+                was = f"was at {before[:12]} and is at {after[:12]} now"
+                told = f"is as it was, at {before[:12]}" if after == before else was
+                told = f"{revision} of {repository.name} {told}."
             raise PublishError(f"{error}\n{told}") from error
 
     def propose(
@@ -417,15 +427,3 @@ class Hub:
             return next((each.num for each in found if each.title == title), None)
 
         return call_hub(f"looking at the pull requests of {repository.name}", ask)
-
-    def _what_became_of(self, repository: Repository, revision: str, before: str) -> str:
-        try:
-            after = self.commit_of(repository, revision)
-        except PublishError:
-            return (
-                f"Whether {revision} has changed could not be seen; the same command, run again, "
-                "goes on from what is there."
-            )
-        if after == before:
-            return f"{revision} of {repository.name} is as it was, at {before[:12]}."
-        return f"{revision} of {repository.name} was at {before[:12]} and is at {after[:12]} now."
