@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from merge_metric.register import register_metric
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
-    from merge_metric.runs.model import parse_source
     from merge_metric.runs.per_seed import seed_results
     from merge_metric.runs.predictions import read_predictions, write_predictions
     from merge_metric.runs.run import Run, read_runs
@@ -53,7 +52,6 @@ __all__ = [
     "compare_models",
     "evaluate_model",
     "gather_evidence",
-    "parse_source",
     "read_predictions",
     "read_runs",
     "register_metric",

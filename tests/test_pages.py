@@ -177,7 +177,7 @@ def test_other_tasks(here: Path, tmp_path: Path) -> None:
     assert "pairs, averaged over 10 subsamples" in scored
     assert "labels:different,paraphrase|opposites:none" in scored
     differences = scored.split("pairs: 2 models")[1]
-    (by_overlap,) = re.findall(r"^\d +overlap +(.*)$", differences, flags=re.MULTILINE)
+    (by_overlap,) = re.findall(r"^[\d–]+ +overlap +(.*)$", differences, flags=re.MULTILINE)
     figures = by_overlap.split()  # MC may be a range
     seeds, relaxed, strict = (float(figures[n]) for n in (0, -2, -1))
     assert (relaxed, strict) == (0, 0), "it does not see which words they are"

@@ -26,8 +26,10 @@ from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.publication import (
     Branch,
     LoadedBack,
+    Published,
     PublishingPlan,
     Tag,
+    carry_out,
     look_at,
     repository_line,
 )
@@ -80,10 +82,10 @@ _IDS: Final = ("variant_id", "seed_id")
 """Columns that name a problem in Inspect's logs."""
 
 
-def plan_dataset(
+def push_to_hub(
     folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
-) -> PublishingPlan:
-    """Find out what publishing a folder would do. Nothing is written.
+) -> Published:
+    """Publish a dataset folder, with its card, as `merge-nli publish dataset --yes` does.
 
     Args:
         folder: The dataset folder.
@@ -95,8 +97,15 @@ def plan_dataset(
     Raises:
         TypeError: the folder is no path.
         ValueError: an argument is not as it should be, or contradicts the repository.
-        PublishError: the folder is not good, or the Hub cannot be asked.
+        PublishError: the folder is not good, nobody is logged in, or the Hub fails.
     """
+    return carry_out(plan_dataset(folder, repository, version=version, private=private))
+
+
+def plan_dataset(
+    folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
+) -> PublishingPlan:
+    """Find out what `push_to_hub` would do; its arguments and errors. Nothing is written."""
     folder = as_path("folder", folder)
     target = parse_repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from datasets import Dataset, DatasetDict
 from helpers.dataset_files import write_predictions as write_rows
 from helpers.report_data import problems
 
+import generation
 import merge_dataset
 import merge_metric
 from merge_metric import (
@@ -26,7 +28,6 @@ from merge_metric import (
     compare_models,
     evaluate_model,
     gather_evidence,
-    parse_source,
     read_predictions,
     read_runs,
     register_metric,
@@ -88,7 +89,6 @@ OF_FILES: dict[str, Call] = {
 """Functions of one or several predictions files and a dataset folder."""
 
 OF_FILE: dict[str, Call] = {
-    "parse_source": lambda given, _: parse_source(given),
     "read_predictions": lambda given, dataset: read_predictions(given, dataset).to_pylist(),
     "score_file": lambda given, dataset: score_file(given, dataset, "snli", n_bootstrap=0),
 }
@@ -100,7 +100,7 @@ OTHER: dict[str, Callable[[Any], Any]] = {
     "check_dataset": merge_dataset.check_dataset,
     "export_dataset": lambda given: merge_dataset.export_dataset(given, "out"),
     "evaluate_model": lambda given: evaluate_model(len, given),
-    "plan_dataset": lambda given: merge_dataset.plan_dataset(given, "me/merge-nli"),
+    "push_to_hub": lambda given: merge_dataset.push_to_hub(given, "me/merge-nli"),
     "read_answers": merge_dataset.read_answers,
     "register_dataset": merge_dataset.register_dataset,
     "register_metric": register_metric,
@@ -112,10 +112,20 @@ OTHER: dict[str, Callable[[Any], Any]] = {
 
 RECORDS = {"Comparison", "Evaluation", "Run", "SeedVariantCallback", "Table"}
 
+PAGE = (Path(__file__).parents[2] / "merge_metric/your-own-model.md").read_text(encoding="utf-8")
+
 
 def test_all_functions_are_called() -> None:
     """A new public function is tried here too."""
     assert {*OF_FILES, *OF_FILE, *OTHER, *RECORDS} >= {*merge_metric.__all__}
+
+
+@pytest.mark.parametrize("package", [merge_metric, merge_dataset, generation])
+def test_the_page_has_all_public_names(package: ModuleType) -> None:
+    """One table of every package's, but records that functions give, and names of the contract."""
+    section = PAGE.split("### All public names")[1].split("\n### ")[0]
+    given = {"Comparison", "Evaluation", "Run", "RunFolder", "Table", "LABELS", "variant_id"}
+    assert [name for name in {*package.__all__} - given if f"`{name}" not in section] == []
 
 
 @pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE])

@@ -15,9 +15,9 @@ from typing import Any, Final
 from helpers.bench.contender import FOLDER, ROOT
 
 KEPT: Final = ROOT / "tests" / "benchmarks"
-README: Final = ROOT / "README.md"
+PAGE: Final = ROOT / "generation" / "scale.md"
 START, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
-"""Marks in the README between which its lines stand."""
+"""Marks on the page between which its lines stand."""
 
 SLOWER: Final = 0.85
 """A ratio that fell below this part of the kept one, where the rounds' ranges do not meet."""
@@ -29,7 +29,7 @@ _SHOWN: Final = (
     ("language-model", "language model"),
     ("metric", "metric, 1,000,000 rows"),
 )
-"""Section and beginning of the rows that the README shows: of each the first."""
+"""Section and beginning of the rows that the page shows: of each the first."""
 
 Measurements = Sequence[Mapping[str, Any]]
 
@@ -55,7 +55,7 @@ def slower(kept: Measurements, new: Measurements) -> list[str]:
 
 
 def headline(measurements: Measurements) -> list[str]:
-    """Make the README's lines: what, against whom, how many times as fast, which share."""
+    """Make the page's lines: what, against whom, how many times as fast, which share."""
     lines = []
     for section, beginning in _SHOWN:
         rows = (
@@ -86,13 +86,12 @@ def with_lines(page: str, lines: Sequence[str]) -> str:
 
 
 def keep() -> None:
-    """Copy the table into the repository, and its lines into the README where that has marks."""
+    """Copy the table into the repository, and its lines into the page."""
     for name in ("results.md", "results.json"):
         shutil.copyfile(FOLDER / name, KEPT / name)
-    page, lines = README.read_text(encoding="utf-8"), headline(_read(FOLDER / "results.json"))
-    if START in page:
-        README.write_text(with_lines(page, lines), encoding="utf-8")
-    print(f"{KEPT}/results.md, results.json written; for the README:", *lines, sep="\n")
+    page, lines = PAGE.read_text(encoding="utf-8"), headline(_read(FOLDER / "results.json"))
+    PAGE.write_text(with_lines(page, lines), encoding="utf-8")
+    print(f"{KEPT}/results.md, results.json written; in scale.md:", *lines, sep="\n")
 
 
 def check() -> int:

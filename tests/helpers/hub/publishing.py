@@ -125,10 +125,12 @@ class Desk:
         assert result.code == 0, result.err
         return result
 
-    def start(self, *arguments: str | Path, home: Path, **environment: str) -> Any:
-        """Begin to run a command in a process of its own."""
+    def start(
+        self, *arguments: str | Path, home: Path, code: str = _COMMAND, **environment: str
+    ) -> Any:
+        """Begin to run a command, or other code, in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-c", _COMMAND, *map(str, arguments)],
+            [sys.executable, "-c", code, *map(str, arguments)],
             cwd=self._scratch,
             env=_environment(self.hub, home, str(self._scratch)) | environment,
             stdout=subprocess.PIPE,

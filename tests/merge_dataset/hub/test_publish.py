@@ -80,6 +80,20 @@ def append_to_card(dataset: Path, text: str) -> None:
         card.write(text)
 
 
+@pytest.mark.slow
+def test_python_publishes_as_the_command_does(desk: Desk, small: Path, tmp_path: Path) -> None:
+    """All files, the version and the branch for datasets 3, loaded back before."""
+    code = (
+        """import sys; from merge_dataset import push_to_hub; print(push_to_hub(*sys.argv[1:]))"""
+    )
+    running = desk.start(small, NAME, home=tmp_path / "home", code=code, HF_TOKEN=TOKEN)
+    out, err = running.communicate(timeout=300)
+    assert running.returncode == 0, err
+    assert "tagged=True" in out
+    assert main(desk).keys() >= SMALL
+    assert main(desk) == desk.hub.repo("dataset", NAME).at("v1.0.0")
+
+
 # --- What is done ---
 
 

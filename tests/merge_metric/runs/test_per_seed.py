@@ -15,7 +15,8 @@ from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric import parse_source, read_runs, seed_results
+from merge_metric import read_runs, seed_results
+from merge_metric.runs.model import parse_source
 from merge_metric.runs.per_seed import write_seed_results
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
