@@ -4,9 +4,9 @@ from __future__ import annotations
 
 # Importing a module registers its commands, in the order of the help.
 # isort: off
-from merge_metric.exports import lm_eval, lighteval, inspect_ai, croissant, flat
+from merge_metric.exports import harness_tasks, croissant, flat
 
 # isort: on
 from merge_metric.exports.registry import app as export_app
 
-__all__ = ["croissant", "export_app", "flat", "inspect_ai", "lighteval", "lm_eval"]
+__all__ = ["croissant", "export_app", "flat", "harness_tasks"]

@@ -13,9 +13,12 @@ from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness import Letters
-from merge_metric.exports.inspect_ai import export_inspect
-from merge_metric.exports.lighteval import export_lighteval, problems_of
-from merge_metric.exports.lm_eval import export_lm_eval
+from merge_metric.exports.harness_tasks import (
+    export_inspect,
+    export_lighteval,
+    export_lm_eval,
+    problems_of,
+)
 from merge_metric.models.prompts import read_prompt
 
 

@@ -1,0 +1,361 @@
+"""Export tasks for lm-evaluation-harness, lighteval and Inspect; texts and code are templates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
+from merge_dataset.files import write_json, write_table
+from merge_dataset.schema import SPLITS
+from merge_metric.exports.folders import read_split, shown
+from merge_metric.exports.harness import (
+    SETTINGS,
+    Hub,
+    LettersOption,
+    PromptStart,
+    Revision,
+    Shots,
+    Tasks,
+    Thresholds,
+    prepare,
+    settings_of,
+    task_folder,
+    template,
+)
+from merge_metric.exports.registry import (
+    HARNESSES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    Overwrite,
+    count,
+    export,
+)
+from merge_metric.models.answer_letters import LETTERS
+from merge_metric.models.prompts import question
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MODULE: Final = "merge_nli"
+
+# --- lm-evaluation-harness ---
+
+_FUNCTION: Final = '''\
+def {function}(items: list[dict[str, Any]]) -> float:
+    """The figure {figure}."""
+    return _figure(items, "{figure}")
+'''
+
+
+@export("lm-eval", panel=HARNESSES, extra="predict")
+def export_lm_eval(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-lm-eval"),
+    config: Configs = None,
+    shots: Shots = "exc",
+    prompt_start: PromptStart = "",
+    letters: LettersOption = "spaced",
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
+
+    A folder for --include_path: a YAML file per configuration, and functions that compute
+    seed-variant accuracy and its kin as merge-nli score does. It needs nothing of this
+    package.
+
+    \b
+    Examples:
+      merge-nli export lm-eval merge-nli --config snli --out tasks/merge-nli
+
+    \b
+      merge-nli export lm-eval merge-nli --shots mix --letters both --ct 50 --ct 90
+    """  # \b is a mark of click: keep the lines that follow
+    tasks = prepare(
+        folder,
+        out,
+        config,
+        shots=shots,
+        prompt_start=prompt_start,
+        letters=letters,
+        ct=ct,
+        hub=hub,
+        revision=revision,
+    )
+    task_of = {name: f"merge_nli_{name}" for name in tasks.prompts}
+    names = list(task_of.values())
+    readme = template("lm_eval_readme.txt").format(
+        out=shown(out),
+        dataset=shown(folder),
+        config=next(iter(task_of)),
+        task=names[0],
+        tasks=", ".join(f"`{name}`" for name in names),
+        letters="both" if letters == "both" else "those after a space, in chats those without",
+    )
+    with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
+        figures = tuple(figure_names(tasks.thresholds))
+        for configuration, name in task_of.items():
+            text = _as_yaml(_task(tasks, configuration, name, figures))
+            (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
+        # The template with its constants, and a function for each figure.
+        text = template("lm_eval.py")
+        for name, values in (("FIGURES", figures), ("THRESHOLDS", tasks.thresholds)):
+            text = re.sub(rf"^({name}: .* = )\(\)$", rf"\g<1>{values!r}", text, flags=re.MULTILINE)
+        functions = [_FUNCTION.format(function=_function_of(each), figure=each) for each in figures]
+        text = "\n\n".join([text, *functions])
+        (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
+    return Exported(
+        out,
+        {"tasks": names},
+        f"{out}: {count(names, 'task')}: {', '.join(names)}",
+        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {names[0]}",
+    )
+
+
+def figure_names(thresholds: Sequence[int]) -> list[str]:
+    """List the figures that a harness reports, those at thresholds first."""
+    from merge_metric.exports.task_answers import FIGURES
+
+    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES]
+
+
+def _task(tasks: Tasks, config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
+    """Build a task as the harness's YAML has it."""
+    from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+
+    prompt = tasks.prompts[config]
+    several = len(tasks.choices) > len(LETTERS)
+    task = {
+        "task": name,
+        "custom_dataset": _Function(f"{_MODULE}.load"),
+        "dataset_kwargs": {
+            "dataset": tasks.dataset,
+            "config": config,
+            "revision": tasks.revision,
+        },
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "description": prompt.start,
+        "doc_to_text": question("{{premise}}", "{{hypothesis}}"),
+        "doc_to_target": "label",
+        # In chats the harness leaves the delimiter out.
+        "doc_to_choice": list(tasks.choices) if several else list(LETTERS),
+        "target_delimiter": "" if several else " ",
+        "fewshot_delimiter": "\n\n",
+        "num_fewshot": len(prompt.examples),
+        "fewshot_config": {
+            "sampler": "first_n",
+            "samples": [
+                {"premise": each.premise, "hypothesis": each.hypothesis, "label": each.label}
+                for each in prompt.examples
+            ],
+            "doc_to_choice": list(LETTERS),
+            "target_delimiter": " ",
+        },
+        "process_results": _Function(f"{_MODULE}.process_results"),
+        "metric_list": [
+            {
+                "metric": figure,
+                "aggregation": _Function(f"{_MODULE}.{_function_of(figure)}"),
+                # Of `sv@CT` the higher is the better.
+                "higher_is_better": figure not in CATALOGUE or CATALOGUE[figure].higher_is_better,
+            }
+            for figure in figures
+        ],
+        "metadata": {"version": 1.0},
+    }
+    if not prompt.examples:
+        del task["fewshot_config"]
+    return task
+
+
+class _Function(str):
+    """Name of a function, which the harness's YAML marks with a tag."""
+
+    __slots__ = ()
+
+
+def _as_yaml(task: dict[str, Any]) -> str:
+    """Write a task with the harness's tag for functions, and prompts as blocks of lines."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent_text(dumper: Any, text: str) -> Any:
+        style = "|" if text.count("\n") > 2 else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    def represent_function(dumper: Any, name: _Function) -> Any:
+        return dumper.represent_scalar("!function", str(name))
+
+    Dumper.add_representer(str, represent_text)
+    Dumper.add_representer(_Function, represent_function)
+    return str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
+
+
+def _function_of(figure: str) -> str:
+    """Name the function that computes a figure."""
+    return figure.replace("@", "_")
+
+
+# --- lighteval ---
+
+
+_LIGHTEVAL_MODULE: Final = "merge_nli_tasks"
+_RUNNER: Final = "run.py"
+
+_DIGITS: Final = 16
+
+
+@export("lighteval", panel=HARNESSES, extra="predict")
+def export_lighteval(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-lighteval"),
+    config: Configs = None,
+    shots: Shots = "exc",
+    prompt_start: PromptStart = "",
+    letters: LettersOption = "spaced",
+    ct: Thresholds = None,
+    limit_seeds: LimitSeeds = None,
+    rng_seed: SampleSeed = 0,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Tasks for lighteval (0.13.0).
+
+    A folder with the problems, a module for --custom-tasks, and a script that runs it
+    without the network. It needs nothing of this package.
+
+    \b
+    Examples:
+      merge-nli export lighteval merge-nli --config snli --out tasks/lighteval
+
+    \b
+      merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
+    """  # \b is a mark of click: keep the lines that follow
+    tasks = prepare(
+        folder, out, config, shots=shots, prompt_start=prompt_start, letters=letters, ct=ct
+    )
+    names = [f"merge_nli_{config}" for config in tasks.prompts]
+    readme = template("lighteval_readme.txt").format(
+        out=shown(out),
+        task=names[0],
+        tasks=", ".join(f"`{name}`" for name in names),
+        letters="those after a space" if letters == "spaced" else "both",
+    )
+    with task_folder(out, tasks, "lighteval", readme, overwrite=overwrite) as partial:
+        problems = {
+            config: problems_of(folder, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
+            for config in tasks.prompts
+        }
+        settings = settings_of(tasks)
+        # A digest of problems and prompts, independent of the dataset's place.
+        told = {name: value for name, value in settings.items() if name != "dataset"}
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        for name, rows in problems.items():
+            digest.update(json.dumps([name, rows.to_pydict()]).encode())
+        data = f"data/{digest.hexdigest()[:_DIGITS]}"
+        _write_data(partial / data, problems)
+        write_json(partial / SETTINGS, settings | {"data": data})
+        for name, source in (
+            (f"{_LIGHTEVAL_MODULE}.py", "lighteval_tasks.py"),
+            (_RUNNER, "lighteval_run.py"),
+        ):
+            (partial / name).write_text(template(source), encoding="utf-8")
+    return Exported(
+        out,
+        {"module": _LIGHTEVAL_MODULE, "tasks": names},
+        f"{out}: {count(names, 'task')}: {', '.join(names)}",
+        f"python {out / _RUNNER} --model MODEL --task {names[0]}",
+    )
+
+
+def problems_of(
+    folder: Path, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
+) -> pa.Table:
+    """Read seeds, then variants, in the columns of `answers.load_problems`."""
+    import pyarrow as pa
+
+    from merge_metric.exports.task_answers import COLUMNS, sample_seeds
+    from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
+
+    tables = [
+        table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)
+    ]
+    rows = pa.concat_tables(tables)
+    seeds = rows["seed_id"].to_pylist()
+    if limit_seeds is not None:
+        chosen = sample_seeds(seeds, limit_seeds, rng_seed=rng_seed)
+        rows = rows.filter(pa.array([seed in chosen for seed in seeds]))
+        seeds = rows["seed_id"].to_pylist()
+    counts = Counter(seeds)
+    rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, ("premise", "hypothesis"))))
+    return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
+
+
+def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
+    """Write a dataset of one split per configuration, in the form that `load_dataset` reads."""
+    import yaml
+
+    folder.mkdir(parents=True)
+    configs = []
+    for config, rows in problems.items():
+        name = f"{config}.parquet"
+        write_table(folder / name, rows.replace_schema_metadata(None))
+        files = [{"split": "problems", "path": name}]
+        configs.append({"config_name": config, "data_files": files})
+    header = yaml.safe_dump({"configs": configs}, sort_keys=False)
+    (folder / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
+
+
+# --- Inspect ---
+
+
+@export("inspect", panel=HARNESSES, extra="predict")
+def export_inspect(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-inspect"),
+    config: Configs = None,
+    shots: Shots = "exc",
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """A task for Inspect (inspect-ai 0.3.285).
+
+    A folder with a task file for inspect eval, which asks chat models, examples as turns,
+    and reads the letters' log-probabilities. It needs nothing of this package.
+
+    \b
+    Examples:
+      merge-nli export inspect merge-nli --config snli --out tasks/inspect
+    """  # \b is a mark of click: keep the lines that follow
+    tasks = prepare(
+        folder, out, config, shots=shots, letters="both", ct=ct, hub=hub, revision=revision
+    )
+    configs = list(tasks.prompts)
+    readme = template("inspect_ai_readme.txt").format(
+        out=shown(out), config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
+    )
+    with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
+        write_json(partial / SETTINGS, settings_of(tasks))
+        text = template("inspect_ai.py")
+        (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
+    return Exported(
+        out,
+        {"configurations": configs},
+        f"{out}: a task for the configurations {', '.join(configs)}",
+        f"inspect eval {out / _MODULE}.py -T config={configs[0]} --model openai/MODEL",
+    )
