@@ -35,9 +35,8 @@ from merge_metric.seed_variant_accuracy.figures import (
     MATCHING_RANGE,
     is_undetermined,
 )
-from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
+from merge_metric.seed_variant_accuracy.options import Settings, check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import (
-    CONFIDENCE,
     compare_all,
     holm,
     resampled_units,
@@ -228,21 +227,15 @@ def compare_models(
     texts = texts or found_texts
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     names = sorted(common, key=lambda name: -_sv(common[name], correctness_threshold))
-    options = {"correctness_threshold": correctness_threshold, "rng_seed": rng_seed}
+    settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     replicates = max(n_bootstrap, replicates_for(len(names)))
-    compared = compare_all([common[name] for name in names], n_bootstrap=replicates, **options)
-    pairs = _pair_rows(names, compared, replicates)
-    rows = _model_rows(common, names, pairs, n_bootstrap=n_bootstrap, **options)
-    some = common[names[0]]
-    parts = signature(
-        some,
-        correctness_threshold=correctness_threshold,
-        opposites=check_opposites(None, some.labels),
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-        confidence=CONFIDENCE,
-        texts=texts,
+    compared = compare_all(
+        [common[name] for name in names], replace(settings, n_bootstrap=replicates)
     )
+    pairs = _pair_rows(names, compared, replicates)
+    rows = _model_rows(common, names, pairs, settings)
+    some = common[names[0]]
+    parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     mixed = mixture(some.variants_per_seed)
@@ -378,7 +371,7 @@ def _shared(found: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[st
 
 
 def _sv(counts: SeedCounts, correctness_threshold: int) -> float:
-    summary = summarise(counts, correctness_threshold=correctness_threshold, n_bootstrap=0)
+    summary = summarise(counts, Settings(correctness_threshold, n_bootstrap=0))
     return float(summary["seed_variant_accuracy"])
 
 
@@ -420,14 +413,14 @@ def _model_rows(
     counts: Mapping[str, SeedCounts],
     names: Sequence[str],
     pairs: Sequence[Mapping[str, Any]],
-    **options: Any,
+    settings: Settings,
 ) -> list[dict[str, Any]]:
     significant = [
         (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
     ]
     rows = []
     for name, ranks in zip(names, rank_ranges(len(names), significant), strict=True):
-        summary = summarise(counts[name], **options)
+        summary = summarise(counts[name], settings)
         row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
         row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
         for key in MAIN_FIGURES:

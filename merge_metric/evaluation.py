@@ -29,8 +29,8 @@ from merge_metric.report.wording import HEADLINE
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_predictions, suffix_of, write_predictions
 from merge_metric.runs.run import Run, by_config, common_texts, read_runs
-from merge_metric.score import score_run
-from merge_metric.seed_variant_accuracy.options import check_settings
+from merge_metric.score import figures_of
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def evaluate_model(
         TypeError: the model is nothing that can be asked, or a path none.
         ValueError: it, an option or the dataset cannot be used.
     """
-    settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
+    settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     folder = _folder(dataset, revision)
     configs = as_texts("config", config)
     problems = read_problems(str(folder), configs)
@@ -349,7 +349,7 @@ def evaluate_model(
                 tell=False,
             )
         )
-        results = {run.config: score_run(run, **settings) for run in runs}
+        results = {run.config: figures_of(run, settings) for run in runs}
         found = Evaluation(called, folder, results, runs, path, allow_missing)
     if is_temporary:
         weakref.finalize(found, rmtree, path.parent, ignore_errors=True)

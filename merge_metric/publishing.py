@@ -14,6 +14,7 @@ from merge_dataset.hub.results import ModelFigure
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import JoinOptions, read_file
 from merge_metric.score import score_all
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.scoring import score
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def model_figures(
             "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
         )
     runs = read_file(predictions, folder, JoinOptions(configs=configs))
-    results = score_all(runs, shown=False)
+    results = score_all(runs, Settings(), shown=False)
     shares = {
         run.config: run.answers[np.arange(len(run.answers)), run.counts.gold].sum()
         / run.answers.sum()

@@ -26,9 +26,9 @@ from merge_metric.seed_variant_accuracy.figures import (
     sv_at,
 )
 from merge_metric.seed_variant_accuracy.options import (
+    Settings,
     check_cluster,
     check_opposites,
-    check_settings,
 )
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import score_counts
@@ -85,7 +85,7 @@ def score_file(
         TypeError: a path is none.
         ValueError: an option or file is not as it should be, or predictions are missing.
     """
-    settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
+    settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
     options = JoinOptions(
         configs=as_texts("configs", configs),
@@ -95,18 +95,18 @@ def score_file(
     )
     folder = None if dataset is None else as_path("dataset", dataset)
     runs = read_file(as_path("path", path), folder, options)
-    return score_all(runs, shown=False, **settings)
+    return score_all(runs, settings, shown=False)
 
 
-def score_all(runs: Sequence[Run], *, shown: bool, **settings: int) -> dict[str, dict[str, Any]]:
+def score_all(runs: Sequence[Run], settings: Settings, *, shown: bool) -> dict[str, dict[str, Any]]:
     """Score what was counted, and tell of mixed numbers of variants and of few seeds.
 
     Args:
         runs: Of `read_file`.
+        settings: CT and bootstrap.
         shown: The results are shown by `scores_text`, which tells of mixed numbers itself.
-        settings: As `score_run` takes them.
     """
-    results = {each.config: score_run(each, **settings) for each in runs}
+    results = {each.config: figures_of(each, settings) for each in runs}
     for each in runs:
         if not shown:
             tell_mixture(each.config, each.counts)
@@ -140,14 +140,17 @@ def score_run(
             f"run: expected a Run, as `read_runs` gives them, got {described(run)}; `score_file` "
             "takes predictions files, and an evaluation has its figures in `results`"
         )
+    return figures_of(run, Settings(correctness_threshold, n_bootstrap, rng_seed))
+
+
+def figures_of(run: Run, settings: Settings) -> dict[str, Any]:
+    """Score a run; see `score_run`."""
     result = score_counts(
         run.counts,
         run.groups or None,
+        settings,
         opposites=check_opposites(None, run.counts.labels),
         shift=run.shift,
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
         texts=run.texts,
     )
     return result | {"n_seeds_left_out": run.n_seeds_left_out}

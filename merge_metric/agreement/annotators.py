@@ -29,6 +29,7 @@ from merge_metric.agreement.judgements import (
     SCORES,
     Judgements,
 )
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
 
@@ -49,19 +50,13 @@ _INTERVALS: Final = (
 _UNDEFINED: Final = "undefined: every answer is "
 
 
-def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Table:
-    """Tabulate Cohen's κ of each pair of annotators, by class and score, and averaged over pairs.
-
-    Args:
-        judgements: Of one annotator or more.
-        n_bootstrap: Replicates for intervals; 0 for none.
-        rng_seed: Of the bootstrap.
-    """
+def pair_table(judgements: Judgements, settings: Settings) -> Table:
+    """Tabulate Cohen's κ of pairs of annotators, by class and score, and averaged over pairs."""
     rows = [
         {"class": name, "score": score, **row}
         for name, part in judgements.by_class()
         for score in part.codes
-        for row in _pair_rows(part, score, _draws(part, n_bootstrap, rng_seed))
+        for row in _pair_rows(part, score, _draws(part, settings))
     ]
     meaning = judgements.about_meaning
     weighting = (
@@ -85,24 +80,18 @@ def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Ta
         notes=(
             "Both: variants that both judged; agree: with the same answer, in percent.",
             *([] if meaning else [weighting]),
-            *([_INTERVALS.format(n=n_bootstrap)] if n_bootstrap else []),
+            *([_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []),
         ),
     )
 
 
-def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Table:
-    """Tabulate Krippendorff's α of all annotators, who may have judged different variants.
-
-    Args:
-        judgements: Of one annotator or more.
-        n_bootstrap: Replicates for intervals; 0 for none.
-        rng_seed: Of the bootstrap.
-    """
+def alpha_table(judgements: Judgements, settings: Settings) -> Table:
+    """Tabulate Krippendorff's α of all annotators, who may have judged different variants."""
     rows = [
         {
             "class": name,
             "score": score,
-            **_alpha_row(part, score, _draws(part, n_bootstrap, rng_seed)),
+            **_alpha_row(part, score, _draws(part, settings)),
         }
         for name, part in judgements.by_class()
         for score in part.codes
@@ -125,7 +114,7 @@ def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> T
             "Variants that two annotators or more judged, and the answers to them. Nominal: these "
             "are the same or not; ordinal: they are ranks; interval: they differ by the square of "
             "their distance. Where there are only two answers, that is all the same.",
-            *([_INTERVALS.format(n=n_bootstrap)] if n_bootstrap else []),
+            *([_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []),
         ),
     )
 
@@ -292,11 +281,13 @@ def _pairs(judgements: Judgements) -> list[tuple[int, int]]:
     return list(combinations(range(len(judgements.annotators)), 2))
 
 
-def _draws(part: Judgements, n_bootstrap: int, rng_seed: int) -> Floats | None:
-    if not n_bootstrap or len({*part.seed_ids}) < 2:  # of one seed every replicate is the sample
+def _draws(part: Judgements, settings: Settings) -> Floats | None:
+    if (
+        not settings.n_bootstrap or len({*part.seed_ids}) < 2
+    ):  # of one seed every replicate is the sample
         return None
     # Of each part anew, so that its intervals do not depend on what other parts there are.
-    return resampled(part.seed_ids, n_bootstrap, rng_seed)
+    return resampled(part.seed_ids, settings)
 
 
 def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 
 Floats = NDArray[np.float64]
@@ -26,19 +27,14 @@ WEIGHTINGS: Final[tuple[Weighting, ...]] = ("plain", "linear", "quadratic")
 LEVELS: Final[tuple[Level, ...]] = ("nominal", "ordinal", "interval")
 
 
-def resampled(seed_ids: Sequence[str], n_bootstrap: int, rng_seed: int) -> Floats:
-    """Resample seeds: how often each item is drawn with its seed, (n_bootstrap, n).
+def resampled(seed_ids: Sequence[str], settings: Settings) -> Floats:
+    """Resample seeds, (n,) of items: how often each item is drawn with its seed, (replicates, n).
 
     Variants of a seed are alike, so they say less than as many of different seeds.
-
-    Args:
-        seed_ids: (n,) of the items.
-        n_bootstrap: Replicates.
-        rng_seed: Of NumPy's default generator.
     """
     seeds, of_item = np.unique(np.array(seed_ids, np.str_), return_inverse=True)
     none = np.empty((0, len(seeds)))
-    return np.concatenate([none, *seed_weights(len(seeds), n_bootstrap, rng_seed)])[:, of_item]
+    return np.concatenate([none, *seed_weights(len(seeds), settings)])[:, of_item]
 
 
 # --- Cohen's κ ---

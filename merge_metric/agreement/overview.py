@@ -30,6 +30,7 @@ from merge_metric.agreement.shares import (
     score_shares_table,
     share_table,
 )
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
 from merge_metric.tables.plots import (
     COLUMN,
@@ -123,17 +124,17 @@ def agreement(
         ValueError: one is malformed, or they do not fit each other.
     """
     judgements = read_judgements(files, sessions, dataset).without(without)
-    options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     meaning = judgements.about_meaning
     found = None if meaning else _provided(judgements, dataset, run, without)
     tables = []
     if len(judgements.annotators) > 1:
-        tables += [pair_table(judgements, **options), alpha_table(judgements, **options)]
+        tables += [pair_table(judgements, settings), alpha_table(judgements, settings)]
         tables += confusion_tables(judgements)
     if meaning:
         tables.append(meaning_table(judgements))
     else:
-        tables.append(share_table(judgements, judgements.seeds, **options))
+        tables.append(share_table(judgements, judgements.seeds, settings))
         tables.append(score_shares_table(judgements, judgements.seeds))
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from merge_metric.agreement.judgements import (
     JudgedVariant,
     Judgements,
 )
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
 
@@ -45,11 +47,7 @@ _Z: Final = 1.959963984540054
 
 
 def share_table(
-    judgements: Judgements,
-    seeds: Mapping[Cell, int] | None = None,
-    *,
-    n_bootstrap: int,
-    rng_seed: int,
+    judgements: Judgements, seeds: Mapping[Cell, int] | None, settings: Settings
 ) -> Table:
     """Tabulate shares of good variants: a row for all, and one for each group of them.
 
@@ -57,11 +55,10 @@ def share_table(
         judgements: Of one annotator or more.
         seeds: Source and class → seeds in the dataset, for what is weighted; None where they
             are not known.
-        n_bootstrap: Replicates for intervals of means and of what is weighted; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: Of the bootstrap of means and of what is weighted.
     """
     items = judgements.items or ()
-    draws = resampled(judgements.seed_ids, n_bootstrap, rng_seed)
+    draws = resampled(judgements.seed_ids, settings)
     rows: list[dict[str, Any]] = []
     for by, group, chosen, part in groups(judgements):
         n, good = len(part.variant_ids), int(part.good.sum())
@@ -75,10 +72,11 @@ def share_table(
         # As many seeds of each source and class as there are, so that none is ever without items;
         # and however many items these have, sources and classes weigh what they weigh, or the
         # intervals would be of other figures.
-        drawn = np.zeros((n_bootstrap, len(items)))
+        drawn = np.zeros((settings.n_bootstrap, len(items)))
         for number, mine in enumerate(_by_cell(items).values()):
             seed_ids = [items[i].seed_id for i in mine]
-            drawn[:, mine] = resampled(seed_ids, n_bootstrap, rng_seed + number)
+            own = replace(settings, rng_seed=settings.rng_seed + number)
+            drawn[:, mine] = resampled(seed_ids, own)
         resamplings = _scaled(drawn * _inverse_chances(items), items, seeds)
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
             row |= _means(part, weights[chosen], resamplings[:, chosen], "_weighted")
@@ -89,7 +87,7 @@ def share_table(
         title="Good variants",
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=tuple(_notes(items, seeds or {}, n_bootstrap)),
+        notes=tuple(_notes(items, seeds or {}, settings.n_bootstrap)),
     )
 
 

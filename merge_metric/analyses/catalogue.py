@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.analyses.registry import Request, analysis
@@ -15,7 +15,10 @@ from merge_metric.analyses.registry import Request, analysis
 if TYPE_CHECKING:
     from merge_metric.analyses.accuracy import Choice
     from merge_metric.analyses.registry import Made
+    from merge_metric.seed_variant_accuracy.options import Settings
 
+_BOOTSTRAP: Final = ("n_bootstrap", "rng_seed")
+_ALL_SETTINGS: Final = ("correctness_threshold", *_BOOTSTRAP)
 
 # --- The paper ---
 
@@ -55,9 +58,11 @@ def curves(
 ) -> Made:
     """SV curves of models."""
     from merge_metric.analyses.curves import curves, plot_curves
+    from merge_metric.seed_variant_accuracy.options import Settings
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    table = curves(request.runs(with_rows=False), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    table = curves(request.runs(with_rows=False), settings)
     return chosen.of(table), plot_curves
 
 
@@ -86,37 +91,25 @@ def _choice(
     return Choice(read_groups(request.sources, groups), answers, only_chosen=best_and_worst)
 
 
-@analysis("nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)")
-def classes(
-    request: Request,
-    *,
-    matched: bool = False,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+@analysis(
+    "nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)",
+    settings=_ALL_SETTINGS,
+)
+def classes(request: Request, *, settings: Settings, matched: bool = False) -> Made:
     """Word classes on the same seeds."""
-    from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+    from merge_metric.analyses.contrasts import plot_contrasts
     from merge_metric.analyses.variant_groups import word_classes
 
-    how = Contrast(correctness_threshold, n_bootstrap, rng_seed, matched)
-    return word_classes(request.runs(), how), plot_contrasts
+    return word_classes(request.runs(), settings, matched=matched), plot_contrasts
 
 
 @analysis(
     "replacements of the model's own MLM, of one in another size, of several, of one of another "
-    "kind, on seeds with all, equally many of each and all (figures 7, 15)"
+    "kind, on seeds with all, equally many of each and all (figures 7, 15)",
+    settings=_ALL_SETTINGS,
 )
-def mlms(
-    request: Request,
-    *,
-    mlm_map: Path | None = None,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+def mlms(request: Request, *, settings: Settings, mlm_map: Path | None = None) -> Made:
     """Masked LMs on the same seeds; `mlm_map` maps models to them, by default the paper's do."""
-    from merge_metric.analyses.contrasts import Contrast
     from merge_metric.analyses.variant_groups import (
         PAPER,
         plot_source_mlms,
@@ -125,24 +118,18 @@ def mlms(
     )
 
     counterparts = read_counterparts(mlm_map or PAPER)
-    how = Contrast(correctness_threshold, n_bootstrap, rng_seed)
-    return source_mlms(request.runs(by=("mlms",)), counterparts, how), plot_source_mlms
+    return source_mlms(request.runs(by=("mlms",)), counterparts, settings), plot_source_mlms
 
 
-@analysis("replacements that only one masked LM validated, each of them, and several (poster)")
-def origins(
-    request: Request,
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+@analysis(
+    "replacements that only one masked LM validated, each of them, and several (poster)",
+    settings=_ALL_SETTINGS,
+)
+def origins(request: Request, *, settings: Settings) -> Made:
     """Masked LMs alone and together, whatever the model's own is."""
-    from merge_metric.analyses.contrasts import Contrast
     from merge_metric.analyses.variant_groups import plot_source_mlms, sole_mlms
 
-    how = Contrast(correctness_threshold, n_bootstrap, rng_seed)
-    return sole_mlms(request.runs(by=("mlms",)), how), plot_source_mlms
+    return sole_mlms(request.runs(by=("mlms",)), settings), plot_source_mlms
 
 
 @analysis(
@@ -202,20 +189,14 @@ def first_answers(request: Request) -> Made:
     "tables 2, 3)",
     names_datasets=True,
     of_seeds=True,
+    settings=_BOOTSTRAP,
 )
-def fooling(
-    request: Request,
-    *,
-    in_domain: Sequence[str] = (),
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = ()) -> Made:
     """Fooling rates; `in_domain` are the sources that models were trained on."""
     from merge_metric.analyses.fooling import fooling_rates, plot_fooling
 
-    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
     runs = request.runs(with_rows=False)
-    return fooling_rates(runs, in_domain=in_domain, **how), plot_fooling
+    return fooling_rates(runs, in_domain=in_domain, settings=settings), plot_fooling
 
 
 @analysis(
@@ -223,16 +204,14 @@ def fooling(
     "(sensitivity, figure 2)",
     names_datasets=True,
     of_seeds=True,
+    settings=_BOOTSTRAP,
 )
-def sizes(
-    request: Request, *, sizes: Sequence[str] = (), n_bootstrap: int = 1000, rng_seed: int = 0
-) -> Made:
+def sizes(request: Request, *, settings: Settings, sizes: Sequence[str] = ()) -> Made:
     """Fooling rates by numbers of parameters; `sizes` are given as NAME=86M."""
     from merge_metric.analyses.fooling import fooling_by_size, parse_sizes, plot_sizes, read_sizes
 
     size_of = read_sizes(request.sources, parse_sizes(sizes))
-    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    return fooling_by_size(request.runs(with_rows=False), size_of, **how), plot_sizes
+    return fooling_by_size(request.runs(with_rows=False), size_of, settings), plot_sizes
 
 
 @analysis(
@@ -292,14 +271,10 @@ def overlap(request: Request, *, encoder: str | None = None) -> Made:
     names_datasets=True,
     predictions="optional",
     extra="signals",
+    settings=_BOOTSTRAP,
 )
 def signals(
-    request: Request,
-    *,
-    annotations: Sequence[str] = (),
-    bins: int = 5,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
+    request: Request, *, settings: Settings, annotations: Sequence[str] = (), bins: int = 5
 ) -> Made:
     """Signals of variants; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.signals import plot_signals, signal_columns, signals
@@ -317,8 +292,7 @@ def signals(
         return signal_columns(folder, config)
 
     found = request.variants(columns, (cluster,) if cluster else (), annotations=annotations)
-    how: dict[str, Any] = {"bins": bins, "n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    return signals(found, cluster=cluster, **how), plot_signals
+    return signals(found, cluster=cluster, bins=bins, settings=settings), plot_signals
 
 
 @analysis(
@@ -327,63 +301,45 @@ def signals(
     names_datasets=True,
     predictions="optional",
     of_seeds=True,
+    settings=_ALL_SETTINGS,
 )
-def labels(
-    request: Request,
-    *,
-    annotations: Sequence[str] = (),
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+def labels(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
     """Label flags; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.doubtful_labels import labels, plot_labels, require_flags
     from merge_metric.runs.counting import FLAGS
 
     found = request.variants(require_flags, annotations=annotations, by=(FLAGS,))
-    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    table = labels(found, correctness_threshold=correctness_threshold, **how)
-    return table, plot_labels
+    return labels(found, settings), plot_labels
 
 
 @analysis(
     "changed predictions on variants judged good and judged bad (--annotations), and the rate that "
-    "all good variants have"
+    "all good variants have",
+    settings=_BOOTSTRAP,
 )
-def validity(
-    request: Request,
-    *,
-    annotations: Sequence[str] = (),
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+def validity(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
     """Changes by whether variants are good; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.validity import COLUMNS, plot_validity, validity, validity_row
 
     if not annotations:
         raise ValueError(f"{request.name}: expected --annotations, got none")
-    of_seeds = (request.cluster,) if request.cluster else ()
-    found = request.variants(lambda *_: COLUMNS, of_seeds, annotations=annotations)
     cluster = request.cluster
-    how: dict[str, Any] = {"cluster": cluster, "n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    return validity((validity_row(each, **how) for each in found), cluster), plot_validity
+    found = request.variants(
+        lambda *_: COLUMNS, (cluster,) if cluster else (), annotations=annotations
+    )
+    rows = (validity_row(each, cluster=cluster, settings=settings) for each in found)
+    return validity(rows, cluster), plot_validity
 
 
-@analysis("replacements and paraphrases, on seeds with both", names_datasets=True)
-def kinds(
-    request: Request,
-    *,
-    matched: bool = False,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Made:
+@analysis(
+    "replacements and paraphrases, on seeds with both", names_datasets=True, settings=_ALL_SETTINGS
+)
+def kinds(request: Request, *, settings: Settings, matched: bool = False) -> Made:
     """Replacements and paraphrases on the same seeds."""
-    from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+    from merge_metric.analyses.contrasts import plot_contrasts
     from merge_metric.analyses.variant_groups import kinds
 
-    how = Contrast(correctness_threshold, n_bootstrap, rng_seed, matched)
-    return kinds(request.runs(), how), plot_contrasts
+    return kinds(request.runs(), settings, matched=matched), plot_contrasts
 
 
 # --- Of the dataset itself ---

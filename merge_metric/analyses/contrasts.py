@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,29 +21,13 @@ from merge_metric.analyses.measures import (
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Column, Table, figure_column
 from merge_metric.tables.plots import DASHES, PALETTE, distinct, legend_below, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """How groups are compared."""
-
-    correctness_threshold: int = 90
-    """CT of the differences."""
-    n_bootstrap: int = 1000
-    """Replicates for intervals of differences; 0 for none."""
-    rng_seed: int = 0
-    """Seed of the bootstrap, and of the choice of matched variants."""
-    matched: bool = False
-    """Take equally many variants of each group; see `on_shared_seeds`."""
-
-
-USUAL: Final = Contrast()
 
 
 def on_shared_seeds(
@@ -118,9 +102,7 @@ def on_fixed_seeds(
     return on_shared_seeds(drawn, group, n_groups, matched=matched, rng_seed=rng_seed)
 
 
-def difference(
-    a: SeedCounts, b: SeedCounts, *, correctness_threshold: int, n_bootstrap: int, rng_seed: int
-) -> dict[str, Any]:
+def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
     """Subtract SV accuracy of `b` from that of `a`, on the same seeds, with an interval.
 
     Returns:
@@ -129,13 +111,13 @@ def difference(
     key, n_seeds = "seed_variant_accuracy", len(a.seed_ids)
 
     def less(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        of_a, of_b = (figures(x, correctness_threshold, weights).means()[key] for x in (a, b))
+        ct = settings.correctness_threshold
+        of_a, of_b = (figures(x, ct, weights).means()[key] for x in (a, b))
         return of_a - of_b
 
     result: dict[str, Any] = {"difference": float(less(None)[0])}
-    if n_bootstrap:
-        drawn = seed_weights(n_seeds, n_bootstrap, rng_seed, a.clusters)
-        parts = [less(weights) for weights in drawn]
+    if settings.n_bootstrap:
+        parts = [less(weights) for weights in seed_weights(n_seeds, settings, a.clusters)]
         result["difference_ci"] = interval(np.concatenate(parts)).tolist()
     return result
 
@@ -149,7 +131,12 @@ def group_codes(groups: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
 
 
 def contrast_rows(
-    identity: Mapping[str, Any], rows: Rows, groups: Mapping[str, NDArray[np.bool_]], how: Contrast
+    identity: Mapping[str, Any],
+    rows: Rows,
+    groups: Mapping[str, NDArray[np.bool_]],
+    settings: Settings,
+    *,
+    matched: bool = False,
 ) -> list[Row]:
     """Make a row per group, or none where no seed has variants of every group.
 
@@ -157,15 +144,17 @@ def contrast_rows(
         identity: Beginning of each row.
         rows: Of one run.
         groups: Name → (n,) mask of its rows; no row in two of them.
-        how: Differences are to the first group.
+        settings: Of the differences, which are to the first group; the seed is that of the choice
+            of matched variants, too.
+        matched: As in `on_shared_seeds`.
     """
     codes = group_codes(groups)
-    counts = on_shared_seeds(rows, codes, len(groups), matched=how.matched, rng_seed=how.rng_seed)
-    return rows_of_counts(identity, dict(zip(groups, counts, strict=True)), how)
+    counts = on_shared_seeds(rows, codes, len(groups), matched=matched, rng_seed=settings.rng_seed)
+    return rows_of_counts(identity, dict(zip(groups, counts, strict=True)), settings)
 
 
 def rows_of_counts(
-    identity: Mapping[str, Any], counts: Mapping[str, SeedCounts], how: Contrast
+    identity: Mapping[str, Any], counts: Mapping[str, SeedCounts], settings: Settings
 ) -> list[Row]:
     """Make a row per group, of counts of the same seeds; none where there is no seed."""
     first = next(iter(counts.values()))
@@ -178,13 +167,7 @@ def rows_of_counts(
         if each is first:
             row |= {"difference": None, "difference_ci": None}
         else:
-            row |= difference(
-                each,
-                first,
-                correctness_threshold=how.correctness_threshold,
-                n_bootstrap=how.n_bootstrap,
-                rng_seed=how.rng_seed,
-            )
+            row |= difference(each, first, settings)
         found.append(row)
     return found
 
@@ -193,9 +176,10 @@ def contrast_table(
     name: str,
     title: str,
     rows: Sequence[Mapping[str, Any]],
-    how: Contrast,
+    ct: int,
     *,
     group: str,
+    matched: bool = False,
     notes: Sequence[str] = (),
     with_fooling: bool = False,
     fixed: bool = False,
@@ -206,17 +190,17 @@ def contrast_table(
         name: Of the analysis.
         title: Of the table.
         rows: With `config`, `model` and `contrast`.
-        how: As the rows were made.
+        ct: CT of the differences.
         group: Heading of the groups.
+        matched: As the rows were made.
         notes: Put first.
         with_fooling: Show the fooling rates.
         fixed: Whether rows are of `on_fixed_seeds`, with how variants were chosen as `contrast`.
     """
-    ct = how.correctness_threshold
     several = len({row["contrast"] for row in rows}) > 1
     chosen = (
         "Per seed and subsample equally many variants of each group were drawn."
-        if how.matched
+        if matched
         else "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
         "their number; --matched draws equally many."
     )
@@ -253,7 +237,7 @@ def contrast_table(
             f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
             f"interval by paired bootstrap over seeds.",
             *(["At once: seeds in a subsample, on average."] if changing else []),
-            *([chosen] if not fixed and (how.matched or unequal) else []),
+            *([chosen] if not fixed and (matched or unequal) else []),
         ),
     )
 

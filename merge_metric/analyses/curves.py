@@ -23,6 +23,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     MATCHING_RANGE,
     is_undetermined,
 )
+from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.tables import Column, Table, figure_column, is_few
 from merge_metric.tables.plots import (
     distinct,
@@ -44,14 +45,8 @@ if TYPE_CHECKING:
 # --- Curves of models ---
 
 
-def curves(runs: Iterable[HasCounts], *, n_bootstrap: int = 0, rng_seed: int = 0) -> Table:
-    """Make a row per model and configuration.
-
-    Args:
-        runs: Models on configurations.
-        n_bootstrap: Replicates for a 95 % band around each curve; 0 for none.
-        rng_seed: Of the bootstrap.
-    """
+def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Table:
+    """Make a row per model and configuration; with a bootstrap, a 95 % band around each curve."""
     return Table(
         name="curves",
         title="Seed-variant accuracy by correctness threshold",
@@ -62,8 +57,7 @@ def curves(runs: Iterable[HasCounts], *, n_bootstrap: int = 0, rng_seed: int = 0
             figure_column(CATALOGUE["matching_threshold"]),
         ),
         rows=tuple(
-            {"config": run.config, "model": run.model}
-            | measures(run.counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+            {"config": run.config, "model": run.model} | measures(run.counts, settings)
             for run in runs
         ),
         notes=("In percent, averaged over subsamples. MC: the CT at which SV matches S.",),

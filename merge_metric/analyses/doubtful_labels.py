@@ -22,6 +22,7 @@ from merge_metric.analyses.measures import Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.counting import FLAGS, NO_FLAG, flags_in
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.plots import bar_panels
@@ -57,22 +58,14 @@ def flag_masks(table: pa.Table) -> dict[str, NDArray[np.bool_]]:
     return {ALL: of_all, NO_FLAG: ~flagged} | {n: flags.get(n, ~of_all) for n in LABEL_FLAGS}
 
 
-def labels(
-    found: Iterable[VariantRows],
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> Table:
+def labels(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
     """Make rows of all variants, of those without a flag, and of those with each flag.
 
     Args:
         found: Variants of configurations with their flags, and runs that have the group `FLAGS`.
-        correctness_threshold: CT of SV accuracy.
-        n_bootstrap: Replicates for intervals; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: CT of SV accuracy, and the bootstrap.
     """
-    figures = (CATALOGUE["variant_accuracy"], sv_at(correctness_threshold))
+    figures = (CATALOGUE["variant_accuracy"], sv_at(settings.correctness_threshold))
     rows: list[Row] = []
     for each in found:
         table = each.table
@@ -87,12 +80,7 @@ def labels(
             }
             if each.run is not None and len(part):
                 counts = each.run.counts if name == ALL else each.run.groups[FLAGS][name]
-                result = summarise(
-                    counts,
-                    correctness_threshold=correctness_threshold,
-                    n_bootstrap=n_bootstrap,
-                    rng_seed=rng_seed,
-                )
+                result = summarise(counts, settings)
                 row |= {"model": each.run.model, **figure_values(result, figures)}
             if "reasoning" in part.column_names:
                 reasoning = part["reasoning"].drop_null()

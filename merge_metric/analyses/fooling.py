@@ -31,7 +31,7 @@ from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import HasCounts, common_labels
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
-from merge_metric.seed_variant_accuracy.options import OPPOSITES
+from merge_metric.seed_variant_accuracy.options import OPPOSITES, USUAL, Settings
 from merge_metric.tables import Column, Table, initials
 from merge_metric.tables.plots import (
     PALETTE,
@@ -57,8 +57,7 @@ def fooling_rates(
     runs: Iterable[HasCounts],
     *,
     in_domain: Sequence[str] = (),
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make a row per model and configuration, and averages.
 
@@ -69,8 +68,7 @@ def fooling_rates(
     Args:
         runs: Models on configurations.
         in_domain: Sources that models were trained on: averages are also made of the others.
-        n_bootstrap: Replicates for 95 % intervals; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: Of the bootstrap.
 
     Raises:
         ValueError: a source in the domain that no run is of.
@@ -83,7 +81,7 @@ def fooling_rates(
             f"--in-domain: expected sources of the predictions, {', '.join(sorted(sources))}, got "
             f"{', '.join(unknown)}"
         )
-    rows = [_row(run, n_bootstrap, rng_seed) for run in runs]
+    rows = [_row(run, settings) for run in runs]
     weights = {f"{key}{part}": f"n_right{part}" for part in _parts(labels) for key in FOOLING}
     means = [*weights, "n_problems"]
     model_means = over_models(rows, means, list(dict.fromkeys(weights.values())))
@@ -152,13 +150,13 @@ def _over_domains(
     return [n_right[row["config"], row["model"]] | row for row in found]
 
 
-def _row(run: HasCounts, n_bootstrap: int, rng_seed: int) -> Row:
+def _row(run: HasCounts, settings: Settings) -> Row:
     counts = run.counts
     row: Row = {"config": run.config, "model": run.model, "averaged": None}
     row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
     by_label = (counts.take(counts.gold == code) for code in range(len(counts.labels)))
     for part, each in zip(_parts(counts.labels), (counts, *by_label), strict=True):
-        for key, value in fooling(each, n_bootstrap=n_bootstrap, rng_seed=rng_seed).items():
+        for key, value in fooling(each, settings).items():
             stem = key.removesuffix("_ci")  # intervals still end in it
             row[f"{stem}{part}{key.removeprefix(stem)}"] = value
     return row
@@ -304,17 +302,14 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
 def fooling_by_size(
     runs: Iterable[HasCounts],
     size_of: Mapping[str, Size],
-    *,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make a row per model and configuration: by configuration, family, and size.
 
     Args:
         runs: Models on configurations.
         size_of: Model → its size.
-        n_bootstrap: Replicates for 95 % intervals; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: Of the bootstrap.
     """
     rows = [
         {
@@ -323,7 +318,7 @@ def fooling_by_size(
             "family": size_of[run.model].family,
             "parameters": size_of[run.model].parameters,
         }
-        | fooling(run.counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        | fooling(run.counts, settings)
         for run in runs
     ]
     orders = {key: distinct(rows, key) for key in ("config", "family")}

@@ -11,6 +11,7 @@ from typing import Any, Final
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
+from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, figure_column
 from merge_metric.tables.plots import distinct
@@ -46,20 +47,15 @@ FOOLING_NOTE: Final = (
 """Beginning of a note; `right` is filled in where a column of the table has their number."""
 
 
-def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> Row:
+def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
     """Compute S, variant accuracy, MC and the SV curve of some seeds, averaged over subsamples.
-
-    Args:
-        counts: Of at least one seed.
-        n_bootstrap: Replicates for the band of the curve; 0 for none.
-        rng_seed: Of the bootstrap.
 
     Returns:
         Plain values by the metric's keys; `sv_at_50` …; `seeds_per_subsample` and
         `variants_per_seed`, in a subsample, on average; `curve`, SV accuracy at CT 1..100, and
         with a bootstrap `curve_low` and `curve_high`.
     """
-    summary = summarise(counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    summary = summarise(counts, settings)
     curve = summary["sv_curve"]
     row = {key: summary[key] for key in _SCALARS}
     row |= {f"sv_at_{ct}": curve["accuracy"][ct - 1] for ct in THRESHOLDS}
@@ -70,20 +66,15 @@ def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> 
     return row | {f"curve_{side}": curve[side] for side in ("low", "high") if side in curve}
 
 
-def fooling(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> Row:
-    """Compute how many of the seeds answered right have a variant that fools the model.
-
-    Args:
-        counts: Of any seeds, also of none.
-        n_bootstrap: Replicates for intervals; 0 for none.
-        rng_seed: Of the bootstrap.
+def fooling(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
+    """Compute how many of the seeds answered right, if any, have a variant that fools the model.
 
     Returns:
         `n_right`, the seeds answered right, and by the keys `FOOLING` the rates and, as
         `*_ci`, their intervals; None where no seed is answered right, or without bootstrap.
     """
     n_right = int(counts.right.sum())
-    summary = summarise(counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed) if n_right else {}
+    summary = summarise(counts, settings) if n_right else {}
     row: Row = {"n_right": n_right}
     for key in FOOLING:
         row |= {name: summary.get(name) for name in (key, f"{key}_ci")}

@@ -58,6 +58,7 @@ class Analysis:
     needs_run: bool
     extra: Extra
     of_seeds: bool
+    settings: tuple[str, ...]
 
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -71,6 +72,7 @@ def analysis(
     predictions: Predictions = "needed",
     extra: Extra = "plots",
     of_seeds: bool = False,
+    settings: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
@@ -84,15 +86,27 @@ def analysis(
         extra: Extra of this distribution that brings all that it imports.
         of_seeds: Whether it shows figures that depend on the number of a seed's variants; where
             seeds with different numbers are mixed, a note then says so.
+        settings: Fields of the metric's `Settings` that are options of it, too; the function then
+            has a parameter `settings`.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
         name = make.__name__.replace("_", "-")
         parameters = inspect.signature(make).parameters
-        options = tuple(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+        own = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+        options = (*(name for name in own if name != "settings"), *settings)
         needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
         ANALYSES[name] = Analysis(
-            name, summary, make, options, names_datasets, predictions, needs_run, extra, of_seeds
+            name,
+            summary,
+            make,
+            options,
+            names_datasets,
+            predictions,
+            needs_run,
+            extra,
+            of_seeds,
+            settings,
         )
         return make
 
@@ -241,6 +255,7 @@ def analyse(
     """
     from merge_metric.runs.model import as_sources
     from merge_metric.score import Watch
+    from merge_metric.seed_variant_accuracy.options import Settings
 
     chosen = find_analysis(name)
     _check_options(chosen, cluster, options)
@@ -259,6 +274,9 @@ def analyse(
         return chosen.make(Request(name, (), Path()), **options)
     folder = _dataset_folder(chosen, sources, place)
     watch = Watch() if chosen.of_seeds else None
+    if chosen.settings:
+        names = [name for name in chosen.settings if name in options]
+        options["settings"] = Settings(**{name: options.pop(name) for name in names})
     request = Request(name, sources, folder, wanted, allow_missing, cluster, watch)
     table, plot = chosen.make(request, **options)
     notes = [*(watch.notes if watch else ())]
@@ -269,7 +287,7 @@ def analyse(
 
 def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError about options that it has not, and seeds clustered where none are drawn."""
-    from merge_metric.seed_variant_accuracy.options import check_cluster, check_threshold
+    from merge_metric.seed_variant_accuracy.options import USUAL, check_cluster, check_threshold
 
     if other := sorted(options.keys() - set(chosen.options)):
         has = ", ".join(f"`{name}`" for name in sorted(chosen.options)) or "none"
@@ -281,13 +299,15 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
         check_threshold(options["correctness_threshold"])
     if not cluster:
         return
-    parameters = inspect.signature(chosen.make).parameters
-    if "n_bootstrap" not in parameters:
+    if "n_bootstrap" not in chosen.options:
         raise ValueError(
             f"cluster: expected with {takers('n_bootstrap')}, which have intervals by bootstrap, "
             f"got {cluster!r} with {chosen.name}"
         )
-    given = options.get("n_bootstrap", parameters["n_bootstrap"].default)
+    usual = USUAL.n_bootstrap
+    if "n_bootstrap" not in chosen.settings:
+        usual = inspect.signature(chosen.make).parameters["n_bootstrap"].default
+    given = options.get("n_bootstrap", usual)
     check_cluster(cluster, given if isinstance(given, int) else 1)
 
 

@@ -33,6 +33,7 @@ from merge_metric.analyses.measures import Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
@@ -157,8 +158,7 @@ def signals(
     *,
     cluster: str = "",
     bins: int = 5,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make, for each configuration, model and signal, a row of all variants and one per bin.
 
@@ -169,8 +169,7 @@ def signals(
         cluster: Text by which seeds are clustered.
         bins: Of equally many variants, as far as values differ; signals of no more different
             values than that have a row for each.
-        n_bootstrap: Replicates for 95 % intervals, by bootstrap over seeds; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: Of the bootstrap.
 
     Raises:
         ValueError: no variant was annotated, or no signal is known.
@@ -186,15 +185,15 @@ def signals(
     unknown: dict[str, None] = {}
     for each in every:
         weights: BootstrapWeights | None = None
-        if n_bootstrap:
-            weights = partial(seed_weights, each.n_seeds, n_bootstrap, rng_seed, each.clusters)
-            if each.n_seeds * n_bootstrap <= _HELD:
+        if settings.n_bootstrap:
+            weights = partial(seed_weights, each.n_seeds, settings, each.clusters)
+            if each.n_seeds * settings.n_bootstrap <= _HELD:
                 weights = list(weights()).__iter__
         for signal in each.signals:
             if np.isnan(signal.values).all():
                 unknown[signal.name] = None
                 continue
-            rows += _rows(each, signal, bins, weights, rng_seed)
+            rows += _rows(each, signal, bins, weights, settings.rng_seed)
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "

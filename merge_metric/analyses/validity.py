@@ -18,6 +18,7 @@ from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.agreement.shares import newcombe, wilson
 from merge_metric.analyses.measures import RUN_COLUMNS, Row
 from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, resampled_units, seed_weights
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels
@@ -83,7 +84,7 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
 
 
 def validity_row(
-    found: VariantRows, *, cluster: str = "", n_bootstrap: int = 1000, rng_seed: int = 0
+    found: VariantRows, *, cluster: str = "", settings: Settings = USUAL
 ) -> Row | None:
     """Make the row of a run; None where no variant of a seed that it answers right was judged.
 
@@ -91,8 +92,7 @@ def validity_row(
         found: Variants of a run with `COLUMNS` and judgements; with `cluster`, that text of the
             seeds.
         cluster: Text by which seeds are clustered for intervals, such as `premise`.
-        n_bootstrap: Replicates for the interval of the corrected rate; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: Of the bootstrap of the corrected rate.
     """
     table = found.table.filter(found.table["seed_right"])
     unit_names = table[f"seed_{cluster}" if cluster else "seed_id"].to_pylist()
@@ -121,11 +121,11 @@ def validity_row(
     sums = _sums(changed, good, 1 / chance, unit, word_class)
     row["changed_all"] = float(changed.mean())
     row["changed_corrected"] = _none_if_nan(corrected_rate(sums.sum(axis=0)[None])[0])
-    if n_bootstrap:
+    if settings.n_bootstrap:
         n_units = len(sums)
         replicates = [
             corrected_rate(np.einsum("bu,uhk->bhk", weights, sums))
-            for weights in seed_weights(n_units, n_bootstrap, rng_seed)
+            for weights in seed_weights(n_units, settings)
         ]
         row["changed_corrected_ci"] = [
             _none_if_nan(bound) for bound in interval(np.concatenate(replicates))

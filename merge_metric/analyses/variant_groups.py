@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.analyses.contrasts import (
     FIXED_DRAWS,
-    USUAL,
-    Contrast,
     contrast_rows,
     contrast_table,
     group_codes,
@@ -35,6 +33,7 @@ from merge_metric.runs.coverage import preview
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.tables import Table
 
 if TYPE_CHECKING:
@@ -46,12 +45,15 @@ log = logging.getLogger(__name__)
 # --- Word classes ---
 
 
-def word_classes(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
+def word_classes(
+    runs: Iterable[Run], settings: Settings = USUAL, *, matched: bool = False
+) -> Table:
     """Make two rows per model, configuration and pair of classes: variants of each of the two.
 
     Args:
         runs: Models on configurations of all classes, with the group `word_class`.
-        how: How groups are compared.
+        settings: CT and bootstrap of differences.
+        matched: See `on_shared_seeds`.
 
     Raises:
         ValueError: a configuration of a single class, or no seed has variants of two.
@@ -71,7 +73,8 @@ def word_classes(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
                 {"config": run.config, "model": run.model, "contrast": contrast},
                 run.rows,
                 {name: of_row == name for name in pair},
-                how,
+                settings,
+                matched=matched,
             )
             if not found:
                 log.warning("%s: no seed has variants of %s", run.config, contrast)
@@ -82,7 +85,8 @@ def word_classes(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
         "classes",
         "Word classes on the same seeds: variants by the class of the replaced word",
         rows,
-        how,
+        settings.correctness_threshold,
+        matched=matched,
         group="replaced",
     )
 
@@ -168,7 +172,7 @@ EVERY: Final = "all"
 def source_mlms(
     runs: Iterable[Run],
     counterparts: Mapping[str, Counterparts],
-    how: Contrast = USUAL,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make rows per model, configuration and group, on the seeds that have all groups.
 
@@ -180,7 +184,7 @@ def source_mlms(
     Args:
         runs: Models on configurations, with the group `mlms`.
         counterparts: Name of a model → its MLMs.
-        how: How groups are compared; they are always matched.
+        settings: CT and bootstrap of differences, and the seed of the draws.
 
     Raises:
         ValueError: no model is in the mapping, or nothing can be contrasted.
@@ -202,7 +206,7 @@ def source_mlms(
                 f"{where}: expected variants of two groups or more, got only "
                 f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(found)}"
             )
-        rows += _fixed_rows(run, groups, how)
+        rows += _fixed_rows(run, groups, settings)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
     if not rows:
@@ -219,7 +223,7 @@ def source_mlms(
         "mlms",
         "Variants by the masked LMs that suggested the replacement, on the same seeds",
         rows,
-        how,
+        settings.correctness_threshold,
         group="origin",
         fixed=True,
         notes=(
@@ -236,15 +240,15 @@ _DRAWN: Final = (
 )
 
 
-def _fixed_rows(run: Run, groups: Mapping[str, Any], how: Contrast) -> list[dict[str, Any]]:
+def _fixed_rows(run: Run, groups: Mapping[str, Any], settings: Settings) -> list[dict[str, Any]]:
     """Make rows of groups with equally many variants, then rows with all of them."""
     codes, rows = group_codes(groups), []
     for matched, chosen in ((True, EQUALLY_MANY), (False, EVERY)):
         counts = on_fixed_seeds(
-            run.rows, codes, len(groups), matched=matched, rng_seed=how.rng_seed
+            run.rows, codes, len(groups), matched=matched, rng_seed=settings.rng_seed
         )
         identity = {"config": run.config, "model": run.model, "contrast": chosen}
-        rows += rows_of_counts(identity, dict(zip(groups, counts, strict=True)), how)
+        rows += rows_of_counts(identity, dict(zip(groups, counts, strict=True)), settings)
     return rows
 
 
@@ -262,7 +266,7 @@ def plot_source_mlms(table: Table) -> Figure:
 SEVERAL: Final = "several"
 
 
-def sole_mlms(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
+def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
     """Make rows per model, configuration and MLM: variants that only it validated, or several.
 
     The poster has this of two MLMs, each group on the seeds that it has. Such rows come first;
@@ -270,7 +274,7 @@ def sole_mlms(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
 
     Args:
         runs: Models on configurations, with the group `mlms`.
-        how: How groups are compared on the same seeds.
+        settings: CT and bootstrap of differences, and the seed of the draws.
 
     Raises:
         ValueError: a configuration with variants of less than two groups.
@@ -291,13 +295,13 @@ def sole_mlms(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
         for name, mask in groups.items():
             counts = count(run.rows, draws=np.flatnonzero(mask[run.rows.draw_row]))
             identity = {"config": run.config, "model": run.model, "contrast": OWN_SEEDS}
-            rows += rows_of_counts(identity, {name: counts}, how)
-        rows += _fixed_rows(run, groups, how)
+            rows += rows_of_counts(identity, {name: counts}, settings)
+        rows += _fixed_rows(run, groups, settings)
     return contrast_table(
         "origins",
         "Variants by the masked LM that alone validated the replacement, or several",
         rows,
-        how,
+        settings.correctness_threshold,
         group="validated by",
         fixed=True,
         notes=(
@@ -316,13 +320,14 @@ OWN_SEEDS: Final = "own seeds"
 _REPLACEMENT: Final = "replacement"
 
 
-def kinds(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
+def kinds(runs: Iterable[Run], settings: Settings = USUAL, *, matched: bool = False) -> Table:
     """Make two rows per model and source: replacements and paraphrases of the seeds with both.
 
     Args:
         runs: Models on configurations of paraphrases, such as `snli_paraphrases`, and of
             replacements, such as `snli` or `snli_nouns`.
-        how: How groups are compared.
+        settings: CT and bootstrap of differences.
+        matched: See `on_shared_seeds`.
 
     Raises:
         ValueError: no model has both of a source, no seed has both, or answers to the seeds
@@ -340,7 +345,8 @@ def kinds(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
             {"config": source, "model": replacements.model, "contrast": contrast},
             together,
             {group: ~is_paraphrase, PARAPHRASE: is_paraphrase},
-            how,
+            settings,
+            matched=matched,
         )
         if not found:
             log.warning("%s: no seed has variants of both", where)
@@ -351,7 +357,8 @@ def kinds(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
         "kinds",
         "Replacements and paraphrases on the same seeds",
         rows,
-        how,
+        settings.correctness_threshold,
+        matched=matched,
         group="variants",
         with_fooling=True,
         notes=(

@@ -146,7 +146,7 @@ def score_command(
         score_all,
         scores_text,
     )
-    from merge_metric.seed_variant_accuracy.options import check_cluster
+    from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
     from merge_metric.tracking import log_results
 
     predictions, *others = files
@@ -171,13 +171,8 @@ def score_command(
         configs=config or (), by=by or (), cluster=cluster, allow_missing=allow_missing
     )
     runs = read_file(predictions, dataset, options)
-    results = score_all(
-        runs,
-        shown=output == "text",
-        correctness_threshold=threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
+    settings = Settings(threshold, n_bootstrap, rng_seed)
+    results = score_all(runs, settings, shown=output == "text")
     if per_seed is not None:
         write_seed_results(
             per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets

@@ -31,6 +31,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     from merge_metric.report.write import write_report
     from merge_metric.runs.run import JoinOptions, read_file
     from merge_metric.score import score_all, scores_text
+    from merge_metric.seed_variant_accuracy.options import Settings
 
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
     model, problems = Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config])
@@ -38,7 +39,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     predict(model, problems, predictions, overwrite=True)
     log.info("Step 3 of 3: figures and report (some seconds)")
     runs = read_file(predictions, dataset, JoinOptions(configs=[config]))
-    results = score_all(runs, shown=True, correctness_threshold=90, n_bootstrap=1000, rng_seed=0)
+    results = score_all(runs, Settings(), shown=True)
     table = scores_text(results)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     of_dataset = f"--dataset {shlex.quote(str(dataset))}"

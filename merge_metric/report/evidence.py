@@ -43,10 +43,10 @@ from merge_metric.runs.run import (
     same_labels,
     shared_seeds,
 )
-from merge_metric.score import mixture, score_run, seeds_of_parts, tell_few
+from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, check_cluster
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL, Settings, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Table, figure_column
@@ -261,7 +261,7 @@ def gather_evidence(
             f"expected FILE or NAME=FILE, got {own[0]!r}: a report is about one dataset folder"
         )
     require_dataset(folder)
-    how: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     sessions = as_paths("annotations", annotations)
     judged = read_judgements(sessions) if sessions else None
     opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS])))
@@ -277,10 +277,12 @@ def gather_evidence(
                 log.warning("%s has no complete predictions for %s", model.name, config)
     by = (FLAGS,) if any(flags_in(format_in(folder, config)) for config in chosen) else ()
     options = JoinOptions(by=by, cluster=cluster, allow_missing=allow_missing)
-    scored = _score_all(opened, chosen, wanted, options, how, judged, progress=progress)
+    scored = _score_all(opened, chosen, wanted, options, settings, judged, progress=progress)
     models = tuple(map(Respondent.of, opened))
     bar = tqdm(chosen, desc="comparing", unit="configuration", disable=not progress)
-    configurations = tuple(_configuration(each, folder, list(wanted), scored, how) for each in bar)
+    configurations = tuple(
+        _configuration(each, folder, list(wanted), scored, settings) for each in bar
+    )
     for each in configurations:
         if not each.same_seeds:
             log.warning(
@@ -291,7 +293,7 @@ def gather_evidence(
         of_source = {
             each.name: scored[each.name] for each in configurations if each.source == source
         }
-        classes.append(classes_of(source, of_source, cluster=cluster, **how))
+        classes.append(classes_of(source, of_source, settings, cluster))
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
         title=title or f"{who} on {joined(chosen)}",
@@ -321,7 +323,7 @@ def _score_all(
     chosen: Sequence[str],
     wanted: Mapping[str, Sequence[str]],
     options: JoinOptions,
-    how: Mapping[str, Any],
+    settings: Settings,
     judged: pa.Table | None,
     *,
     progress: bool,
@@ -333,7 +335,7 @@ def _score_all(
         for model in (each for each in models if wanted[each.name]):
             mine = replace(options, configs=wanted[model.name])
             for run in runs_of(model, mine, with_rows=judged is not None):
-                result = score_run(run, **how)
+                result = figures_of(run, settings)
                 if not scored[run.config]:
                     tell_few(run.config, run.counts, seeds_of_parts(result))
                 per_seed = variants_per_seed(run.counts, run.groups)
@@ -343,7 +345,7 @@ def _score_all(
                     rows = variant_rows(
                         run.folder, run.config, VALIDITY_COLUMNS, of_seeds, run=run, judged=judged
                     )
-                    validity = validity_row(rows, cluster=options.cluster, **how)
+                    validity = validity_row(rows, cluster=options.cluster, settings=settings)
                 scored[run.config][model.name] = Scored(
                     result, run.counts, per_seed, run.texts, validity
                 )
@@ -356,17 +358,18 @@ def _configuration(
     folder: Path,
     names: Sequence[str],
     scored: Mapping[str, Mapping[str, Scored]],
-    how: Mapping[str, Any],
+    settings: Settings,
 ) -> Configuration:
     """Compare the models on a configuration."""
     there, comparison = scored[config], None
-    if len(there) > 1 and how["n_bootstrap"]:
+    if len(there) > 1 and settings.n_bootstrap:
         try:
             comparison = compare_models(
                 {name: each.counts for name, each in there.items()},
                 config=config,
                 texts=common_texts(each.texts for each in there.values()),
-                **how,
+                n_bootstrap=settings.n_bootstrap,
+                rng_seed=settings.rng_seed,
             )
         except ValueError as error:  # no seed that all have: figures are still worth reading
             log.warning("the models are not compared: %s", error)
@@ -412,8 +415,8 @@ Result = Mapping[str, Any]
 WORDS: Final = "all words"
 """Name of all word classes together."""
 
-_CT: Final = 90
-"""Threshold of the SV accuracy shown, the metric's own default."""
+_CT: Final = USUAL.correctness_threshold
+"""Threshold of the SV accuracy shown."""
 
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
@@ -463,9 +466,7 @@ def _per_seed(counts: SeedCounts) -> float:
 def classes_of(
     source: str,
     scored: Mapping[str, Mapping[str, Scored]],
-    *,
-    n_bootstrap: int,
-    rng_seed: int,
+    settings: Settings,
     cluster: str = "",
 ) -> Classes | None:
     """Put the classes of a source beside one another.
@@ -473,8 +474,7 @@ def classes_of(
     Args:
         source: Its name.
         scored: Configuration of the source → model → how it fares.
-        n_bootstrap: Replicates for the intervals of contrasts; 0 for none.
-        rng_seed: Of the bootstrap.
+        settings: CT of contrasts, and their bootstrap.
         cluster: As seeds are clustered in the counts.
 
     Returns:
@@ -486,11 +486,11 @@ def classes_of(
     (paraphrases,) = (config for config, is_one in is_paraphrased.items() if is_one)
     units = resampled_units(cluster)
     contrasts = (
-        _contrast(config, paraphrases, scored, units, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        _contrast(config, paraphrases, scored, units, settings)
         for config, is_one in is_paraphrased.items()
         if not is_one
     )
-    intervals = f", with 95 % intervals by bootstrap over {units}" if n_bootstrap else ""
+    intervals = f", with 95 % intervals by bootstrap over {units}" if settings.n_bootstrap else ""
     rows = []
     found: dict[str, dict[str, tuple[Result, float]]] = {}
     for config, models in scored.items():
@@ -527,9 +527,7 @@ def _contrast(
     paraphrases: str,
     scored: Mapping[str, Mapping[str, Scored]],
     units: str,
-    *,
-    n_bootstrap: int,
-    rng_seed: int,
+    settings: Settings,
 ) -> Table:
     """Compare both kinds of variants on the seeds that have both, so that nothing else differs."""
     rows: list[Mapping[str, Any]] = []
@@ -539,11 +537,10 @@ def _contrast(
         counts = shared_seeds([first.counts, second.counts])
         if not counts[0].seed_ids:
             continue
-        options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
         for config, each in zip((replacements, paraphrases), counts, strict=True):
             row = {"model": model, "config": config}
-            rows.append(row | _values(summarise(each, **options), _per_seed(each)))
-        gap = difference(counts[1], counts[0], correctness_threshold=_CT, **options)
+            rows.append(row | _values(summarise(each, settings), _per_seed(each)))
+        gap = difference(counts[1], counts[0], settings)
         rows[-1] = {**rows[-1], **gap}
     return Table(
         name=f"shared-seeds-{replacements}".replace("_", "-"),
@@ -555,7 +552,11 @@ def _contrast(
         rows=tuple(rows),
         notes=(
             f"SV@{_CT} diff.: paraphrases less replacements"
-            + (f", with 95 % interval by paired bootstrap over {units}" if n_bootstrap else "")
+            + (
+                f", with 95 % interval by paired bootstrap over {units}"
+                if settings.n_bootstrap
+                else ""
+            )
             + f". {_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
             "accuracy does not.",
         ),

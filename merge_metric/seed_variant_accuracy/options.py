@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -98,17 +99,31 @@ def check_cluster(cluster: str, n_bootstrap: int) -> None:
         )
 
 
-def check_settings(correctness_threshold: Any, n_bootstrap: Any, rng_seed: Any) -> dict[str, int]:
-    """Check the settings of a score; returns them by name.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings that figures and their intervals are computed with, checked."""
 
-    Raises:
-        ValueError: one is no integer, or out of range.
-    """
-    return {
-        "correctness_threshold": check_threshold(correctness_threshold),
-        "n_bootstrap": check_count("n_bootstrap", n_bootstrap),
-        "rng_seed": check_count("rng_seed", rng_seed),
-    }
+    correctness_threshold: int = 90
+    """CT of `seed_variant_accuracy`, integer percent 1–100."""
+    n_bootstrap: int = 1000
+    """Replicates of the bootstrap over seeds; 0 leaves intervals out."""
+    rng_seed: int = 0
+    """Seed of the bootstrap, for NumPy's default generator."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where one is no integer, or out of range."""
+        checked = {
+            "correctness_threshold": check_threshold(self.correctness_threshold),
+            "n_bootstrap": check_count("n_bootstrap", self.n_bootstrap),
+            "rng_seed": check_count("rng_seed", self.rng_seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+USUAL: Final = Settings()
+NO_INTERVALS: Final = Settings(n_bootstrap=0)
+"""Figures without intervals, where CT is of no matter."""
 
 
 def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .counts import SeedCounts
 from .figures import Floats, figures, none_if_nan
 from .inputs import Clusters, Ints
-from .options import check_count, check_threshold
+from .options import USUAL, Settings
 
 CONFIDENCE: Final = 0.95
 """Level of every interval; percentile method (Efron and Tibshirani 1993, chapter 13)."""
@@ -26,18 +26,8 @@ _CHUNK: Final = 2**22
 """Draws held in memory at a time."""
 
 
-def bootstrap(
-    counts: SeedCounts, *, correctness_threshold: int = 90, n_bootstrap: int, rng_seed: int
-) -> tuple[dict[str, Floats], Floats]:
-    """Compute figures of resampled data: as many seeds, drawn with replacement.
-
-    Args:
-        counts: Of S seeds.
-        correctness_threshold: As in `figures`.
-        n_bootstrap: Replicates B, at least 1.
-        rng_seed: Of NumPy's default generator.
-
-    Clusters of seeds are drawn where there are some.
+def bootstrap(counts: SeedCounts, settings: Settings) -> tuple[dict[str, Floats], Floats]:
+    """Compute figures of B resamplings: as many seeds, or clusters of seeds, with replacement.
 
     Returns:
         Result key → (B,) figures averaged over subsamples, NaN where undefined, and the
@@ -45,8 +35,8 @@ def bootstrap(
     """
     ordered = counts.take(_content_order(counts))
     parts: list[tuple[dict[str, Floats], Floats]] = []
-    for weights in seed_weights(len(counts.seed_ids), n_bootstrap, rng_seed, ordered.clusters):
-        replicates = figures(ordered, correctness_threshold, weights)
+    for weights in seed_weights(len(counts.seed_ids), settings, ordered.clusters):
+        replicates = figures(ordered, settings.correctness_threshold, weights)
         parts.append((replicates.means(), replicates.mean_curve()))
     return _joined([means for means, _ in parts]), np.concatenate([curve for _, curve in parts])
 
@@ -62,69 +52,40 @@ def interval(replicates: Floats) -> Floats:
     return bounds
 
 
-def compare(
-    a: SeedCounts,
-    b: SeedCounts,
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> dict[str, dict[str, Any]]:
-    """Compare two models on the same seeds and variants, as pairs.
-
-    Args:
-        a: Counts of one model.
-        b: Counts of the other.
-        correctness_threshold: As in `figures`.
-        n_bootstrap: Replicates, at least 1; both models see the same resampled seeds.
-        rng_seed: Of NumPy's default generator.
-
-    Returns:
-        For each figure `a`, `b`, `difference` (a − b), `ci` [low, high] of the difference
-        and `p_value`, the two-sided share of replicates on the other side of zero
-        (Davison and Hinkley 1997, section 4.2), None where undefined. Under `mcnemar`
-        the seeds only one of the two gets right, and the exact p-value.
-
-    Raises:
-        ValueError: the models were not given the same seeds and variants.
-    """
-    return compare_all(
-        [a, b],
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )[0, 1]
+def compare(a: SeedCounts, b: SeedCounts, settings: Settings = USUAL) -> dict[str, dict[str, Any]]:
+    """Compare two models, as pairs; see `compare_all`."""
+    return compare_all([a, b], settings)[0, 1]
 
 
 def compare_all(
-    models: Sequence[SeedCounts],
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
+    models: Sequence[SeedCounts], settings: Settings = USUAL
 ) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
-    """Compare every pair of models, with each model's replicates computed once.
+    """Compare every pair of models on the same seeds and variants.
+
+    All models see the same resampled seeds.
 
     Returns:
-        Positions of the two models in `models`, the lower first → the same as `compare`.
+        Positions of two models, a and b, the lower first → for each figure `a`, `b`,
+        `difference` (a − b), `ci` [low, high] of the difference and `p_value`, the two-sided
+        share of replicates on the other side of zero (Davison and Hinkley 1997, section 4.2), None
+        where undefined. Under `mcnemar` the seeds only one of the two gets right, and the exact
+        p-value.
 
     Raises:
-        ValueError: the models were not given the same seeds and variants, or an option is
-            out of range.
+        ValueError: the models were not given the same seeds and variants, or there are no
+            replicates.
     """
     for other in models[1:]:
         _require_same_data(models[0], other)
-    check_threshold(correctness_threshold)
-    check_count("rng_seed", rng_seed)
-    if check_count("n_bootstrap", n_bootstrap) < 1:
-        raise ValueError(f"n_bootstrap: expected an int of 1 or more, got {n_bootstrap!r}")
+    if not settings.n_bootstrap:
+        raise ValueError("n_bootstrap: expected an int of 1 or more, got 0")
     parts: list[list[dict[str, Floats]]] = [[] for _ in models]
     some = models[0]
-    for weights in seed_weights(len(some.seed_ids), n_bootstrap, rng_seed, some.clusters):
+    for weights in seed_weights(len(some.seed_ids), settings, some.clusters):
         for model, replicates in zip(models, parts, strict=True):
-            replicates.append(figures(model, correctness_threshold, weights).means())
+            replicates.append(figures(model, settings.correctness_threshold, weights).means())
     joined = [_joined(replicates) for replicates in parts]
-    exact = [figures(model, correctness_threshold).means() for model in models]
+    exact = [figures(model, settings.correctness_threshold).means() for model in models]
     return {
         (i, j): _differences(exact[i], exact[j], joined[i], joined[j])
         | {"mcnemar": _discordant(models[i], models[j])}
@@ -166,26 +127,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def seed_weights(
-    n_seeds: int, n_bootstrap: int, rng_seed: int, clusters: Clusters | None = None
+    n_seeds: int, settings: Settings, clusters: Clusters | None = None
 ) -> Iterator[Floats]:
     """Resample seeds, or clusters of seeds, with replacement: the home of every bootstrap.
 
     Args:
         n_seeds: S.
-        n_bootstrap: Replicates B.
-        rng_seed: Of NumPy's default generator.
+        settings: Of the bootstrap, with B replicates.
         clusters: Seeds that are drawn together, in the order in which their first seeds
             come; as many clusters are drawn as there are. By default each seed by itself.
 
     Yields:
         How often each seed is drawn, (b, S) at a time, B rows in all.
     """
-    rng = np.random.default_rng(rng_seed)
+    rng = np.random.default_rng(settings.rng_seed)
     cluster = None if clusters is None else _in_order(clusters.code)
     n_units = n_seeds if cluster is None else int(cluster.max(initial=-1)) + 1
     rows = max(1, _CHUNK // n_seeds)
-    for start in range(0, n_bootstrap, rows):
-        b = min(rows, n_bootstrap - start)
+    for start in range(0, settings.n_bootstrap, rows):
+        b = min(rows, settings.n_bootstrap - start)
         drawn = rng.integers(n_units, size=(b, n_units))
         drawn += n_units * np.arange(b)[:, None]
         times = np.bincount(drawn.ravel(), minlength=b * n_units)

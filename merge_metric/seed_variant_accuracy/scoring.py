@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from .counts import SeedCounts, count, count_all_groups
 from .divergence import Sums, distribution_shift, means
 from .figures import THRESHOLDS, figures, none_if_nan
 from .inputs import Rows, read_rows
-from .options import check_opposites, check_probabilities, check_settings
+from .options import Settings, check_opposites, check_probabilities
 from .resampling import CONFIDENCE, bootstrap, interval
 
 __all__ = ["SeedCounts", "count", "figures", "label_shift", "read_rows", "score"]
@@ -76,7 +75,7 @@ def score(
     Raises:
         ValueError: an input is unusable; the message says what was expected.
     """
-    settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
+    settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     rows = read_rows(
         predictions=predictions,
         references=references,
@@ -94,23 +93,19 @@ def score(
     return score_counts(
         count(rows, pairs),
         None if groups is None else count_all_groups(rows, groups, pairs),
+        settings,
         opposites=pairs,
         shift=shift,
-        correctness_threshold=settings["correctness_threshold"],
-        n_bootstrap=settings["n_bootstrap"],
-        rng_seed=settings["rng_seed"],
     )
 
 
 def score_counts(
     counts: SeedCounts,
-    groups: Mapping[str, Mapping[str, SeedCounts]] | None = None,
+    groups: Mapping[str, Mapping[str, SeedCounts]] | None,
+    settings: Settings,
     *,
     opposites: tuple[tuple[str, str], ...],
     shift: Sums | None = None,
-    correctness_threshold: int,
-    n_bootstrap: int,
-    rng_seed: int,
     texts: str = "",
 ) -> dict[str, Any]:
     """Score rows that are read and counted already.
@@ -118,52 +113,30 @@ def score_counts(
     Args:
         counts: Of all of them.
         groups: Name → value → counts of the rows with that value.
+        settings: CT and bootstrap.
         opposites: By which they were counted.
         shift: Of `label_shift`, where there are probabilities.
-        correctness_threshold: Like the other settings from `options.check_settings`.
-        n_bootstrap: Replicates; 0 leaves intervals out.
-        rng_seed: Of the bootstrap.
         texts: For the signature: what is known of the texts that were scored.
     """
-    summary = partial(
-        summarise,
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
-    result = summary(counts)
+    result = summarise(counts, settings)
     result["by_label"] = {
-        counts.labels[code]: summary(counts.take(counts.gold == code))
+        counts.labels[code]: summarise(counts.take(counts.gold == code), settings)
         for code in np.unique(counts.gold).tolist()
     }
     if groups is not None:
         result["by_group"] = {
-            name: {value: summary(part) for value, part in parts.items()}
+            name: {value: summarise(part, settings) for value, part in parts.items()}
             for name, parts in groups.items()
         }
     if shift is not None:
         result |= shift_figures(shift)
-    parts = signature(
-        counts,
-        correctness_threshold=correctness_threshold,
-        opposites=opposites,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-        confidence=CONFIDENCE,
-        texts=texts,
-    )
+    parts = signature(counts, settings, opposites, texts)
     return result | {"signature": render(parts), "signature_short": render(parts, short=True)}
 
 
-def summarise(
-    counts: SeedCounts,
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> dict[str, Any]:
+def summarise(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
     """Summarise some seeds: figures, counts, curve and, where asked for, intervals."""
-    exact = figures(counts, correctness_threshold)
+    exact = figures(counts, settings.correctness_threshold)
     means = {key: values[0] for key, values in exact.means().items()}
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
     result: dict[str, Any] = {key: none_if_nan(value) for key, value in means.items()}
@@ -176,13 +149,8 @@ def summarise(
     if counts.has_subsamples:
         result["n_subsamples"] = counts.n_variants.shape[1]
         result |= {f"{key}_std": none_if_nan(value[0]) for key, value in exact.spreads().items()}
-    if n_bootstrap:
-        replicates, curves = bootstrap(
-            counts,
-            correctness_threshold=correctness_threshold,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
+    if settings.n_bootstrap:
+        replicates, curves = bootstrap(counts, settings)
         for key, values in replicates.items():
             bounds = [none_if_nan(bound) for bound in interval(values)]
             result[f"{key}_ci"] = None if None in bounds else bounds
@@ -252,14 +220,7 @@ _SHORT: Final = {
 
 
 def signature(
-    counts: SeedCounts,
-    *,
-    correctness_threshold: int,
-    opposites: tuple[tuple[str, str], ...],
-    n_bootstrap: int,
-    rng_seed: int,
-    confidence: float,
-    texts: str = "",
+    counts: SeedCounts, settings: Settings, opposites: tuple[tuple[str, str], ...], texts: str = ""
 ) -> dict[str, str]:
     """Make the parts of a signature: part → value, in order.
 
@@ -267,26 +228,23 @@ def signature(
 
     Args:
         counts: What was scored.
-        correctness_threshold: This and what follows are the settings.
+        settings: CT and bootstrap.
         opposites: Pairs of labels.
-        n_bootstrap: Replicates.
-        rng_seed: Of the bootstrap.
-        confidence: Level of the intervals.
         texts: What is known of the texts that were scored, such as their digest; left out where
             it is empty.
     """
     parts = {
-        "ct": str(correctness_threshold),
+        "ct": str(settings.correctness_threshold),
         "subsamples": str(counts.n_variants.shape[1]) if counts.has_subsamples else "none",
         "labels": ",".join(counts.labels),
         "opposites": ",".join("-".join(pair) for pair in opposites) or "none",
-        "bootstrap": str(n_bootstrap),
+        "bootstrap": str(settings.n_bootstrap),
     }
-    if n_bootstrap:
+    if settings.n_bootstrap:
         parts |= {"cluster": counts.clusters.name} if counts.clusters else {}
         parts |= {
-            "rng_seed": str(rng_seed),
-            "confidence": f"{confidence:.0%}",
+            "rng_seed": str(settings.rng_seed),
+            "confidence": f"{CONFIDENCE:.0%}",
             "numpy": np.__version__,  # whose generators may change between versions
         }
     known = {"texts": texts} if texts else {}

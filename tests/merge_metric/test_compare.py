@@ -20,6 +20,7 @@ from merge_metric.compare import (
     rank_ranges,
     replicates_for,
 )
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -92,7 +93,9 @@ def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]
     ]
     raw: dict[str, list[float]] = {"mcnemar": [], "sv": []}
     for pair in pairs:
-        expected = compare(counts[pair["a"]], counts[pair["b"]], n_bootstrap=1000, rng_seed=5)
+        expected = compare(
+            counts[pair["a"]], counts[pair["b"]], Settings(n_bootstrap=1000, rng_seed=5)
+        )
         assert pair["variant_accuracy"] == expected["variant_accuracy"]["difference"]
         assert pair["matching_threshold_ci"] == expected["matching_threshold"]["ci"]
         assert pair["mcnemar_only_a"] == expected["mcnemar"]["only_a"]

@@ -11,9 +11,10 @@ from helpers.judged import answers_table
 
 from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
 from merge_metric.agreement.judgements import JudgedVariant, Judgements
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
 
-NONE = {"n_bootstrap": 0, "rng_seed": 0}
+NONE = Settings(n_bootstrap=0)
 
 
 def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
@@ -43,7 +44,7 @@ def test_good_is_judged_by_each_annotator() -> None:
 
     κ = (2/3 − 4/9) / (1 − 4/9) = 0.4.
     """
-    found = row(pair_table(judgements(*TWO), **NONE), score="good")
+    found = row(pair_table(judgements(*TWO), NONE), score="good")
     assert (found["a"], found["b"], found["n_both"]) == ("ann", "ben", 3)
     assert found["agreement"] == pytest.approx(2 / 3)
     assert found["kappa"] == pytest.approx(0.4)
@@ -52,9 +53,7 @@ def test_good_is_judged_by_each_annotator() -> None:
 
 def test_what_is_undefined_is_said() -> None:
     """Not as nan, and not as perfect agreement either."""
-    table = pair_table(
-        judgements(("ann", "a", 5, 4), ("ben", "a", 5, 4), ("eve", "b", 1, 1)), **NONE
-    )
+    table = pair_table(judgements(("ann", "a", 5, 4), ("ben", "a", 5, 4), ("eve", "b", 1, 1)), NONE)
     same, apart = row(table, a="ann", b="ben", score="F"), row(table, a="ann", b="eve", score="F")
     assert (same["kappa"], same["agreement"], same["note"]) == (
         None,
@@ -65,22 +64,22 @@ def test_what_is_undefined_is_said() -> None:
     assert apart["note"] == "both judged none"
     assert row(table, a="ann", b="ben", score="good")["note"] == "undefined: every answer is good"
     assert "nan" not in table.to_text() + table.to_json()
-    alphas = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "a", 1, 2)), **NONE)
+    alphas = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "a", 1, 2)), NONE)
     assert row(alphas, score="F")["note"] == "undefined: every answer is 1"
     assert row(alphas, score="good")["note"] == "undefined: every answer is not good"
     assert row(alphas, score="R")["note"] == ""
-    none = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "b", 1, 2)), **NONE)
+    none = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "b", 1, 2)), NONE)
     assert {r["note"] for r in none.rows} == {"no two judged the same"}
 
 
 def test_notes_stand_in_the_table_only_where_there_are_any() -> None:
-    assert "note" not in {column.key for column in pair_table(judgements(*TWO), **NONE).columns}
+    assert "note" not in {column.key for column in pair_table(judgements(*TWO), NONE).columns}
 
 
 def test_the_mean_is_over_pairs_that_have_a_kappa() -> None:
     """Three pairs: ann and ben 0.4, ann and eve 1, ben and eve none, as they share only c."""
     table = pair_table(
-        judgements(*TWO, ("eve", "c", 1, 1), ("eve", "d", 5, 5)), n_bootstrap=0, rng_seed=0
+        judgements(*TWO, ("eve", "c", 1, 1), ("eve", "d", 5, 5)), Settings(n_bootstrap=0)
     )
     mean = row(table, b="(mean)", score="good")
     assert mean["a"] == "3 pairs"
@@ -106,9 +105,9 @@ def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
         (pair_table, ("agreement", "kappa", "kappa_linear", "kappa_quadratic")),
         (alpha_table, ("alpha_nominal", "alpha_ordinal", "alpha_interval")),
     ):
-        few, much = (make(j, n_bootstrap=500, rng_seed=0) for j in (wide, narrow))
-        assert few.rows == make(wide, n_bootstrap=500, rng_seed=0).rows
-        assert few.rows != make(wide, n_bootstrap=500, rng_seed=1).rows
+        few, much = (make(j, Settings(n_bootstrap=500)) for j in (wide, narrow))
+        assert few.rows == make(wide, Settings(n_bootstrap=500)).rows
+        assert few.rows != make(wide, Settings(n_bootstrap=500, rng_seed=1)).rows
         for one, other in zip(few.rows, much.rows, strict=True):
             for key in keys:
                 if key in one:
@@ -120,7 +119,7 @@ def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
 def test_no_interval_from_samples_most_of_which_say_nothing() -> None:
     """One variant in a hundred differs: a third of the resamplings have none, and no κ."""
     rows = [(name, f"v{i}", 5, 5 if i else 1) for name in ("ann", "ben") for i in range(100)]
-    table = pair_table(judgements(*rows), n_bootstrap=200, rng_seed=0)
+    table = pair_table(judgements(*rows), Settings(n_bootstrap=200, rng_seed=0))
     found = row(table, score="R")
     assert (found["kappa"], found["kappa_ci"]) == (1, None)
     assert found["agreement_ci"] == [1, 1]

@@ -24,6 +24,7 @@ from merge_metric.agreement.coefficients import (
     kappas,
     resampled,
 )
+from merge_metric.seed_variant_accuracy.options import Settings
 
 # --- By hand ---
 
@@ -147,7 +148,7 @@ def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(numbe
 def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:
     """As if those drawn twice stood there twice."""
     codes = random_codes(np.random.default_rng(3), 3, 25, 5)
-    draws = resampled(list(map(str, range(25))), 40, rng_seed=7)
+    draws = resampled(list(map(str, range(25))), Settings(n_bootstrap=40, rng_seed=7))
     assert draws.shape == (40, 25)
     assert set(draws.sum(axis=1)) == {25.0}
     of_kappa = kappas(np.tensordot(draws, confusions(codes[0], codes[1], 5), axes=1), "linear")
@@ -160,13 +161,16 @@ def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:
 
 def test_draws_depend_on_the_seed_alone() -> None:
     nine = list("abcdefghi")
-    assert (resampled(nine, 5, 1) == resampled(nine, 5, 1)).all()
-    assert (resampled(nine, 5, 1) != resampled(nine, 5, 2)).any()
+    one, again, other = (
+        resampled(nine, Settings(n_bootstrap=5, rng_seed=seed)) for seed in (1, 1, 2)
+    )
+    assert (one == again).all()
+    assert (one != other).any()
 
 
 def test_seeds_are_drawn_with_all_their_variants() -> None:
     """As many seeds as there are, wherever their variants stand."""
-    draws = resampled(["s", "t", "s", "u"], 50, 0)
+    draws = resampled(["s", "t", "s", "u"], Settings(n_bootstrap=50))
     assert (draws[:, 0] == draws[:, 2]).all()
     assert set(draws[:, [0, 1, 3]].sum(axis=1)) == {3.0}
 

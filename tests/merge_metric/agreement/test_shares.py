@@ -13,6 +13,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from merge_metric.agreement.judgements import Cell, JudgedVariant, Judgements
 from merge_metric.agreement.shares import item_weights, score_shares_table, share_table, wilson
+from merge_metric.seed_variant_accuracy.options import Settings
 
 Z = 1.959963984540054
 """Normal quantile of 95 %."""
@@ -43,7 +44,7 @@ def judged(scores: dict[str, tuple[int, int]], items: dict[str, JudgedVariant]) 
 def shares(
     judgements: Judgements, seeds: dict[Cell, int] | None = None, n_bootstrap: int = 0
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    table = share_table(judgements, seeds, n_bootstrap=n_bootstrap, rng_seed=0)
+    table = share_table(judgements, seeds, Settings(n_bootstrap=n_bootstrap, rng_seed=0))
     return {(row["by"], row["group"]): dict(row) for row in table.rows}
 
 
@@ -107,11 +108,11 @@ def test_unknown_chances_are_not_made_up() -> None:
     found = judged(dict.fromkeys(items, (5, 5)), items)
     seeds = {("snli", "noun"): 6, ("snli", "verb"): 5}
     assert item_weights(found.items or (), seeds).tolist() == [3, 3, 1, 4]
-    weighted, unknown = share_table(found, seeds, n_bootstrap=0, rng_seed=0).notes[1:]
+    weighted, unknown = share_table(found, seeds, Settings(n_bootstrap=0, rng_seed=0)).notes[1:]
     assert "snli noun 6, snli verb 5; within them the less likely a variant was" in weighted
     assert unknown.startswith("How likely variants were to be drawn is not known of snli noun: ")
     nouns = judged({"a": (5, 5)}, {"a": items["a"]})
-    weighted, unknown = share_table(nouns, seeds, n_bootstrap=0, rng_seed=0).notes[1:3]
+    weighted, unknown = share_table(nouns, seeds, Settings(n_bootstrap=0, rng_seed=0)).notes[1:3]
     assert weighted == "Weighted: each source and class by its seeds in the dataset, snli noun 6."
     assert unknown.endswith("--session says how they were drawn.")
 
@@ -210,7 +211,7 @@ def test_variants_of_a_seed_say_less_than_those_of_many() -> None:
 def test_what_was_not_judged_is_said() -> None:
     """A class with seeds but without answers cannot be weighted."""
     seeds = {("snli", "noun"): 30, ("snli", "verb"): 10, ("snli", "adjective"): 5}
-    table = share_table(NOUNS_AND_VERBS, seeds, n_bootstrap=0, rng_seed=0)
+    table = share_table(NOUNS_AND_VERBS, seeds, Settings(n_bootstrap=0, rng_seed=0))
     assert "snli noun 30, snli verb 10;" in table.notes[1]
     assert table.notes[2] == (
         "Not judged, and so not counted in what is weighted: snli adjective 5."
@@ -220,7 +221,7 @@ def test_what_was_not_judged_is_said() -> None:
 def test_without_items_or_weights_there_is_less() -> None:
     """Nothing that would have to be made up."""
     bare = Judgements.from_answers(answers_table([("ann", "a", 5, 5)]))
-    table = share_table(bare, n_bootstrap=0, rng_seed=0)
+    table = share_table(bare, None, Settings(n_bootstrap=0, rng_seed=0))
     assert [(row["by"], row["n"]) for row in table.rows] == [("all", 1)]
     assert not any("weighted" in column.key for column in table.columns)
 

@@ -17,7 +17,6 @@ from helpers.analysed import MLMS, answered, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
 from merge_metric.analyses.contrasts import (
-    Contrast,
     difference,
     on_fixed_seeds,
     on_shared_seeds,
@@ -31,6 +30,7 @@ from merge_metric.analyses.variant_groups import (
     source_mlms,
     word_classes,
 )
+from merge_metric.seed_variant_accuracy.options import Settings
 
 GroupOf = Callable[[Row], str | None]
 
@@ -94,7 +94,7 @@ def test_word_classes_against_the_oracle(regular: bool) -> None:
         else random_problems(rng, seeds=30, variants=(3, 9), subsamples=3)
     )
     rows = answered(rows, rng, 0.6)
-    table = word_classes([run(rows)], Contrast(n_bootstrap=0))
+    table = word_classes([run(rows)], Settings(n_bootstrap=0))
     pairs = ["noun & verb", "noun & adjective", "verb & adjective"]
     assert [row["contrast"] for row in table.rows] == [pair for pair in pairs for _ in range(2)]
     for row in table.rows:
@@ -162,9 +162,7 @@ def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
             oracle.seed_variant_accuracy(oracle.resampled(rows, times), 60) for rows in (a, b)
         )
         outcomes.append((float(of_a - of_b), float(probability)))
-    found = difference(
-        run(a).counts, run(b).counts, correctness_threshold=60, n_bootstrap=20_000, rng_seed=1
-    )
+    found = difference(run(a).counts, run(b).counts, Settings(60, n_bootstrap=20_000, rng_seed=1))
     assert found["difference"] == pytest.approx(0.2)
     far = 4 * math.sqrt(0.025 * 0.975 / 20_000)  # that much a share of replicates may be off
     for bound, at in zip(found["difference_ci"], (0.025, 0.975), strict=True):
@@ -200,7 +198,7 @@ def test_source_mlms_against_the_oracle() -> None:
     """On the seeds that have all four groups somewhere, every distinct variant once."""
     rng = random.Random(5)
     rows = answered(random_dataset(rng, seeds=80, subsamples=2), rng, 0.6)
-    table = source_mlms([run(rows, "model")], {"model": BERT}, Contrast(n_bootstrap=0))
+    table = source_mlms([run(rows, "model")], {"model": BERT}, Settings(n_bootstrap=0))
     assert [row["group"] for row in table.rows] == [*ORIGINS, *ORIGINS]
     assert [row["contrast"] for row in table.rows] == ["equally many"] * 4 + ["all"] * 4
     exact = on_fixed(rows, ORIGINS, origin_of)
@@ -262,7 +260,7 @@ def test_one_masked_lm_and_several_by_hand() -> None:
         *hand(2, "adjective", "N", "N", "NNNE"),
     ]
     rows = [replace(row, groups=(row.groups[0], ("mlm", mlms[word_of(row)]))) for row in rows]
-    table = sole_mlms([run(rows)], Contrast(n_bootstrap=0))
+    table = sole_mlms([run(rows)], Settings(n_bootstrap=0))
     found = {(row["contrast"], row["group"]): row for row in table.rows}
     assert [(c, g) for c, g in found] == [
         (c, g) for c in ("own seeds", "equally many", "all") for g in ("bert", "roberta", "several")
@@ -304,7 +302,7 @@ def test_groups_and_models_that_are_not_there_are_left_out(
         for row in answered(random_dataset(rng, seeds=60), rng, 0.6)
     ]
     runs = [run(rows, "model"), run(rows, "other")]
-    table = source_mlms(runs, {"model": BERT}, Contrast(n_bootstrap=0))
+    table = source_mlms(runs, {"model": BERT}, Settings(n_bootstrap=0))
     assert [row["group"] for row in table.rows[:3]] == ["equiv", "multi", "one"]
     assert "model, snli: left out, as there are no variants of it: size" in caplog.text
     assert "not in the mapping to MLMs: other" in caplog.text

@@ -19,6 +19,7 @@ from scipy import stats
 from merge_metric.analyses.accuracy import accuracy, answered_right, first_answers, subsample_scores
 from merge_metric.analyses.curves import ablations, curves, matching
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.options import Settings
 
 SOURCES = ("snli", "mnli-m")
 MODELS = ("a", "b", "c")
@@ -74,8 +75,8 @@ def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) ->
 
 def test_curves_have_the_band_of_the_metric(runs: list[Run]) -> None:
     """With a bootstrap, and the same for the same seed of its generator."""
-    (row,) = curves(runs[:1], n_bootstrap=200, rng_seed=3).rows
-    (again,) = curves(runs[:1], n_bootstrap=200, rng_seed=3).rows
+    (row,) = curves(runs[:1], Settings(n_bootstrap=200, rng_seed=3)).rows
+    (again,) = curves(runs[:1], Settings(n_bootstrap=200, rng_seed=3)).rows
     assert row == again
     for low, middle, high in zip(row["curve_low"], row["curve"], row["curve_high"], strict=True):
         assert low <= middle <= high

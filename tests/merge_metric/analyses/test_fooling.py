@@ -25,6 +25,7 @@ from merge_metric.analyses.fooling import (
 from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
@@ -53,7 +54,7 @@ def close(found: Any, expected: Any) -> bool:
 def test_fooling_rates_by_hand() -> None:
     """Four of six seeds answered right have a variant that changes, two strictly."""
     rows = problems(*BY_HAND)
-    (row,) = fooling_rates([run(rows, subsamples=False)], n_bootstrap=0).rows
+    (row,) = fooling_rates([run(rows, subsamples=False)], settings=Settings(n_bootstrap=0)).rows
     assert (row["n_right"], row[STRICT], row[RELAXED]) == (6, 2 / 6, 4 / 6)
     assert [row[f"n_right_{label}"] for label in LABELS] == [2, 2, 2]
     assert [row[f"{STRICT}_{label}"] for label in LABELS] == [0.5, 0.5, 0]
@@ -67,7 +68,7 @@ def test_fooling_rates_against_the_oracle() -> None:
     rng = random.Random(3)
     rows = answered(random_problems(rng, seeds=40, variants=(1, 6), subsamples=3), rng, 0.7)
     one = run(rows)
-    (row,) = fooling_rates([one], n_bootstrap=50, rng_seed=4).rows
+    (row,) = fooling_rates([one], settings=Settings(n_bootstrap=50, rng_seed=4)).rows
     for part, own in (("", rows), *((f"_{n}", [r for r in rows if r.gold == n]) for n in LABELS)):
         exact = oracle.averaged(own)
         assert close(row[f"{RELAXED}{part}"], exact[RELAXED])
@@ -77,10 +78,10 @@ def test_fooling_rates_against_the_oracle() -> None:
         low, high = row[f"{RELAXED}{part}_ci"]
         assert low <= row[f"{RELAXED}{part}"] <= high
         assert low < high
-    expected = summarise(one.counts, n_bootstrap=50, rng_seed=4)
+    expected = summarise(one.counts, Settings(n_bootstrap=50, rng_seed=4))
     assert row[f"{STRICT}_ci"] == expected[f"{STRICT}_ci"]
     of_label = one.counts.take(one.counts.gold == 2)
-    expected = summarise(of_label, n_bootstrap=50, rng_seed=4)
+    expected = summarise(of_label, Settings(n_bootstrap=50, rng_seed=4))
     assert row[f"{STRICT}_contradiction_ci"] == expected[f"{STRICT}_ci"]
 
 
@@ -111,7 +112,7 @@ def test_averages_over_models_and_sources() -> None:
         line_run("b", "snli_paraphrases", "E E C", "C C E"),  # 2/2
         line_run("b", "snli", "E E E"),  # replacements
     ]
-    rows = fooling_rates(runs, n_bootstrap=0).rows
+    rows = fooling_rates(runs, settings=Settings(n_bootstrap=0)).rows
     assert [row["averaged"] for row in rows[:4]] == [None] * 4
     averages = {(row["config"], row["model"]): row for row in rows[4:]}
     assert list(averages) == [
@@ -133,7 +134,7 @@ def test_the_average_of_everything_is_of_the_averages_over_models() -> None:
         line_run("b", "snli", "E E E"),
         line_run("b", "mnli-m", "E E C", "E E C", "E E E", "E E E"),
     ]
-    rows = fooling_rates(runs, n_bootstrap=0).rows
+    rows = fooling_rates(runs, settings=Settings(n_bootstrap=0)).rows
     found = {(row["config"], row["model"]): row[RELAXED] for row in rows}
     assert found["(all)", "a"] == 2 / 5
     assert found["(all)", "b"] == 2 / 5
@@ -199,7 +200,7 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
         (tmp_path / source / "provenance.json").write_text(f'{{"problems": {{"kept": {n}}}}}')
         for model in "ab":
             runs.append(replace(line_run(model, source, *lines[source]), folder=tmp_path))
-    table = fooling_rates(runs, in_domain=["mnli-m"], n_bootstrap=0)
+    table = fooling_rates(runs, in_domain=["mnli-m"], settings=Settings(n_bootstrap=0))
     found = {
         (row["config"], row["model"], row["weighted_by"]): (row[RELAXED], row["n_right"])
         for row in table.rows
@@ -214,7 +215,7 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="predictions, anli-r1, mnli-m, snli, got mnli-mm"):
         fooling_rates(runs, in_domain=["mnli-mm"])
     (tmp_path / "snli" / "provenance.json").unlink()
-    table = fooling_rates(runs, n_bootstrap=0)
+    table = fooling_rates(runs, settings=Settings(n_bootstrap=0))
     assert not any(row.get("weighted_by") == "problems" for row in table.rows)
 
 
@@ -280,7 +281,7 @@ SIZES = {
 
 def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     """With rates and intervals as in the analysis of fooling rates."""
-    table = fooling_by_size(some_runs(), SIZES, n_bootstrap=20, rng_seed=1)
+    table = fooling_by_size(some_runs(), SIZES, Settings(n_bootstrap=20, rng_seed=1))
     assert [(r["config"], r["family"], r["model"], r["parameters"]) for r in table.rows] == [
         (config, SIZES[model].family, model, SIZES[model].parameters)
         for config in ("snli", "mnli-m")
@@ -288,8 +289,8 @@ def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     ]
     assert [row[RELAXED] for row in table.rows[:3]] == [0.5, 0, 0.5]
     assert [row[STRICT] for row in table.rows[:3]] == [0.5, 0, 0]
-    (row,) = fooling_rates([line_run("base", "snli", "E E C", "C C C")], n_bootstrap=20,
-                           rng_seed=1).rows  # fmt: skip
+    one = line_run("base", "snli", "E E C", "C C C")
+    (row,) = fooling_rates([one], settings=Settings(n_bootstrap=20, rng_seed=1)).rows
     assert table.rows[0][f"{RELAXED}_ci"] == row[f"{RELAXED}_ci"]
 
 

@@ -25,7 +25,7 @@ from merge_metric.analyses.accuracy import (
     plot_accuracy,
     plot_first_answers,
 )
-from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+from merge_metric.analyses.contrasts import plot_contrasts
 from merge_metric.analyses.curves import (
     ablations,
     curves,
@@ -42,6 +42,7 @@ from merge_metric.analyses.variant_groups import (
 )
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.figures import is_undetermined
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
 from merge_metric.tables.plots import DASHES, PALETTE, check_output, line_style, row_of_panels, save
 
@@ -91,7 +92,7 @@ def bar_heights(axes: Axes) -> list[list[float]]:
 
 def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
     """A panel per source; a step function over 1..100; MC and S marked."""
-    table = curves(runs, n_bootstrap=50)
+    table = curves(runs, Settings(n_bootstrap=50))
     figure = drawn(plot_curves(table))
     assert [axes.get_title() for axes in figure.axes] == ["snli", "mnli-m"]
     for axes in figure.axes:
@@ -199,7 +200,7 @@ def test_bars_stand_at_their_model(runs: list[Run]) -> None:
 
 def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
     """A colour per pair, whose second class is dashed; a panel per model and source."""
-    table = word_classes(runs, Contrast(n_bootstrap=0))
+    table = word_classes(runs, Settings(n_bootstrap=0))
     figure = drawn(plot_contrasts(table))
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["a on snli", "a on mnli-m", "b on snli", "b on mnli-m"]
@@ -217,7 +218,7 @@ def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
 def test_source_mlms_are_drawn(runs: list[Run]) -> None:
     """A line per group, each of its own colour and dashes."""
     bert = {"bert": "equiv", "bert-large": "size"}
-    table = source_mlms(runs[:1], {"a": bert}, Contrast(n_bootstrap=0))
+    table = source_mlms(runs[:1], {"a": bert}, Settings(n_bootstrap=0))
     matched, every = drawn(plot_source_mlms(table)).axes
     titles = [axes.get_title() for axes in (matched, every)]
     assert titles == ["a on snli, equally many", "a on snli, all"]

@@ -27,6 +27,7 @@ from merge_metric.analyses.overlap import overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables.plots import percent_axis
 
 CONFIGS = ("snli_paraphrases", "anli-r1_paraphrases", "anli-r2_paraphrases")
@@ -70,7 +71,7 @@ def names(axes: Axes) -> list[str]:
 
 def test_strict_bars_lie_within_relaxed_ones(runs: list[Run]) -> None:
     """A panel per source; a model without it has no bars there; intervals beside each other."""
-    table = fooling_rates(runs, n_bootstrap=30)
+    table = fooling_rates(runs, settings=Settings(n_bootstrap=30))
     figure = drawn(plot_fooling(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
     for axes in figure.axes:
@@ -91,7 +92,7 @@ def test_strict_bars_lie_within_relaxed_ones(runs: list[Run]) -> None:
 
 def test_bars_without_intervals(runs: list[Run]) -> None:
     """No bootstrap, no lines."""
-    figure = drawn(plot_fooling(fooling_rates(runs, n_bootstrap=0)))
+    figure = drawn(plot_fooling(fooling_rates(runs, settings=Settings(n_bootstrap=0))))
     assert not any(len(lines.get_segments()) for a in figure.axes for lines in a.collections)  # type: ignore[attr-defined]
 
 
@@ -99,7 +100,7 @@ def test_bars_without_intervals(runs: list[Run]) -> None:
 def test_sizes_are_lines_per_family(runs: list[Run]) -> None:
     """Both rates over the number of parameters, names at the upper line."""
     size_of = {"a": Size(10**8, "X"), "b": Size(10**7, "X"), "c": Size(10**9, "Y")}
-    table = fooling_by_size(runs, size_of, n_bootstrap=0)
+    table = fooling_by_size(runs, size_of, Settings(n_bootstrap=0))
     figure = drawn(plot_sizes(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
     for axes in figure.axes:
@@ -122,10 +123,10 @@ def test_sizes_are_lines_per_family(runs: list[Run]) -> None:
 
 def test_one_model_of_one_size(runs: list[Run]) -> None:
     """A dot is a figure, too, also where no seed is right."""
-    drawn(plot_sizes(fooling_by_size(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0)))
+    table = fooling_by_size(runs[:1], {"a": Size(5, "X")}, Settings(n_bootstrap=0))
+    drawn(plot_sizes(table))
     rows = [{**row, RATES[0]: None, RATES[1]: None} for row in
-            fooling_by_size(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0).rows]  # fmt: skip
-    table = fooling_by_size(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0)
+            table.rows]  # fmt: skip
     drawn(plot_sizes(type(table)(table.name, table.title, table.columns, tuple(rows))))
     assert [short(n) for n in (999, 999_400, 999_999)] == ["999", "999K", "1M"]
 

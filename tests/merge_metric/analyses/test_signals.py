@@ -44,6 +44,7 @@ from merge_metric.analyses.signals import (
     signals,
 )
 from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import seed_weights
 
 N_BOOTSTRAP = 60
@@ -79,7 +80,7 @@ def test_rho_by_hand() -> None:
     one, other = np.array([1.0, 2, 3, 4]), np.array([2.0, 1, 4, 3])
     assert spearman(one, other) == 0.6
     assert spearman(one, np.ones(4)) is None
-    weights = seed_weights(4, 10, 0)
+    weights = seed_weights(4, Settings(n_bootstrap=10))
     assert np.isnan(spearman_interval(one, np.ones(4), np.arange(4), weights)).all()
 
 
@@ -192,7 +193,9 @@ def test_quality_says_how_good_the_best_are() -> None:
         "seed_id": [str(number) for number in range(n)], "quality": values, "log_odds": values,
         "good": good, "fluency": 4 + good, "reasoning": np.full(n, 4.5),
     })  # fmt: skip
-    found = signals([VariantRows("s", "d", table, ("quality", "log_odds"))], n_bootstrap=100)
+    found = signals(
+        [VariantRows("s", "d", table, ("quality", "log_odds"))], settings=Settings(n_bootstrap=100)
+    )
     rows = {(row["signal"], row["bin"]): row for row in found.rows}
     shares = [rows["quality", f"best {share} %"] for share in (90, 75, 50, 25)]
     precision = [row["good"] for row in shares]
@@ -281,7 +284,7 @@ def test_every_figure_the_slow_way(
         )
         given = {name: signals_of(name, row) for name, row in order}
         seeds = list(dict.fromkeys(row.seed_id for _, row in order))
-        draws = np.concatenate(list(seed_weights(len(seeds), N_BOOTSTRAP, 0)))
+        draws = np.concatenate(list(seed_weights(len(seeds), Settings(n_bootstrap=N_BOOTSTRAP))))
         for row in (each for each in found if each["model"] == model):
             mine = [
                 (name, r) for name, r in order if is_in(row, given[name][row["signal"]])

@@ -22,6 +22,7 @@ from merge_dataset.files import read_table
 from merge_metric import analyse, evaluate_model
 from merge_metric.analyses.validity import _effective, _sums, corrected_rate, validity_row
 from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.seed_variant_accuracy.options import Settings
 
 Cases = list[tuple[int, str, bool, bool | None, float]]
 """Seed, class, whether the answer changed, whether it is good (None: not judged), weight."""
@@ -108,7 +109,7 @@ def test_intervals_cover() -> None:
     truth = {"changed_good": 0.1, "changed_bad": 0.25, "difference": 0.15, "changed_corrected": 0.1}
     for number in range(400):
         cases = made(rng, seeds=150, judged=0.4, weighted=False)
-        row = validity_row(rows_of(cases), n_bootstrap=300, rng_seed=number)
+        row = validity_row(rows_of(cases), settings=Settings(n_bootstrap=300, rng_seed=number))
         assert row is not None
         for key, value in truth.items():
             low, high = row[f"{key}_ci"]
@@ -143,7 +144,7 @@ def rows_of(cases: Cases, **columns: Any) -> VariantRows:
 def test_a_row_by_plain_reading() -> None:
     """Numbers, rates, intervals by statsmodels, clusters, and chances of which some are missing."""
     cases: Cases = [(n, "noun", n % 3 == 0, n < 20, 1.0 + n % 2) for n in range(50)]
-    row = validity_row(rows_of(cases), n_bootstrap=0)
+    row = validity_row(rows_of(cases), settings=Settings(n_bootstrap=0))
     assert row is not None
     assert (row["n_good"], row["n_bad"]) == (20, 30)
     assert (row["changed_good"], row["changed_bad"]) == (7 / 20, 10 / 30)
@@ -152,11 +153,17 @@ def test_a_row_by_plain_reading() -> None:
     assert row["difference_ci"] == pytest.approx(found)
     assert row["changed_corrected"] == pytest.approx(slow_rate(cases))
     assert "changed_corrected_ci" not in row
-    unknown = validity_row(rows_of(cases, chance=[None] + [0.5] * 49), n_bootstrap=0)
-    even = validity_row(rows_of([(*case[:4], 1.0) for case in cases]), n_bootstrap=0)
+    unknown = validity_row(
+        rows_of(cases, chance=[None] + [0.5] * 49), settings=Settings(n_bootstrap=0)
+    )
+    even = validity_row(
+        rows_of([(*case[:4], 1.0) for case in cases]), settings=Settings(n_bootstrap=0)
+    )
     assert unknown == even != row
     texts = [str(n // 10) for n in range(50)]
-    alike = validity_row(rows_of(cases, seed_premise=texts), cluster="premise", n_bootstrap=50)
+    alike = validity_row(
+        rows_of(cases, seed_premise=texts), cluster="premise", settings=Settings(n_bootstrap=50)
+    )
     assert alike is not None
     assert alike["changed_good"] == row["changed_good"]
     assert alike["changed_good_ci"] != row["changed_good_ci"]

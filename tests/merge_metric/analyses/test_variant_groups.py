@@ -12,9 +12,9 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import answered, run
 from helpers.metric_oracle import Row, problems, random_problems
 
-from merge_metric.analyses.contrasts import Contrast
 from merge_metric.analyses.variant_groups import kinds, merge_rows
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.options import Settings
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
 
@@ -48,7 +48,7 @@ def test_against_the_oracle(n_subsamples: int) -> None:
     ]
     shared = {row.seed_id for row in paraphrases}
     assert 5 < len(shared) < len(own)
-    table = kinds(both(replacements, paraphrases), Contrast(n_bootstrap=0))
+    table = kinds(both(replacements, paraphrases), Settings(n_bootstrap=0))
     of_shared = [row for row in replacements if row.seed_id in shared]
     for row, rows in zip(table.rows, (of_shared, paraphrases), strict=True):
         exact = oracle.averaged(rows)
@@ -69,7 +69,7 @@ def test_equally_many_of_both() -> None:
     paraphrases = problems(*["E E C"] * 200)
     runs = both(replacements, paraphrases, subsamples=False)
     plain, matched = (
-        kinds(runs, Contrast(n_bootstrap=0, matched=chosen, rng_seed=1)).rows
+        kinds(runs, Settings(n_bootstrap=0, rng_seed=1), matched=chosen).rows
         for chosen in (False, True)
     )
     assert (plain[0][STRICT], plain[1][STRICT]) == (1, 1)
@@ -88,7 +88,7 @@ def test_every_model_and_source_with_both_is_contrasted() -> None:
         run(problems(*lines), "b", "snli", subsamples=False),
         run(problems(*lines), "b", "mnli-m_paraphrases", subsamples=False),
     ]
-    table = kinds(runs, Contrast(n_bootstrap=5))
+    table = kinds(runs, Settings(n_bootstrap=5))
     assert [(row["model"], row["config"], row["group"]) for row in table.rows] == [
         ("a", "snli", "replacement"),
         ("a", "snli", "paraphrase"),

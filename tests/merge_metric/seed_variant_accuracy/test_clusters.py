@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import bootstrap, compare, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import count, score
 
@@ -59,7 +60,7 @@ def replicates(rows: list[Row], premises: Sequence[Any] | None = None) -> list[l
     several = len(rows[0].subsamples) > 1 or any(len(row.subsamples) != 1 for row in rows)
     clusters = premises and {"premise": [premises[int(row.seed_id[2:])] for row in rows]}
     counts = count(read_rows(**columns(rows, subsamples=several), clusters=clusters))
-    return [v.tolist() for v in bootstrap(counts, n_bootstrap=5, rng_seed=1)[0].values()]
+    return [v.tolist() for v in bootstrap(counts, Settings(n_bootstrap=5, rng_seed=1))[0].values()]
 
 
 @given(st.randoms(use_true_random=False), st.booleans())
@@ -101,7 +102,7 @@ def test_weights_are_of_whole_premises() -> None:
     counts = count(
         read_rows(**columns(problems(*LINES)), clusters={"premise": [*np.repeat(PREMISES, 4)]})
     )
-    (weights,) = seed_weights(5, 50, 0, counts.clusters)
+    (weights,) = seed_weights(5, Settings(n_bootstrap=50), counts.clusters)
     assert weights.shape == (50, 5)
     assert (weights[:, 0] == weights[:, 2]).all()
     assert (weights[:, 3] == weights[:, 4]).all()
@@ -117,8 +118,8 @@ def test_comparisons_draw_premises() -> None:
         clusters = premises and {"premise": premises}
         return count(read_rows(**columns(rows), clusters=clusters))
 
-    together = compare(counts_of(better), counts_of(worse), n_bootstrap=500)
-    alone = compare(counts_of(better, None), counts_of(worse, None), n_bootstrap=500)
+    together = compare(counts_of(better), counts_of(worse), Settings(n_bootstrap=500))
+    alone = compare(counts_of(better, None), counts_of(worse, None), Settings(n_bootstrap=500))
     assert together["seed_accuracy"]["difference"] == alone["seed_accuracy"]["difference"]
     assert together["seed_accuracy"]["ci"] != alone["seed_accuracy"]["ci"]
     with pytest.raises(ValueError, match=r"expected the same seeds.*other clusters"):

@@ -18,6 +18,7 @@ from statsmodels.stats.multitest import multipletests
 
 from merge_metric.seed_variant_accuracy import resampling
 from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare, compare_all, holm, mcnemar
 from merge_metric.seed_variant_accuracy.scoring import SeedCounts, count, score
 
@@ -236,7 +237,7 @@ Models = tuple[SeedCounts, SeedCounts, list[Row], list[Row]]
 def test_comparison_says_both_figures_and_their_difference(two_models: Models) -> None:
     """For every figure, at the threshold asked for; rows may come in different orders."""
     a, b, first, second = two_models
-    result = compare(a, b, correctness_threshold=60, n_bootstrap=50)
+    result = compare(a, b, Settings(correctness_threshold=60, n_bootstrap=50))
     of_a, of_b = oracle.figures(first, 60), oracle.figures(second, 60)
     assert set(oracle.FIGURES) | {"mcnemar"} == set(result)
     for key in oracle.FIGURES:
@@ -255,7 +256,9 @@ def test_comparison_says_both_figures_and_their_difference(two_models: Models) -
 def test_comparison_is_antisymmetric(two_models: Models) -> None:
     """Model b against a is a against b with every sign turned, at the same p-values."""
     a, b, *_ = two_models
-    there, back = (compare(x, y, n_bootstrap=101, rng_seed=3) for x, y in ((a, b), (b, a)))
+    there, back = (
+        compare(x, y, Settings(n_bootstrap=101, rng_seed=3)) for x, y in ((a, b), (b, a))
+    )
     for key in oracle.FIGURES:
         assert there[key]["a"] == back[key]["b"]
         assert there[key]["difference"] == -back[key]["difference"]
@@ -270,11 +273,11 @@ def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
     """Every pair has these digits, the lower position first."""
     a, b, first, _ = two_models
     models = [a, b, *(counts_of(another_model(random.Random(n), first)) for n in (8, 9))]
-    options = {"correctness_threshold": 70, "n_bootstrap": 40, "rng_seed": 5}
-    every = compare_all(models, **options)
+    settings = Settings(70, n_bootstrap=40, rng_seed=5)
+    every = compare_all(models, settings)
     assert set(every) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
     for (i, j), found in every.items():
-        assert found == compare(models[i], models[j], **options)
+        assert found == compare(models[i], models[j], settings)
     with pytest.raises(ValueError, match="expected the same seeds"):
         compare_all([a, b, a.take(a.gold == 0)])
 
@@ -282,7 +285,7 @@ def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
 def test_a_model_does_not_differ_from_itself(two_models: Models) -> None:
     """Paired, the difference is 0 in every replicate, and no p-value is below 1."""
     a, *_ = two_models
-    result = compare(a, a, n_bootstrap=100)
+    result = compare(a, a, Settings(n_bootstrap=100))
     for key in oracle.FIGURES:
         assert result[key]["difference"] == 0
         assert result[key]["ci"] == [0.0, 0.0]
@@ -303,7 +306,7 @@ def test_rounding_is_no_difference() -> None:
                     for row in problems(f"E {'EN'[seed % 2]} {''.join(each)}")
                 ]
     result = compare(
-        *(counts_of(rows, subsamples=True) for rows in (first, second)), n_bootstrap=50
+        *(counts_of(rows, subsamples=True) for rows in (first, second)), Settings(n_bootstrap=50)
     )
     for key in oracle.FIGURES:
         assert result[key]["ci"] == pytest.approx([0, 0], abs=1e-9), key
@@ -319,7 +322,7 @@ def test_both_models_see_the_same_resamples() -> None:
         replace(row, own="neutral") if row.seed_id in {f"s:{2 * i}" for i in range(8)} else row
         for row in better
     ]
-    result = compare(counts_of(better), counts_of(worse), n_bootstrap=REPLICATES)
+    result = compare(counts_of(better), counts_of(worse), Settings(n_bootstrap=REPLICATES))
     binomial = stats.binom(n, differing / n)
     expected = [binomial.ppf(at) / n for at in (0.025, 0.975)]
     assert result["seed_accuracy"]["difference"] == pytest.approx(differing / n)
@@ -336,7 +339,7 @@ def test_comparison_of_what_is_undefined() -> None:
     """A figure that one model does not have cannot be compared."""
     a = counts_of(problems("E E EE", "E E EN"))
     b = counts_of(problems("E N EE", "E N EN"))
-    result = compare(a, b, n_bootstrap=20)["relaxed_fooling_rate"]
+    result = compare(a, b, Settings(n_bootstrap=20))["relaxed_fooling_rate"]
     assert (result["a"], result["b"], result["difference"]) == (0.5, None, None)
     assert result["p_value"] is None
 
@@ -391,7 +394,7 @@ def test_comparison_checks_its_options(two_models: Models, options: dict[str, An
     a, b, *_ = two_models
     (name,) = options
     with pytest.raises(ValueError, match=f"{name}: expected an int"):
-        compare(a, b, **options)
+        compare(a, b, Settings(**options))
 
 
 @pytest.mark.slow
@@ -403,7 +406,7 @@ def test_p_values_are_calibrated_where_models_are_alike() -> None:
     for number in range(simulations):
         p = rng.beta(*BETA.args, 100)  # as difficult for the one as for the other
         a, b = (count(read_rows(**simulated(rng, p))) for _ in range(2))
-        result = compare(a, b, n_bootstrap=200, rng_seed=number)
+        result = compare(a, b, Settings(n_bootstrap=200, rng_seed=number))
         for key in keys:
             rejected[key] += result[key]["p_value"] < 0.05
         p_values.append(result["variant_accuracy"]["p_value"])
