@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.analysed import answered, random_dataset, write_answers, write_dataset
+from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import Row
+from helpers.sensitivity_data import answer_rows, write_lines
+from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.analyses import ANALYSES
+from merge_metric.analyses import ANALYSES, overlap
 
 MAP = '[a]\nequivalent = ["bert"]\nsize = ["bert-large"]\n[b]\nequivalent = ["albert"]\nsize = []\n'
 
@@ -72,7 +79,7 @@ EXTRA: dict[str, list[str]] = {
 
 
 SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap", "kinds"}
-"""Analyses with a module of tests of their own, test_sensitivity_cli."""
+"""Analyses of paraphrases, below and in the golden record."""
 
 
 OF_FLAGS = {"labels"}
@@ -204,13 +211,188 @@ def test_errors_are_one_line(name: str, more: list[str], message: str, folder: P
     assert result.stdout == ""
 
 
-def test_a_missing_matplotlib_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables do without it; a plot says what to install."""
+# --- The page as written ---
+
+README = (Path(__file__).parents[3] / "merge_metric" / "analyses.md").read_text(encoding="utf-8")
+
+LINES = ("E E EEC", "N N NN", "C C CN")
+
+
+def commands() -> list[str]:
+    """Commands of the section's block."""
+    (section,) = re.findall(r"## Sensitivity to paraphrases\n(.*?)\n## ", README, flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    return [str(line) for line in block.splitlines()]
+
+
+@pytest.fixture
+def readme_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with the files that the commands name."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "merge-nli", "snli", LINES, "noun")
+    write_predictions(tmp_path / "bert-replacements.parquet", answer_rows("snli", LINES, "noun"))
+    for name in ("bert", "roberta"):
+        write_lines(tmp_path / f"{name}-paraphrases", "snli", LINES)
+        write_predictions(
+            tmp_path / f"{name}.parquet", answer_rows("snli", LINES), {"parameters": 9}
+        )
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_commands_of_the_readme_run(readme_folder: Path) -> None:
+    """Each makes its table, and its figure where one is asked for."""
+    assert len(commands()) == 5
+    for command in commands():
+        program, *arguments = shlex.split(command)
+        assert program == "merge-nli"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        assert "snli" in result.stdout
+    assert {path.name for path in readme_folder.glob("figure*")} == {"figure2.svg", "figure3.png"}
+
+
+def test_the_readme_lists_the_analyses() -> None:
+    """All of the registry, each with its summary."""
+    (section,) = re.findall(r"## The list\n(.*?)\n## ", README, flags=re.DOTALL)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", section, flags=re.MULTILINE)
+    assert rows == [(name, each.summary) for name, each in ANALYSES.items()]
+
+
+# --- Paraphrases: each model with a dataset of its own ---
+
+REPLACED = ("E E EEE", "N N NC", "C C CN", "E N NN")
+OWN = {"a": ("E E EC", "N N NN", "C C CCC"), "b": ("E E EE", "N N NE", "C C N")}
+"""Model → problems with its own paraphrases."""
+
+
+@pytest.fixture(scope="module")
+def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Replacements for all, paraphrases for each of two models, and their predictions."""
+    own_folder = tmp_path_factory.mktemp("sensitivity")
+    for source in ("snli", "anli-r1", "anli-r2"):
+        write_lines(own_folder / "merge-nli", source, REPLACED, "noun")
+        for model, lines in OWN.items():
+            write_lines(own_folder / f"{model}-own", source, lines)
+    for number, (model, lines) in enumerate(OWN.items(), start=1):
+        metadata = {"name": model, "parameters": number * 10**6, "architecture": "BertModel"}
+        rows = {
+            "replaced": [*answer_rows("snli", REPLACED, "noun")],
+            "own": [row for s in ("snli", "anli-r1", "anli-r2") for row in answer_rows(s, lines)],
+        }
+        for name, own in rows.items():
+            write_predictions(own_folder / f"{model}-{name}.parquet", own, metadata)
+        bare = answer_rows("snli", lines, probabilities=False)
+        write_predictions(own_folder / f"{model}-bare.parquet", bare)
+    return own_folder
+
+
+@pytest.fixture
+def analyse_own(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs the command in that folder."""
+    monkeypatch.chdir(own_folder)
+    return lambda *arguments: CliRunner().invoke(app, ["analyse", *arguments])
+
+
+FILES = ("a-own.parquet@a-own", "b=b-own.parquet@b-own")
+BOTH = ("--dataset", "merge-nli", "a-replaced.parquet", "b-replaced.parquet")
+
+
+def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[..., Result]) -> None:
+    """Rates by hand: a is fooled on one of three seeds, b on two."""
+    rows = rows_of(analyse_own("fooling", *FILES, "--format", "json", "--n-bootstrap", "10"))
+    found = {(row["model"], row["config"]): row for row in rows}
+    for source in ("snli", "anli-r1", "anli-r2"):
+        a, b = (found[model, f"{source}_paraphrases"] for model in "ab")
+        assert (a["n_right"], a["relaxed_fooling_rate"], a["strict_fooling_rate"]) == (
+            3,
+            1 / 3,
+            1 / 3,
+        )
+        assert (b["n_right"], b["relaxed_fooling_rate"], b["strict_fooling_rate"]) == (
+            3,
+            2 / 3,
+            1 / 3,
+        )
+    assert found["(mean)", "(all paraphrases)"]["relaxed_fooling_rate"] == pytest.approx(0.5)
+    one = rows_of(
+        analyse_own("fooling", *FILES, "--config", "snli_paraphrases", "--format", "json")
+    )
+    assert [row["config"] for row in one] == ["snli_paraphrases"] * 3
+
+
+def test_kinds_are_read_from_two_datasets(analyse_own: Callable[..., Result]) -> None:
+    """Replacements of a common one, paraphrases of each model's own."""
+    rows = rows_of(analyse_own("kinds", *FILES, *BOTH, "--format", "json", "--n-bootstrap", "5"))
+    assert [(row["model"], row["group"]) for row in rows] == [
+        (model, group) for model in "ab" for group in ("replacement", "paraphrase")
+    ]
+    assert [row["n_seeds"] for row in rows] == [3] * 4
+    assert [row["relaxed_fooling_rate"] for row in rows] == [2 / 3, 1 / 3, 2 / 3, 2 / 3]
+
+
+def test_an_encoder_adds_distances(
+    analyse_own: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Loaded by the name that is given."""
+    asked = []
+
+    def load(name: str) -> Callable[[list[str]], NDArray[np.float64]]:
+        asked.append(name)
+        return lambda texts: np.array([[len(text), text.count("now")] for text in texts], float)
+
+    monkeypatch.setattr(overlap, "load_encoder", load)
+    plot = tmp_path / "x.svg"
+    more = ("--encoder", "org/some", "--format", "json", "--out", str(plot))
+    rows = rows_of(analyse_own("overlap", *FILES, *more))
+    assert asked == ["org/some"]
+    assert all(row["distance_changed"] > 0 for row in rows)
+    assert plot.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fooling"], "fooling: expected predictions files, got none"),
+        (["overlap"], "overlap: expected a dataset folder, got none; add --dataset FOLDER"),
+        (["fooling", FILES[0], "b-own.parquet"], "or name it for every file: FILE@FOLDER"),
+        (["curves", "a-own.parquet"], "curves: expected a dataset folder, got none; add --data"),
+        (
+            ["fooling", FILES[0], "a=b-own.parquet@b-own"],
+            "got 'a-own' and 'b-own' for 'a' on anli-r1_paraphrases; name them apart",
+        ),
+        (["confidence", "a-bare.parquet@a-own"], "`merge-nli predict` writes them"),
+    ],
+)
+def test_errors_of_own_paraphrases_are_one_line(
+    arguments: list[str], message: str, analyse_own: Callable[..., Result]
+) -> None:
+    """Exit code 2 and what was expected; no table."""
+    result = analyse_own(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr.splitlines()[-1]
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("missing", "more", "extra"),
+    [
+        ("rapidfuzz", [], "overlap"),
+        ("matplotlib", ["--out", "x.png"], "overlap"),
+        ("sentence_transformers", ["--encoder", "org/some"], "embeddings"),
+    ],
+)
+def test_missing_packages_are_told(
+    missing: str,
+    more: list[str],
+    extra: str,
+    analyse_own: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the extra that brings them."""
     import sys
 
-    for name in ("matplotlib", "matplotlib.figure"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert analyse(folder, "matching").exit_code == 0
-    result = analyse(folder, "matching", "--out", str(folder / "x.png"))
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = analyse_own("overlap", "--dataset", "a-own", *more)
     assert result.exit_code == 2
-    assert "pip install 'merge-nli[plots]'" in result.stderr
+    assert f"needs {missing}; run: pip install 'merge-nli[{extra}]'" in result.stderr
