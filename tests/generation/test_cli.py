@@ -155,20 +155,6 @@ def test_what_is_asked_reaches_the_settings(
     assert [(c.masking, c.max_pieces) for c in asked] == [("joint", 3), ("single", 1)]
 
 
-def test_generate_as_json(tmp_path: Path) -> None:
-    """The summary for programs: one object on stdout, counts as in the dataset."""
-    run, out = tmp_path / "run", tmp_path / "merge-nli"
-    arguments = ["generate", "--recipe", "demo", "--set", "limit=6", "--run", str(run)]
-    result = CliRunner().invoke(app, [*arguments, "--out", str(out), "--format", "json"])
-    assert result.exit_code == 0, result.output
-    made = json.loads(result.stdout)
-    assert made["problems"] == {"read": 6, "unlabelled": 0, "kept": 6}
-    assert made["configs"][:2] == ["demo", "demo_nouns"]
-    seeds, variants = made["classes"]["noun"]
-    assert 0 < seeds <= 6
-    assert variants >= 20 * seeds
-
-
 # --- For all commands ---
 
 

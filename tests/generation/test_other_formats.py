@@ -189,22 +189,6 @@ def test_a_word_of_two_texts() -> None:
     assert counts == {Reason.IN_PROBLEM: 3, Reason.OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
 
 
-def test_where_the_form_also_stands_it_has_to_validate() -> None:
-    """The answer need not share the word, but where it has it, it is asked and can reject."""
-    answers = Answers(
-        {
-            CONTEXT.text: {"cat": 1.0, "run": 1.0, "horse": 1.0},
-            QUESTION.text: {"cat": 1.0, "run": 1.0, "horse": 1.0},
-            OTHER_ANSWER.text: {"cat": 0.25, "run": 1.0},
-        }
-    )
-    rows, funnel = replaced([CONTEXT, QUESTION, OTHER_ANSWER], answers)
-    assert [(row["replacement"], row["log_odds"]) for row in rows] == [("cat", 0.25)]
-    assert rows[0]["answer_mlms"] == ["bert"]
-    # A verb in the answer is none in context and question either.
-    assert (funnel[Reason.WORD_CLASS], funnel[Reason.OTHER_SENTENCE], funnel[KEPT]) == (4, 3, 4)
-
-
 def test_rows_of_a_variant() -> None:
     """Texts, spans and ids; where the word does not stand nothing is changed or marked."""
     texts = [CONTEXT, QUESTION, ANSWER]

@@ -19,7 +19,7 @@ from merge_dataset.card.render import compute_statistics
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in
-from merge_dataset.merge_nli import MergeNli, builder
+from merge_dataset.merge_nli import MergeNli
 from merge_dataset.schema import (
     NLI,
     ProblemFormat,
@@ -61,23 +61,6 @@ def test_three_formats_in_one_folder(folder: Path) -> None:
 
 def loaded(folder: Path, config: str, cache: Path) -> datasets.DatasetDict:
     return datasets.load_dataset(str(folder), config, cache_dir=str(cache))
-
-
-def test_each_configuration_has_its_columns_and_labels(folder: Path, tmp_path: Path) -> None:
-    """By the folder's card, and by the builder: the same."""
-    for config, problem_format in (("snli", NLI), ("pairs", PAIRS), ("reading_nouns", READING)):
-        data = loaded(folder, config, tmp_path / "cache")
-        prepared = builder(folder, config, cache_dir=str(tmp_path / "other"))
-        prepared.download_and_prepare()
-        for split in ("seeds", "variants"):
-            assert data[split].features == features(problem_format)
-            assert prepared.as_dataset(split=split).features == features(problem_format)
-            assert prepared.as_dataset(split=split).to_list() == data[split].to_list()
-    (row,) = loaded(folder, "reading_nouns", tmp_path / "cache")["variants"]
-    assert row["context"] == "The cat found a key."
-    assert (row["answer"], row["answer_spans"], row["answer_mlms"]) == ("A key.", [], [])
-    label = data["seeds"].features["label"]
-    assert [label.int2str(seed["label"]) for seed in data["seeds"]] == ["right"]
 
 
 def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:

@@ -88,14 +88,6 @@ def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Pa
     assert check_dataset(both) == []
 
 
-def test_other_folders_with_an_underscore_are_no_collections(paraphrases: Path) -> None:
-    """Only paraphrases have a collection besides that of the source."""
-    for name in ("snli_nouns", "snli_paraphrase", "a_b", "_paraphrases"):
-        (paraphrases / name).mkdir()
-        (paraphrases / name / "provenance.json").write_text("{}")
-    assert layout.collections(paraphrases) == ["snli_paraphrases"]
-
-
 # --- Export ---
 
 
@@ -224,18 +216,6 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
 def test_card_tells(both: Path, words: str) -> None:
     """The card says what they are, how they were made and by whom chosen."""
     assert words in (both / "README.md").read_text()
-
-
-def test_card_of_anli(tmp_path: Path) -> None:
-    """The rounds of ANLI have its licence, which is not a free one, and its citation."""
-    for source in ("anli-r1", "anli-r3"):
-        export_dataset(write_paraphrase_run(tmp_path / source, source), tmp_path / "merge-nli")
-    text = (tmp_path / "merge-nli/README.md").read_text()
-    header = card.read_front_matter(text)
-    assert header["license"] == ["cc-by-nc-4.0"]
-    assert header["source_datasets"] == ["extended|anli"]
-    assert "- `anli-r3` (Adversarial NLI test set, round 3): CC BY-NC 4.0." in text
-    assert text.count("@inproceedings{nie-etal-2020-adversarial") == 1
 
 
 # --- Loading ---

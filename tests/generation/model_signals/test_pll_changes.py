@@ -281,37 +281,6 @@ def test_nothing_is_scored_twice(
     assert run.signals.read_bytes() == signals
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_number_of_tasks_changes_no_byte(
-    run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    """A failed task is named, and what the others did is kept; this process asks nothing."""
-    tasks = UnitsHere(monkeypatch)
-    monkeypatch.setattr(likelihoods, "PART_SIZE", 50)
-    monkeypatch.chdir(run.path.parent)
-    parts = {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")}
-    made = {path: path.read_bytes() for path in (run.signals, run.signals_made)}
-    for path in (*parts, *made):
-        path.unlink()
-    command = ["signals", "--run", "run", "--mlm", model, "--executor", "local", "--tasks", count]
-    arguments = list(map(str, command))
-    if count == 5:
-        tasks.failing = ("3/5",)
-        failed = CliRunner().invoke(app, arguments)
-        assert failed.exit_code == 1
-        assert "error: 1 of 5 tasks failed:\ntask 3: 1 of 1 units failed: 3/5" in failed.stderr
-        assert not run.signals_made.exists()
-        there = set(run.likelihoods.rglob("*.parquet"))
-        assert set() < there < set(parts)
-        tasks.failing = ()
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    assert tasks.units == (["3/5"] if count == 5 else [f"{n}/{count}" for n in range(count)])
-    assert {path: path.read_bytes() for path in made} == made
-    assert {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")} == parts
-    assert not (run.path / "signals_tasks").exists()
-
-
 def test_tasks_have_to_have_the_same_model(
     run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
 from generation.paraphrases.rounds import REASONS
 from generation.run_folder import RunFolder
-from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import RECORD_DIGEST
 from merge_dataset.schema import arrow_schema
 
@@ -86,62 +84,6 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("seeds", "variants", "exclusions", "answers", "paraphrases"):
         path = f"{name}.parquet"
         assert (run.path / path).read_bytes() == (other.path / path).read_bytes()
-
-
-def test_the_number_of_tasks_changes_no_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tasks ask, the command only reads; one that fails is named, and the rest is kept."""
-    monkeypatch.setattr(paraphrase_run, "BLOCK", 3)
-    monkeypatch.setattr(answers, "PART", 4)
-    world = World.of(3)
-    run, *_ = world.run(tmp_path / "one")
-
-    def made(folder: Path) -> dict[str, bytes]:
-        return {
-            path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in folder.rglob("*.parquet")
-        }
-
-    asked: list[str] = []
-    failing: list[str] = []
-
-    def deal(function: str, folder: Path, units: Sequence[str], _: Distribution) -> None:
-        assert function == "generation.paraphrases.paraphrase_run:do_unit"
-        for unit in units:
-            asked.append(unit)
-            if unit in failing:
-                raise ExecutorError(f"1 of {len(units)} tasks failed: {unit}")
-            paraphrase_run.do_unit(
-                folder,
-                unit,
-                generator=lambda: FakeGenerator(world.write, batch_size=4),
-                judge=lambda problems: FakeJudge(world.verdict),
-            )
-
-    def never(*_: object) -> Any:
-        raise AssertionError("the command opened a model")
-
-    for count in (1, 2, 5):
-        config = settings(tmp_path / str(count), tmp_path / "one.jsonl")
-        asked.clear()
-        monkeypatch.setattr(paraphrase_run, "run_units", deal)
-        options: dict[str, Any] = {"generator": never, "judge": never}
-        options["distribution"] = Distribution(executor="local", tasks=count)
-        if count == 5:
-            failing.append("search 2/5")
-            with pytest.raises(ExecutorError, match="1 of 5 tasks failed: search 2/5"):
-                paraphrase(config, **options)
-            assert not (tmp_path / "5" / "manifest.json").exists()
-            failing.clear()
-            asked.clear()
-        other = paraphrase(config, **options)
-        assert asked == [f"{s} {i}/{count}" for s in ("problems", "search") for i in range(count)]
-        assert made(other.path) == made(run.path)
-        assert manifest(other) == manifest(run)
-    monkeypatch.setattr(paraphrase_run, "run_units", lambda *_: None)
-    with pytest.raises(ValueError, match="expected all answers of the models from the tasks"):
-        paraphrase(settings(tmp_path / "lost", tmp_path / "one.jsonl"), **options)
 
 
 def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:

@@ -412,15 +412,6 @@ def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str
         load(jsonl(tmp_path / "bad.jsonl", [PLAIN, line]))
 
 
-@pytest.mark.parametrize(("row", "got"), [("p,h", 2), ("p,h,neutral,x,y", 5), ("p", 1)])
-def test_a_wrong_number_of_csv_columns(tmp_path: Path, row: str, got: int) -> None:
-    """A row with too few or too many fields is named with both numbers."""
-    path = tmp_path / "bad.csv"
-    path.write_text(f"premise,hypothesis,label\np,h,neutral\n{row}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"^bad.csv:3: expected 3 columns, got {got}.*; `skip_"):
-        load(str(path))
-
-
 def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
     """A field that never ends, because of a lone mark at its start, is named with its file."""
     path = tmp_path / "bad.csv"
@@ -621,15 +612,6 @@ def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
     assert streamed == whole.seeds
     assert len(streamed) == problems.count == 2_500
     assert (problems.sha256, problems.description) == (whole.sha256, whole.description)
-
-
-def test_a_malformed_hub_row_is_named(hub: dict[str, Any]) -> None:
-    """The message has data set, split, row and reason."""
-    hub["table"] = hub_table(["neutral", "contradictory"], datasets.Value("string"))
-    with pytest.raises(
-        ValueError, match=r"stanfordnlp/snli \[test\] row 1: expected a label .*'contradictory'"
-    ):
-        loaded(Config())
 
 
 def test_without_a_connection_the_message_says_what_to_do(hub: dict[str, Any]) -> None:

@@ -186,6 +186,7 @@ def test_a_sentence_that_just_fits_is_left_whole(kind: str) -> None:
     assert_row(scores, 0, *expected)
 
 
+@pytest.mark.slow(but=("0-bert-cased", "40-roberta", "70-bart", "100-albert"))
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("before", [0, 2, 40, 70, 99, 100])
 def test_a_long_sentence_is_seen_through_a_window(kind: str, before: int) -> None:

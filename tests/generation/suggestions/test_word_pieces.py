@@ -154,28 +154,6 @@ def test_only_so_many_beginnings_are_gone_on_with(
     assert long_words(scores) > 0
 
 
-def test_the_originals_score_by_hand() -> None:
-    """Log P(snow | two masks) + log P(##man | snow, a mask), the rest of the text to see."""
-    path = few_pieces()
-    tokenizer, model = slow_words(path).tokenizer, slow_words(path).slow.model
-    ids = tokenizer.get_vocab()
-    scores = score_words(loaded(path), [ask("The snowman sees.", "snowman")], k=5, max_pieces=2)
-
-    def log_prob(text: str, place: int, piece: str) -> float:
-        row = torch.tensor([[ids[token] for token in text.split()]])
-        logits = model(row).logits.detach()[0, place].double()
-        return float(torch.log_softmax(logits, -1)[ids[piece]])
-
-    first = log_prob("[CLS] the [MASK] [MASK] sees . [SEP]", 2, "snow")
-    second = log_prob("[CLS] the snow [MASK] sees . [SEP]", 3, "##man")
-    assert scores.original[0].tolist() == [ids["snow"], ids["##man"]]
-    assert scores.original_logit[0] == pytest.approx(first + second, abs=1e-5)
-    one = log_prob("[CLS] the [MASK] sees . [SEP]", 2, "cat")
-    words = words_of(score_words(loaded(path), [ask("The snowman sees.", "snowman")], k=99,
-                                 max_pieces=2), 0)  # fmt: skip
-    assert words[ids["cat"],] == pytest.approx(one, abs=1e-5)
-
-
 def test_joint_masking_hides_every_piece() -> None:
     """Every occurrence has as many masks as the word asked about has pieces."""
     mlm = loaded(few_pieces())

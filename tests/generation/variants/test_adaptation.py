@@ -17,7 +17,7 @@ from generation.problems.morphology import inflected, lemmas, require_library
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
-from generation.records import Seed, Sentence, SharedWord, Token
+from generation.records import Seed, SharedWord
 from generation.variants.adaptation import (
     REPLACEMENTS,
     Fate,
@@ -31,10 +31,6 @@ from generation.variants.adaptation import (
 )
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import (
-    ARTICLE,
-    WORD,
-    Edit,
-    Perturbation,
     in_full,
     text_edits_of,
 )
@@ -270,25 +266,6 @@ def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
             "The cat plays here.", "It was playing.", "A cat plays.",
         )
     }  # fmt: skip
-
-
-# --- Articles ---
-
-
-def test_whether_articles_fit() -> None:
-    """As they are then, where they are tagged as articles; None where there are none."""
-    tokens = [("A", 0, "DT"), ("dog", 2, "NN"), ("A", 6, "NN"), ("cat", 8, "NN"), ("cat", 12, "NN")]
-    sentence = Sentence("A dog A cat cat", tuple(Token(*each) for each in tokens))
-
-    def fits(*changes: tuple[int, int, int, str]) -> bool | None:
-        edits = tuple(sorted(Edit(*each) for each in changes))
-        return Perturbation([sentence], edits).has_fitting_articles()
-
-    assert fits((WORD, 0, 1, "cow"), (WORD, 0, 4, "owl")) is True
-    assert fits((WORD, 0, 1, "owl"), (WORD, 0, 4, "cow")) is False
-    assert fits((WORD, 0, 1, "owl"), (ARTICLE, 0, 0, "An")) is True
-    assert fits((WORD, 0, 1, "cow"), (ARTICLE, 0, 0, "An")) is False
-    assert fits((WORD, 0, 3, "owl"), (WORD, 0, 4, "owl")) is None
 
 
 # --- Ablations ---

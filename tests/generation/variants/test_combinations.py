@@ -312,18 +312,6 @@ def test_too_few_words(tagger: Tagger) -> None:
     assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW_WORDS, None)
 
 
-@pytest.mark.parametrize(("minimum", "is_eligible"), [(19, True), (20, False)])
-def test_eligible_by_valid_combinations(tagger: Tagger, minimum: int, is_eligible: bool) -> None:
-    """21 pairs, of which 19 are valid; all are counted before a seed is left out."""
-    problems = problems_of(tagger, TEXTS)
-    made = drawn(tagger, problems, found_of(WORDS), min_replacements=minimum, variants_per_class=3)
-    assert len(made.variants) == (3 if is_eligible else 0)
-    if not is_eligible:
-        (excluded,) = made.exclusions
-        assert (excluded.seed_id, excluded.word_class) == ("s:0", "noun")
-        assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW, 19)
-
-
 def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
     """Over all classes of the problem; or words with fewer stay as they are."""
     problems = problems_of(tagger, TEXTS)

@@ -139,19 +139,6 @@ def test_a_sample_depends_on_nothing_but_its_settings(
     assert snli == sample.items
 
 
-def test_paraphrases_are_marked_as_a_whole(paraphrases: Path) -> None:
-    """They have no masked LM."""
-    sample = draw(paraphrases, ["snli_paraphrases"])
-    assert sample.items
-    for item in sample.items:
-        assert item.stratum["mlm"] is None
-        assert item.variant_spans == {
-            "premise": [],
-            "hypothesis": [[0, len(item.variant_texts["hypothesis"])]],
-        }
-        assert item.seed_spans["hypothesis"] == [[0, len(item.seed_texts["hypothesis"])]]
-
-
 def test_what_cannot_be_sampled_is_said(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"expected configurations out of snli, .*got 'snli_adv"):
         choose(dataset, ["snli_adverbs"])

@@ -123,14 +123,6 @@ def test_the_command_names_a_build_that_can_be_made() -> None:
     assert RunFolder(Path("runs")).named(into).path == Path("runs", into)
 
 
-def test_plots_of_what_little_is_known(ask: Ask, tmp_path: Path) -> None:
-    """No masked LMs, no pairs of annotators: the scores."""
-    ask("study/answers/ann.jsonl", "--plots", str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "scores.pdf", "scores.png", "scores.svg"
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -93,14 +93,6 @@ def test_weighted_shares_by_hand() -> None:
     assert found["MLM", "x/one"]["good_weighted"] == pytest.approx(expected)
 
 
-def test_within_a_class_the_unlikely_weigh_more() -> None:
-    """One of two nouns came in with certainty, the other one time in four: 1 and 4 of 5."""
-    items = {"a": item("noun"), "b": item("noun", chance=0.25)}
-    found = judged({"a": (1, 1), "b": (5, 5)}, items)
-    assert shares(found, {("snli", "noun"): 7})["all", ""]["good_weighted"] == pytest.approx(0.8)
-    assert item_weights(list(items.values()), {("snli", "noun"): 7}).tolist() == [7 / 5, 28 / 5]
-
-
 def test_unknown_chances_are_not_made_up() -> None:
     """Where one is not known, variants of the class count alike, and the notes say which class."""
     items = {"a": item("noun", chance=None), "b": item("noun", chance=0.25)}

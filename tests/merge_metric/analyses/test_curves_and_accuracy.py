@@ -96,15 +96,6 @@ def test_matching_thresholds_are_the_lowest_of_the_mean_curve(data: Data, runs: 
             assert close(row[f"{source}_high"], exact["matching_threshold_high"])
 
 
-def test_matching_threshold_by_hand() -> None:
-    """S is 1/2; of two seeds with four variants one is solved up to 75, the other up to 25."""
-    rows = problems("E E EEEN", "N E NEEE")
-    table = matching([run(rows, subsamples=False)])
-    (row,) = table.rows
-    assert (row["snli"], row["snli_low"], row["snli_high"]) == (26, 26, 75)
-    assert table.to_text().splitlines()[4].split() == ["a", "26–75†"]  # undetermined, of few seeds
-
-
 # --- Figures 3 and 16 ---
 
 

@@ -67,17 +67,6 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
     assert share in table.notes[1]
 
 
-def test_the_hardest_whether_right_or_wrong(models: dict[str, list[Row]]) -> None:
-    """As many as asked for, by the average share of variants right."""
-    table = hardest(
-        [run(rows, name) for name, rows in models.items()],
-        {"snli": seeds_table(models["a"])},
-        top=12,
-    )
-    assert [row["seed_id"] for row in table.rows] == [s for _, _, s in expected_order(models)[:12]]
-    assert [row["n_right"] for row in table.rows] == [n for _, n, _ in expected_order(models)[:12]]
-
-
 def test_votes_are_summed_up() -> None:
     """One of two hopeless seeds has votes, which differ."""
     rows = problems("E N NE", "E E EE", "E C C")

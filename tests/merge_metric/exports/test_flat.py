@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.paraphrase_run import write_paraphrase_run
 from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
-from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_csv
@@ -142,21 +140,6 @@ def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
         schema = pq.read_schema(tmp_path / "out/snli/mini-00.parquet")
         assert schema.equals(arrow_schema())
         assert b"huggingface" not in (schema.metadata or {})
-
-
-def test_paraphrases(folder: Path, tmp_path: Path) -> None:
-    """Their configuration, beside those of replacements."""
-    export_dataset(write_paraphrase_run(tmp_path / "run"), folder)
-    written = export_mini_datasets(folder, tmp_path / "mini", kind="jsonl").contents["files"]
-    configs = dict.fromkeys(name.partition("/")[0] for name in written)
-    assert list(configs) == ["snli", "snli_nouns", "snli_verbs", "snli_paraphrases"]
-    assert {name: rows for name, rows in written.items() if name.startswith("snli_para")} == {
-        "snli_paraphrases/seeds.jsonl": 3,
-        "snli_paraphrases/mini-00.jsonl": 6,
-    }
-    rows = of_jsonl(tmp_path / "mini/snli_paraphrases/mini-00.jsonl")
-    assert same(rows, of_dataset(folder, "snli_paraphrases/variants.parquet"))
-    assert "The girl’s dog is 🐕." in {row["hypothesis"] for row in rows}
 
 
 def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> None:

@@ -82,16 +82,6 @@ def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(ask(model, PAIRS), expected, atol=2e-6)
 
 
-def test_texts_are_tokenised_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batches are the same, and so is the number of pairs that are cut."""
-    model, several = tiny("bert-uncased"), PAIRS * 2
-    expected, cut = ask(model, several), model.notes(several)["truncated"]
-    assert cut == 6
-    monkeypatch.setattr(classifier, "_PIECE", 4)
-    assert np.array_equal(ask(model, several), expected)
-    assert model.notes(several)["truncated"] == cut
-
-
 @pytest.mark.parametrize("window", [20, 1000])
 def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only batches with something new are run, and give the same bits as without a break."""

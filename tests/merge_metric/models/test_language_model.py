@@ -141,20 +141,6 @@ def test_memory_bounds_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
 
 
-def test_16_bit_weights() -> None:
-    """Half the precision, about the same probabilities, and the cache is kept."""
-    half = LanguageModel(
-        _copy(tiny_lm("llama")).bfloat16(),
-        tiny_tokenizer("llama"),
-        prompt=SHOTS,
-        name="half",
-        revision="1",
-    )
-    np.testing.assert_allclose(answers(half, PAIRS), oracle("llama"), atol=0.05)
-    assert half.describe()["dtype"] == "bfloat16"
-    assert half._cache is not None
-
-
 def _copy(model: Any) -> Any:
     copy = type(model)(model.config)
     copy.load_state_dict(model.state_dict())

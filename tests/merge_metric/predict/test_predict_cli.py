@@ -114,18 +114,6 @@ def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> No
     }
 
 
-def test_a_cycle_of_labels(predict: Run) -> None:
-    """Each class gets the name that the user gives it."""
-    folder = tiny_classifier("xlnet", GENERIC)
-    done = predict(
-        "--model", folder, "--config", "demo", "--label-order", "c,e,n", "--out", "a.parquet"
-    )
-    assert done.exit_code == 0, done.output
-    rows = rows_of("a.parquet")
-    assert letters(rows) == expected(folder, list(rows), "c,e,n")
-    assert "classes: contradiction, entailment, neutral (given)" in done.stdout
-
-
 @pytest.fixture
 def turned(run: Run, tmp_path: Path) -> Path:
     """A model without names for its classes; by the gold labels in `true` they are n,c,e."""

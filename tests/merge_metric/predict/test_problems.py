@@ -52,10 +52,6 @@ def rows_of(table: pa.Table) -> dict[str, Problem]:
     return {r["variant_id"]: (r["premise"], r["hypothesis"], r["label"]) for r in rows}
 
 
-def starting_with(*prefixes: str) -> dict[str, Problem]:
-    return {name: it for name, it in PROBLEMS.items() if name.startswith(prefixes)}
-
-
 # --- Folders ---
 
 
@@ -72,21 +68,6 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
         "configs": ["demo", "snli"],
         "draws": draw_digests(folder, [f"{file}/variants.parquet" for file in files]),
     }
-
-
-@pytest.mark.parametrize(
-    ("configs", "prefixes"),
-    [
-        (["snli_nouns"], ("snli:1/noun", "snli:2")),
-        (["snli_verbs"], ("snli:1/verb",)),
-        (["snli_verbs", "snli_nouns"], ("snli",)),
-        (["demo", "snli_nouns", "demo"], ("demo", "snli:1/noun", "snli:2")),
-    ],
-)
-def test_configurations(folder: Path, configs: list[str], prefixes: tuple[str, ...]) -> None:
-    """A seed that stands in the files of several classes is there once."""
-    seeds = {"snli:1": PROBLEMS["snli:1"]}
-    assert rows_of(read_problems(str(folder), configs)) == starting_with(*prefixes) | seeds
 
 
 def test_folders_that_are_no_dataset(tmp_path: Path) -> None:

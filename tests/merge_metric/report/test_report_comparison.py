@@ -130,18 +130,6 @@ def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
     assert 'href="#comparison"' not in html
 
 
-def test_sources_with_a_single_model_are_not_compared(case: Any, tmp_path: Path) -> None:
-    """Others are, and the page says which is not."""
-    file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(0.5, "x"))
-    evidence = gather_evidence([case.files[0], str(file)], case.folder, n_bootstrap=10)
-    compared = {c.name: c.comparison for c in evidence.configurations}
-    assert compared["snli"] is None
-    assert compared["mnli-m"] is not None
-    assert {row["model"] for row in compared["mnli-m"].models.rows} == {"weak", "x"}
-    html = render_html(evidence, read_seeds(evidence))
-    assert "No two models have predictions for the same seeds of snli." in html
-
-
 def test_no_seed_in_common(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The report is made all the same."""
     seeds = sorted(row["seed_id"] for row in case.mnli.seeds)

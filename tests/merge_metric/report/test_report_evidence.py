@@ -106,23 +106,6 @@ def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptur
     assert "not scored on the same seeds" in caplog.text
 
 
-def test_parts_of_a_configuration(evidence: Evidence) -> None:
-    """All, then word classes in the dataset's order, then labels."""
-    snli = next(c for c in evidence.configurations if c.name == "snli")
-    parts = {part.key: part for part in snli.parts()}
-    assert list(parts) == [
-        "all",
-        "word_class:noun",
-        "word_class:verb",
-        "label:entailment",
-        "label:neutral",
-        "label:contradiction",
-    ]
-    assert snli.results[0] is not None
-    assert parts["word_class:verb"].results[0] == snli.results[0]["by_group"]["word_class"]["verb"]
-    assert parts["label:neutral"].some_result["n_seeds"] == 10
-
-
 def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
     """A report is about one folder, which must be one."""
     other = problems(3, "anli").write(tmp_path / "other")

@@ -12,7 +12,6 @@ from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
 
 from merge_metric.analyses import analyse
-from merge_metric.compare import compare_files
 from merge_metric.report.evidence import gather_evidence
 from merge_metric.runs.counting import ConfigAnswers
 from merge_metric.runs.relations import DatasetRelations
@@ -65,19 +64,6 @@ def test_report_counts_each_model_and_configuration_once(
     assert counted == {"join": 3, "count": 6}
 
 
-def test_compare_counts_each_model_and_configuration_once(
-    case: tuple[Path, list[str]], counted: Counter[str]
-) -> None:
-    """Figures equal those of a report."""
-    folder, files = case
-    found = compare_files(files, folder, n_bootstrap=10)
-    assert [(each.config, len(each.models.rows)) for each in found] == [
-        ("snli", 3),
-        ("snli_paraphrases", 3),
-    ]
-    assert counted == {"join": 3, "count": 6}
-
-
 def test_analyse_counts_each_model_and_configuration_once(
     case: tuple[Path, list[str]], counted: Counter[str]
 ) -> None:
@@ -96,13 +82,3 @@ def test_score_counts_each_configuration_once(
     results = score_file(files[0].partition("=")[2], folder, n_bootstrap=0)
     assert list(results) == ["snli", "snli_paraphrases"]
     assert counted == {"join": 1, "count": 2}
-
-
-def test_parts_of_a_model_are_one_model_everywhere(case: tuple[Path, list[str]]) -> None:
-    """Figures of the halves together are those of the report on the same files."""
-    folder, files = case
-    found = compare_files(files, folder, n_bootstrap=10)
-    evidence = gather_evidence(files, folder, n_bootstrap=10)
-    for comparison, configuration in zip(found, evidence.configurations, strict=True):
-        assert configuration.comparison is not None
-        assert comparison.as_dict() == configuration.comparison.as_dict()

@@ -60,20 +60,6 @@ def named(column: list[int]) -> list[str]:
 # --- Ways in ---
 
 
-@pytest.mark.parametrize("ids", [int, "snli:{}".format, "{:03}".format])
-@pytest.mark.parametrize("labels", [list, named])
-def test_labels_and_ids_as_ints_or_strings(
-    load: Load, ids: Callable[[int], Any], labels: Callable[[list[int]], Any]
-) -> None:
-    """All four combinations; names mean what their positions mean."""
-    columns = many()
-    given = {name: labels(columns[name]) for name in columns if name != "seed_ids"}
-    given["seed_ids"] = [ids(seed) for seed in columns["seed_ids"]]
-    result = load().compute(**given)
-    assert result == score(**given)
-    assert result["by_label"] == score(**columns)["by_label"]
-
-
 def test_digits_stay_strings(load: Load) -> None:
     """The ids 1 and 01 are two seeds, and 0 is a name that must be among the labels."""
     columns = {**ROWS, "seed_ids": ["1", "1", "01", "01"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -78,15 +77,6 @@ def test_another_draw_of_the_same_sizes_changes_it() -> None:
     one = [[0], [0], [1], [1]] * 2
     other = [[0, 1], [0], [1], []] * 2
     assert signatures(rows, subsamples=one)[0] != signatures(rows, subsamples=other)[0]
-
-
-def test_row_order_does_not_change_it() -> None:
-    """Nor do ints for names."""
-    shuffled = list(ROWS)
-    random.Random(0).shuffle(shuffled)
-    assert signatures(shuffled) == signatures()
-    ints = score(**columns(ROWS, labels=LABELS), n_bootstrap=10)
-    assert (ints["signature"], ints["signature_short"]) == signatures()
 
 
 def test_the_model_does_not_change_it() -> None:
