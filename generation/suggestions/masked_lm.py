@@ -441,15 +441,15 @@ class MaskedLM:
         """
         import torch
 
-        from merge_metric.models.flat_batches import FEWEST, states
+        from merge_metric.models.flat_batches import FEWEST, vectors_at
 
         # The model without its head, or the whole model if its head is unknown.
         has_known_head = self._model.config.model_type in _HEADS
         prefix = self._model.base_model_prefix
         trunk = getattr(self._model, prefix) if has_known_head else self._model
         if self._is_flat:
-            vectors, starts = states(trunk, [i.ids for i in batch])
-            return vectors[starts + torch.tensor([i.position for i in batch])]
+            places = [i.position for i in batch]
+            return vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
         length = len(batch[0].ids)
         rows = max(len(batch), -(-FEWEST // length))
         filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]

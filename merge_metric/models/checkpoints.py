@@ -114,7 +114,6 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     found.require()
     import torch
 
-    from merge_metric.models.flat_batches import flatten
     from merge_metric.models.packed_linear import pack_linear_layers
 
     if dtype == "auto":
@@ -123,8 +122,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         _warn_of_slow_type(dtype)
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)
-    model = flatten(pack_linear_layers(model.to(device)))
-    return Loaded(model, tokenizer, found.name, revision, weights)
+    return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
 
 
 def describe_loaded(model: Any) -> dict[str, Any]:

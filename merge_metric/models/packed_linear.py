@@ -32,7 +32,7 @@ PACKED: Final = frozenset(
 _ACTIVATIONS: Final = ("intermediate_act_fn", "transform_act_fn")
 """Names of what is applied to the result of a layer `dense` and nothing else."""
 
-_SHAPES_KEPT: Final = "32"
+_SHAPES_KEPT: Final = "128"
 """Shapes of inputs for which PyTorch and oneDNN each keep what they prepared. They keep 1,024
 unless told otherwise, at about a megabyte each; preparing one takes no time to speak of."""
 _ROWS: Final = 512

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.flat_batches import vectors_at
 
 
 def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
@@ -49,17 +51,13 @@ def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
     seen: list[list[list[int]]] = []
 
     def look(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        rows = kwargs.get("input_ids", *args).tolist()
-        seen.append(
-            [
-                rows[0][first : first + length]  # texts laid end to end
-                for start, stop, length in kwargs["runs"]
-                for first in range(start, stop, length)
-            ]
-            if "runs" in kwargs
-            else rows
-        )
+        seen.append(kwargs.get("input_ids", *args).tolist())
+
+    def look_at_texts(places: Any, trunk: Any, texts: Any) -> torch.Tensor:
+        seen.append([list(ids) for ids in texts])
+        return vectors_at(places, trunk, texts)
 
     hook = mlm._model.base_model.register_forward_pre_hook(look, with_kwargs=True)
-    yield seen
+    with patch("merge_metric.models.flat_batches.vectors_at", look_at_texts):
+        yield seen
     hook.remove()

@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM
 
 from generation.suggestions.masked_lm import most_probable
 from merge_metric.models.checkpoints import load
-from merge_metric.models.flat_batches import FLAT, is_flat, rows_for, states
+from merge_metric.models.flat_batches import FLAT, is_flat, rows_for, vectors_at
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.packed_linear import _can_pack
 
@@ -32,21 +32,16 @@ def test_each_text_is_seen_alone(kind: str) -> None:
     plain = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval().base_model
     assert is_flat(model)
     assert model.config.model_type in FLAT
+    trunk = model.base_model
     texts = some_ids(3, 3, 9, 1, 40, 40, 40, 7)
     texts[2][4] = model.config.pad_token_id
+    places = [0, 2, 5, 0, 39, 0, 20, 6]
     with torch.inference_mode():
-        found, starts = states(model.base_model, texts)
-        assert starts.tolist() == [0, 3, 6, 15, 16, 56, 96, 136]
-        for text, start in zip(texts, starts.tolist(), strict=True):
-            mine = found[start : start + len(text)]
-            expected = plain(input_ids=torch.tensor([text]))[0][0]
-            torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
-            alone, _ = states(model.base_model, [text])
-            assert torch.equal(mine, alone[: len(text)])
-        ids = torch.tensor(texts[4:7])
-        usual = model.base_model(input_ids=ids, attention_mask=(ids > 100).long())[0]
-        masked = plain(input_ids=ids, attention_mask=(ids > 100).long())[0]
-    torch.testing.assert_close(usual, masked, rtol=1e-4, atol=1e-5)
+        found = vectors_at(places, trunk, texts)
+        for vector, place, text in zip(found, places, texts, strict=False):
+            expected = plain(input_ids=torch.tensor([text]))[0][0, place]
+            torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
+            assert torch.equal(vector, vectors_at([place], trunk, [text])[0])
 
 
 def test_numbers_of_rows_are_few() -> None:
