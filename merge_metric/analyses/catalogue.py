@@ -442,3 +442,22 @@ def stability(
     else:
         everything = [read_seeds(request.dataset, name) for name in request.chosen_configs()]
     return stability(everything, how), plot_stability
+
+
+@analysis(
+    "the smallest difference between two models that a dataset shows, and how many seeds, with how "
+    "many variants, show one of --difference points",
+    clusters=True,
+)
+def power(
+    request: Request,
+    *,
+    difference: float = 2.0,
+    correctness_threshold: int = 90,
+    rng_seed: int = 0,
+) -> Made:
+    """Power of comparisons, by the answers of pairs of models; clustered by `request.cluster`."""
+    from merge_metric.analyses.power import Wanted, plot_power, power
+
+    how = Wanted(difference, correctness_threshold, rng_seed)
+    return power(request.runs(), how, request.cluster), plot_power

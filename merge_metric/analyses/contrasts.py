@@ -58,16 +58,21 @@ def on_shared_seeds(
     sizes = np.bincount(key[grouped], minlength=n_groups * n_cells).reshape(n_groups, n_cells)
     least = sizes.min(axis=0)[cell]
     kept = grouped & (least > 0)
-    if matched:  # a draw's rank, in random order, among those of its group, seed and subsample
-        shuffled = np.random.default_rng(rng_seed).permutation(len(key))
-        order = shuffled[np.argsort(key[shuffled], kind="stable")]
-        starts = np.searchsorted(key[order], key[order])
-        ranks = np.empty_like(key)
-        ranks[order] = np.arange(len(key)) - starts
-        kept &= ranks < least
+    if matched:  # among the draws of its group, seed and subsample
+        kept &= random_ranks(key, rng_seed) < least
     return [
         count(rows, draws=np.flatnonzero(kept & (of_draw == number))) for number in range(n_groups)
     ]
+
+
+def random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
+    """Rank each entry, (m,), among those with the same key, in random order."""
+    shuffled = np.random.default_rng(rng_seed).permutation(len(key))
+    order = shuffled[np.argsort(key[shuffled], kind="stable")]
+    starts = np.searchsorted(key[order], key[order])
+    ranks = np.empty_like(key)
+    ranks[order] = np.arange(len(key)) - starts
+    return ranks
 
 
 FIXED_DRAWS: Final = 10

@@ -59,6 +59,7 @@ class Analysis:
     extra: Extra
     of_seeds: bool
     settings: tuple[str, ...]
+    clusters: bool
 
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -73,6 +74,7 @@ def analysis(
     extra: Extra = "plots",
     of_seeds: bool = False,
     settings: tuple[str, ...] = (),
+    clusters: bool = False,
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
@@ -88,6 +90,7 @@ def analysis(
             seeds with different numbers are mixed, a note then says so.
         settings: Fields of the metric's `Settings` that are options of it, too; the function then
             has a parameter `settings`.
+        clusters: Whether clusters of seeds matter to it; with `n_bootstrap` they always do.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
@@ -97,16 +100,17 @@ def analysis(
         options = (*(name for name in own if name != "settings"), *settings)
         needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
         ANALYSES[name] = Analysis(
-            name,
-            summary,
-            make,
-            options,
-            names_datasets,
-            predictions,
-            needs_run,
-            extra,
-            of_seeds,
-            settings,
+            name=name,
+            summary=summary,
+            make=make,
+            options=options,
+            names_datasets=names_datasets,
+            predictions=predictions,
+            needs_run=needs_run,
+            extra=extra,
+            of_seeds=of_seeds,
+            settings=settings,
+            clusters=clusters or "n_bootstrap" in options,
         )
         return make
 
@@ -280,7 +284,7 @@ def analyse(
     request = Request(name, sources, folder, wanted, allow_missing, cluster, watch)
     table, plot = chosen.make(request, **options)
     notes = [*(watch.notes if watch else ())]
-    if cluster:
+    if cluster and "n_bootstrap" in chosen.options:
         notes.append(f"Intervals: the bootstrap draws seeds with the same {cluster} together.")
     return replace(table, notes=(*table.notes, *notes)), plot
 
@@ -299,14 +303,16 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
         check_threshold(options["correctness_threshold"])
     if not cluster:
         return
-    if "n_bootstrap" not in chosen.options:
+    if not chosen.clusters:
+        able = ", ".join(each.name for each in ANALYSES.values() if each.clusters)
         raise ValueError(
-            f"cluster: expected with {takers('n_bootstrap')}, which have intervals by bootstrap, "
-            f"got {cluster!r} with {chosen.name}"
+            f"cluster: expected with {able}, which say how seeds vary, got {cluster!r} with "
+            f"{chosen.name}"
         )
     usual = USUAL.n_bootstrap
     if "n_bootstrap" not in chosen.settings:
-        usual = inspect.signature(chosen.make).parameters["n_bootstrap"].default
+        own = inspect.signature(chosen.make).parameters.get("n_bootstrap")
+        usual = own.default if own else usual
     given = options.get("n_bootstrap", usual)
     check_cluster(cluster, given if isinstance(given, int) else 1)
 

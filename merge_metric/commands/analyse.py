@@ -128,6 +128,9 @@ class AnalysisOptions:
     )
     draws: int | None = _analysis_option(None, "draws", "draws of seeds; else 100.", minimum=2)
     seeds: int | None = _analysis_option(None, "seeds", "seeds of a draw; else 500.", minimum=1)
+    difference: float | None = _analysis_option(
+        None, "difference", "difference to be shown; else 2.", metavar="POINTS"
+    )
     width: float | None = _analysis_option(
         None, "width", "wanted width of an interval; else 5.", metavar="POINTS"
     )

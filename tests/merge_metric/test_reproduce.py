@@ -108,4 +108,4 @@ def test_the_page_names_every_analysis() -> None:
     from merge_metric.analyses import ANALYSES
 
     named = set(re.findall(r"analyse ([a-z-]+)", PAGE))
-    assert set(ANALYSES) - named == {"signals", "labels", "validity", "kinds"}
+    assert set(ANALYSES) - named == {"signals", "labels", "validity", "kinds", "power"}

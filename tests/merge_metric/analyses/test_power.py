@@ -1,0 +1,168 @@
+"""How many seeds show a difference: by plain reading, and by simulated data sets that do or not."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.analysed import answered, random_dataset, write_answers, write_dataset
+from numpy.typing import NDArray
+from scipy.stats import binom
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.analyses.power import Pair, Wanted, power_rows
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.resampling import compare
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+def chances(easy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How often two models are right on variants of seeds, (S, 2), by how easy these are."""
+    return np.clip(easy[:, None] + np.array([0.03, -0.03]), 0.01, 0.99)
+
+
+def simulated(n_seeds: int, rng: np.random.Generator, *, per_seed: int = 20) -> Pair:
+    """Two models that find the same seeds hard; the first is better by some points."""
+    chance = chances(rng.beta(0.6, 0.25, size=n_seeds))
+    seed = np.repeat(np.arange(n_seeds), per_seed)
+    return Pair(
+        seed,
+        rng.random((len(seed), 2)) < chance[seed],
+        rng.random((n_seeds, 2)) < chance,
+        np.arange(n_seeds),
+    )
+
+
+def counts_of(pair: Pair, model: int) -> SeedCounts:
+    """The counts of a model: all variants in one subsample."""
+    n_seeds = len(pair.seed_right)
+    tally = np.zeros((n_seeds, 1, 4), np.int64)
+    np.add.at(tally, (pair.seed, 0, np.where(pair.right[:, model], 0, 1)), 1)
+    return SeedCounts.of_tally(
+        tally,
+        labels=LABELS,
+        has_subsamples=False,
+        seed_ids=tuple(range(n_seeds)),
+        gold=np.zeros(n_seeds, np.int64),
+        own=np.where(pair.seed_right[:, model], 0, 1),
+        n_rows=np.bincount(pair.seed),
+    )
+
+
+def test_rows_by_plain_reading() -> None:
+    """All variants: differences of the metric, and the standard error seed by seed."""
+    rng = np.random.default_rng(0)
+    pair = simulated(60, rng)
+    kept = rng.random(len(pair.seed)) < 0.7  # seeds with different numbers of variants
+    pair = replace(pair, seed=pair.seed[kept], right=pair.right[kept])
+    rows = {row["figure"]: row for row in power_rows(pair, Wanted(3.0)) if row["per_seed"] != "5"}
+    compared = compare(counts_of(pair, 0), counts_of(pair, 1), n_bootstrap=10)
+    for heading, key in (
+        ("S", "seed_accuracy"),
+        ("var.acc", "variant_accuracy"),
+        ("SV@90", "seed_variant_accuracy"),
+    ):
+        assert rows[heading]["difference"] == pytest.approx(compared[key]["difference"])
+    less = [int(a) - int(b) for a, b in pair.seed_right]
+    mean = sum(less) / 60
+    error = (sum((each - mean) ** 2 for each in less) / 59 / 60) ** 0.5
+    assert rows["S"]["standard_error"] == pytest.approx(error)
+    assert rows["S"]["smallest"] == pytest.approx((1.959964 + 0.841621) * error, rel=1e-5)
+    assert rows["S"]["needed"] == int(np.ceil(60 * (rows["S"]["smallest"] / 0.03) ** 2))
+    # The ratio of variant accuracy: the jackknife is nearly the same.
+    number, first, second = (
+        np.bincount(pair.seed, each) for each in (np.ones(len(pair.seed)), *pair.right.T)
+    )
+    left_out = [
+        (np.delete(first, s).sum() - np.delete(second, s).sum()) / np.delete(number, s).sum()
+        for s in range(60)
+    ]
+    jackknife = (59 / 60 * ((np.array(left_out) - np.mean(left_out)) ** 2).sum()) ** 0.5
+    assert rows["var.acc"]["standard_error"] == pytest.approx(jackknife, rel=0.03)
+
+
+def test_clusters_and_nothing_that_varies() -> None:
+    """Copies of seeds in one cluster show nothing new; equal models have no error."""
+    pair = simulated(50, np.random.default_rng(1))
+    seed = np.concatenate([pair.seed + 50 * copy for copy in range(3)])
+    copies = Pair(
+        seed, np.tile(pair.right, (3, 1)), np.tile(pair.seed_right, (3, 1)), np.tile(pair.unit, 3)
+    )
+    for row, copy in zip(power_rows(pair, Wanted()), power_rows(copies, Wanted()), strict=True):
+        if row["per_seed"] in (None, "all"):
+            assert copy["smallest"] == pytest.approx(row["smallest"])
+            assert copy["needed"] == pytest.approx(3 * row["needed"], abs=3)
+    same = replace(pair, right=pair.right[:, [0, 0]], seed_right=pair.seed_right[:, [0, 0]])
+    assert {row["needed"] for row in power_rows(same, Wanted())} == {None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", ["S", "SV@90"])
+def test_so_many_seeds_show_the_difference_in_four_of_five(figure: str) -> None:
+    """A pilot says how many; of simulated data sets with so many, 80 % have p ≤ .05."""
+    rng = np.random.default_rng(2)
+    chance = chances(rng.beta(0.6, 0.25, size=200_000))
+    right = chance if figure == "S" else binom.sf(17, 20, chance)  # 18 of 20 are 90 %
+    difference = float((right[:, 0] - right[:, 1]).mean())
+    needed = next(
+        row["needed"]
+        for row in power_rows(simulated(4000, rng), Wanted(100 * difference))
+        if row["figure"] == figure and row["per_seed"] in (None, "all")
+    )
+    key = {"S": "seed_accuracy", "SV@90": "seed_variant_accuracy"}[figure]
+    found = []
+    for number in range(300):
+        pair = simulated(needed, rng)
+        both = (counts_of(pair, 0), counts_of(pair, 1))
+        p_value = compare(*both, n_bootstrap=300, rng_seed=number)[key]["p_value"]
+        found.append(p_value <= 0.05)
+    assert np.mean(found) == pytest.approx(0.8, abs=0.07)
+
+
+@pytest.mark.slow
+def test_more_variants_help_less_and_less() -> None:
+    """The squared error is what seeds differ by, and what variants do, divided by their number."""
+    pair = simulated(1500, np.random.default_rng(3), per_seed=80)
+    squared = {
+        row["per_seed"]: row["standard_error"] ** 2
+        for row in power_rows(pair, Wanted())
+        if row["figure"] == "var.acc"
+    }
+    of_variants = (squared["5"] - squared["80"]) / (1 / 5 - 1 / 80)
+    of_seeds = squared["80"] - of_variants / 80
+    for size in ("10", "20", "40"):
+        assert squared[size] == pytest.approx(of_seeds + of_variants / int(size), rel=0.15)
+    assert squared["80"] == pytest.approx(squared["all"])
+
+
+@pytest.mark.slow
+def test_command(tmp_path: Path) -> None:
+    """Pairs of models on each configuration; clusters; what cannot be."""
+    rows = random_dataset(random.Random(0), seeds=40)
+    folder = write_dataset(tmp_path / "data", rows)
+    files = [
+        write_answers(tmp_path / f"{name}.parquet", answered(rows, random.Random(name), skill))
+        for name, skill in (("a", 0.9), ("b", 0.8), ("c", 0.6))
+    ]
+    arguments = ["analyse", "power", *map(str, files), "--dataset", str(folder)]
+    runner = CliRunner()
+    told = runner.invoke(app, [*arguments, "--format", "json", "--difference", "5"])
+    assert told.exit_code == 0, told.stderr
+    found = json.loads(told.stdout)["rows"]
+    assert {(row["a"], row["b"]) for row in found} == {("a", "b"), ("a", "c"), ("b", "c")}
+    assert {row["per_seed"] for row in found} == {None, "5", "all"}
+    plot = tmp_path / "power.svg"
+    text = runner.invoke(app, [*arguments, "--cluster", "premise", "--out", str(plot)])
+    assert text.exit_code == 0, text.stderr
+    assert "seeds, those with the same premise together" in " ".join(text.stdout.split())
+    assert plot.exists()
+    alone = runner.invoke(app, ["analyse", "power", str(files[0]), "--dataset", str(folder)])
+    assert (alone.exit_code, "expected predictions of two models" in alone.stderr) == (2, True)
+    odd = runner.invoke(app, [*arguments, "--difference", "0"])
+    assert (odd.exit_code, "difference: expected percentage points" in odd.stderr) == (2, True)
