@@ -15,6 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from merge_dataset.paths import as_list, as_path, as_texts
 from merge_metric.runs.model import PREDICTIONS, Predictions, PredictionsSource, as_sources
 from merge_metric.runs.run import (
@@ -33,13 +36,17 @@ from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MAIN_FIGURES,
     MATCHING_RANGE,
+    figures,
     is_undetermined,
+    none_if_nan,
 )
 from merge_metric.seed_variant_accuracy.options import Settings, check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import (
     compare_all,
     holm,
+    interval,
     resampled_units,
+    seed_weights,
 )
 from merge_metric.seed_variant_accuracy.scoring import render, signature, summarise
 from merge_metric.tables import Column, Table, figure_column
@@ -58,6 +65,9 @@ RULE: Final = (
     "for the significantly worse ones alone."
 )
 
+RANKED: Final = 4
+"""Number of models from which on their orders by S and by SV accuracy are compared."""
+
 DECISIVE: Final = "seed_variant_accuracy"
 """The figure that models are ranked by."""
 
@@ -75,6 +85,8 @@ class Comparison:
     pairs: Table
     """The better of two first."""
     signature: str
+    kendall_tau: Mapping[str, Any] | None = None
+    """What `rank_stability` returns; None of fewer than `RANKED` models."""
 
     def ranking(self) -> Table:
         """Show ranks and the figure that decides them alone."""
@@ -119,6 +131,7 @@ class Comparison:
             "models": self.models.as_dict(),
             "pairs": self.pairs.as_dict(),
             "signature": self.signature,
+            **({"kendall_tau": dict(self.kendall_tau)} if self.kendall_tau else {}),
         }
 
 
@@ -239,6 +252,7 @@ def compare_models(
     units = resampled_units(some.clusters.name if some.clusters else "")
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     mixed = mixture(some.variants_per_seed)
+    tau = rank_stability([common[name] for name in names], settings)
     return Comparison(
         config=config,
         models=Table(
@@ -254,9 +268,11 @@ def compare_models(
                 f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
                 "better.",
                 *([mixed] if mixed else []),
+                *([_tau_note(tau, correctness_threshold, units)] if tau else []),
                 RULE.format(ct=correctness_threshold),
             ),
         ),
+        kendall_tau=tau,
         pairs=_pairs_table(pairs, correctness_threshold, replicates, units),
         signature=render(parts),
     )
@@ -337,6 +353,53 @@ def replicates_for(n_models: int) -> int:
     """
     pairs = math.comb(n_models, 2)
     return 1000 * max(1, math.ceil(_MARGIN * 2 * pairs / ALPHA / 1000))
+
+
+def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str, Any] | None:
+    """Compare the order of models by S with that by SV accuracy: Kendall's τ-b (1945).
+
+    Args:
+        models: Counts of the same seeds.
+        settings: Threshold and bootstrap; in a replicate all models have the same seeds.
+
+    Returns:
+        `value` and `ci`, from −1, the opposite order, to 1, the same; None where undefined, as
+        all models tie. None at all of fewer than `RANKED` models, which have few orders.
+    """
+    if len(models) < RANKED:
+        return None
+
+    def taus(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        found = [figures(each, settings.correctness_threshold, weights).means() for each in models]
+        signs = []
+        for key in ("seed_accuracy", DECISIVE):
+            values = np.stack([each[key] for each in found])  # (M, B)
+            signs.append(np.sign(np.round(values[:, None] - values[None], 12)))
+        with np.errstate(invalid="ignore"):  # 0/0: all tie
+            tau: NDArray[np.float64] = (signs[0] * signs[1]).sum(axis=(0, 1)) / np.sqrt(
+                (signs[0] ** 2).sum(axis=(0, 1)) * (signs[1] ** 2).sum(axis=(0, 1))
+            )
+        return tau
+
+    some = models[0]
+    drawn = seed_weights(len(some.seed_ids), settings, some.clusters)
+    bounds = interval(np.concatenate([taus(weights) for weights in drawn]))
+    return {
+        "value": none_if_nan(taus(None)[0]),
+        "ci": [none_if_nan(bound) for bound in bounds],
+        "correctness_threshold": settings.correctness_threshold,
+    }
+
+
+def _tau_note(tau: Mapping[str, Any], ct: int, units: str) -> str:
+    value, low, high = (
+        "undefined" if each is None else f"{each:.2f}".replace("-", "−")
+        for each in (tau["value"], *tau["ci"])
+    )
+    return (
+        f"The orders by S and by SV@{ct}: Kendall's τ {value} [{low}, {high}], by bootstrap over "
+        f"{units}; 1 is the same order, −1 the opposite one."
+    )
 
 
 def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

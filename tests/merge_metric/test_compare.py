@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
 from helpers.metric_oracle import Row, problems, random_problems
+from scipy.stats import kendalltau
 from statsmodels.stats.multitest import multipletests
 from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.compare import (
+    DECISIVE,
     compare_files,
     compare_models,
     rank_ranges,
     replicates_for,
 )
+from merge_metric.seed_variant_accuracy.figures import figures
 from merge_metric.seed_variant_accuracy.options import Settings
-from merge_metric.seed_variant_accuracy.resampling import compare
+from merge_metric.seed_variant_accuracy.resampling import compare, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import score
 
 SKILLS = {"weak": 0.35, "strong": 0.9, "alike": 0.88}
@@ -46,6 +51,39 @@ def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory
 
 
 # --- Figures, tests, ranks ---
+
+
+def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
+    """SciPy's of the whole, and of each replicate; three models have too few orders; ties."""
+    rng = random.Random(4)
+    rows = random_dataset(rng, seeds=25)
+    counts = {
+        str(skill): run(answered(rows, rng, skill)).counts for skill in (0.3, 0.5, 0.6, 0.65, 0.7)
+    }
+    result = compare_models(counts, config="snli", n_bootstrap=60, rng_seed=3)
+
+    def tau(weights: Any = None) -> list[float]:
+        means = [figures(each, 90, weights).means() for each in counts.values()]
+        found = [[mean[key].round(9) for mean in means] for key in ("seed_accuracy", DECISIVE)]
+        return [
+            float(kendalltau(*([v[n] for v in values] for values in found)).statistic)
+            for n in range(len(found[0][0]))
+        ]
+
+    assert result.kendall_tau is not None
+    assert result.kendall_tau["value"] == pytest.approx(tau()[0])
+    (weights,) = seed_weights(25, Settings(n_bootstrap=60, rng_seed=3))
+    assert result.kendall_tau["ci"] == pytest.approx(
+        np.quantile(tau(weights), [0.025, 0.975]).tolist()
+    )
+    assert result.as_dict()["kendall_tau"] == result.kendall_tau
+    assert f"Kendall's τ {tau()[0]:.2f} [" in " ".join(str(result).split())
+    few = compare_models(dict(list(counts.items())[:3]), config="snli", n_bootstrap=5)
+    assert few.kendall_tau is None
+    assert "Kendall" not in str(few)
+    same = compare_models(dict.fromkeys("abcd", counts["0.5"]), config="snli", n_bootstrap=5)
+    assert same.kendall_tau == {"value": None, "ci": [None, None], "correctness_threshold": 90}
+    assert "Kendall's τ undefined" in str(same)
 
 
 def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row]]) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_metric.analyses.power import Pair, Wanted, power_rows
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -62,7 +63,7 @@ def test_rows_by_plain_reading() -> None:
     kept = rng.random(len(pair.seed)) < 0.7  # seeds with different numbers of variants
     pair = replace(pair, seed=pair.seed[kept], right=pair.right[kept])
     rows = {row["figure"]: row for row in power_rows(pair, Wanted(3.0)) if row["per_seed"] != "5"}
-    compared = compare(counts_of(pair, 0), counts_of(pair, 1), n_bootstrap=10)
+    compared = compare(counts_of(pair, 0), counts_of(pair, 1), Settings(n_bootstrap=10))
     for heading, key in (
         ("S", "seed_accuracy"),
         ("var.acc", "variant_accuracy"),
@@ -120,7 +121,7 @@ def test_so_many_seeds_show_the_difference_in_four_of_five(figure: str) -> None:
     for number in range(300):
         pair = simulated(needed, rng)
         both = (counts_of(pair, 0), counts_of(pair, 1))
-        p_value = compare(*both, n_bootstrap=300, rng_seed=number)[key]["p_value"]
+        p_value = compare(*both, Settings(n_bootstrap=300, rng_seed=number))[key]["p_value"]
         found.append(p_value <= 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.07)
 
