@@ -86,7 +86,7 @@ class Comparison:
     """The better of two first."""
     signature: str
     kendall_tau: Mapping[str, Any] | None = None
-    """What `rank_stability` returns; None of fewer than `RANKED` models."""
+    """Result of `rank_stability`; None for fewer than `RANKED` models."""
 
     def ranking(self) -> Table:
         """Show ranks and the figure that decides them alone."""

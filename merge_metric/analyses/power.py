@@ -61,7 +61,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be shown."""
+    """Size of the difference that is to be shown, and settings of the draws."""
 
     difference: float = 2.0
     """In percentage points."""
