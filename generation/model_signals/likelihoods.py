@@ -28,7 +28,7 @@ from generation.part_store import missing_parts, require_header, sound_parts, wr
 from generation.run_folder import slug
 from generation.suggestions.masked_lm import Input
 from merge_dataset.files import digest_of
-from merge_metric.models.checkpoints import load
+from merge_metric.models.checkpoints import Loaded, load
 from merge_metric.models.inspection import CAUSAL_LM, inspect
 
 if TYPE_CHECKING:
@@ -180,19 +180,14 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
 class CausalLM:
     """A causal language model that scores sentences."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str, revision: str) -> None:
-        """Wrap a live model; `load` is the usual way in.
-
-        Args:
-            model: Any `*ForCausalLM`, already on its device, in its dtype.
-            tokenizer: Its fast tokenizer.
-            name: Name in manifests.
-            revision: Identifies its weights and tokenizer.
+    def __init__(self, loaded: Loaded) -> None:
+        """Wrap a live `*ForCausalLM`; `load` is the usual way in.
 
         Raises:
             ValueError: it has no token to begin a sentence with.
         """
-        self.name, self.revision = name, revision
+        model, tokenizer, name, self.revision, _ = loaded
+        self.name = name
         self.architecture = type(model).__name__
         self.device = str(model.device.type)
         self.dtype = str(model.dtype).removeprefix("torch.")
@@ -227,7 +222,7 @@ class CausalLM:
             ValueError: no such model, or no weights that are read.
         """
         loaded = load(inspect(model, CAUSAL_LM), device=device, dtype=dtype)
-        return cls(loaded.model, loaded.tokenizer, name=name, revision=loaded.revision)
+        return cls(loaded._replace(name=name))
 
     def log_likelihoods(
         self,

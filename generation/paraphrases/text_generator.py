@@ -9,7 +9,7 @@ any model that says which tokens are likely to come next.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.config import INSTRUCTION, Decoding, check_prompt, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
-from merge_metric.models.checkpoints import describe_loaded, load
+from merge_metric.models.checkpoints import Loaded, describe_loaded, load
 from merge_metric.models.inspection import TEXT_GENERATOR
 from merge_metric.models.inspection import inspect as inspect_model
 
@@ -40,35 +40,27 @@ class Generator:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        loaded: Loaded,
         *,
-        name: str,
-        revision: str,
         decoding: Decoding,
         prompt: str = INSTRUCTION,
         batch_size: int | None = None,
-        weights: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wrap a live model; `load` is the usual way in.
+        """Wrap a live encoder-decoder or causal model; `load` is the usual way in.
 
         Where the tokenizer has a chat template, the prompt is a user's turn. Otherwise a
         causal model continues the prompt in a new line, and its answer ends with the line.
 
         Args:
-            model: Any encoder-decoder or causal model with a language-modelling head, already
-                on its device, in its dtype.
-            tokenizer: Its tokenizer.
-            name: What provenance calls the model.
-            revision: What identifies its weights and tokenizer.
+            loaded: The model, with a language-modelling head.
             decoding: How to search.
             prompt: What it is asked, with `{hypothesis}` in it.
             batch_size: Requests at a time; by default what suits the device.
-            weights: Provenance of the weights: their format and digest.
 
         Raises:
             ValueError: a model or a prompt that cannot be used; the message says why.
         """
+        model, tokenizer, name, self.revision, self.weights = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise ValueError(
                 f"{name}: expected a model that takes past_key_values, so that beams can share "
@@ -76,7 +68,7 @@ class Generator:
             )
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1 or nothing, got {batch_size}")
-        self.name, self.revision, self.weights = name, revision, weights
+        self.name = name
         self._model: Any = model.eval()
         self._tokenizer, self._decoding = tokenizer, decoding
         self._prompt = check_prompt(prompt)
@@ -153,16 +145,7 @@ class Generator:
         """
         found = inspect_model(model, TEXT_GENERATOR, gguf_file=gguf_file)
         loaded = load(found, device=device, dtype=dtype)
-        return cls(
-            loaded.model,
-            loaded.tokenizer,
-            name=loaded.name,
-            revision=loaded.revision,
-            decoding=decoding,
-            prompt=prompt,
-            batch_size=batch_size,
-            weights=loaded.weights,
-        )
+        return cls(loaded, decoding=decoding, prompt=prompt, batch_size=batch_size)
 
     def describe(self) -> dict[str, Any]:
         """Describe what, with prompt and decoding, determines the candidates."""

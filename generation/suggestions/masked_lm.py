@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
-from merge_metric.models.checkpoints import load, max_tokens
+from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.pair_model import batches_of
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
@@ -25,7 +25,6 @@ from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
-    from transformers import PreTrainedModel
 
 _Reduced = TypeVar("_Reduced")
 
@@ -91,27 +90,13 @@ class Input:
 class MaskedLM:
     """A masked language model and its tokenizer."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: Any,
-        *,
-        name: str,
-        revision: str,
-        weights: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Wrap a live model; `load` is the usual way in.
-
-        Args:
-            model: Any `*ForMaskedLM`, already on its device, in its dtype.
-            tokenizer: Its fast tokenizer, with a mask token.
-            name: Name of the model in provenance columns.
-            revision: Commit or digest that identifies its weights and tokenizer.
-            weights: Provenance of the weights: their format and digest.
+    def __init__(self, loaded: Loaded) -> None:
+        """Wrap a live `*ForMaskedLM`; `load` is the usual way in.
 
         Raises:
             ValueError: the tokenizer is not a fast one or has no mask token.
         """
+        model, tokenizer, name, self.revision, self.weights = loaded
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
                 f"{name}: expected a fast tokenizer (character offsets are needed), got "
@@ -119,9 +104,8 @@ class MaskedLM:
             )
         if tokenizer.mask_token_id is None:
             raise ValueError(f"{name}: expected a tokenizer with a mask token, it has none")
-        self.name, self.revision, self.weights = name, revision, weights
-        self.architecture = type(model).__name__
-        self._model: Any = model.eval()  # type: ignore[no-untyped-call]
+        self.name, self.architecture = name, type(model).__name__
+        self._model: Any = model.eval()
         if self._model.config.is_encoder_decoder:
             self._model.config.use_cache = False  # of a decoder that writes token by token
         self.mask_id: int = tokenizer.mask_token_id
@@ -162,13 +146,7 @@ class MaskedLM:
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.
         given = Path(model).name if Path(model).is_dir() else loaded.name
-        return cls(
-            loaded.model,
-            loaded.tokenizer,
-            name=name or given,
-            revision=loaded.revision,
-            weights=loaded.weights,
-        )
+        return cls(loaded._replace(name=name or given))
 
     @property
     def device(self) -> str:

@@ -73,15 +73,17 @@ _ADAPTER_PREFIX: Final = "base_model.model."
 
 
 class Loaded(NamedTuple):
-    """A model on its device, with its identity: name, revision and digests."""
+    """A model on its device, in its dtype, with its tokenizer and identity."""
 
     model: Any
-    """Its linear layers are packed where that is faster."""
+    """Of `load`, its linear layers are packed where that is faster."""
     tokenizer: Any
+    """A fast one."""
     name: str
+    """Name in messages, metadata and provenance."""
     revision: str
     """Commit on the Hub, or digest of the files; of an adapter, a plus sign and the base's."""
-    weights: dict[str, Any]
+    weights: dict[str, Any] | None = None
     """Provenance of the weights: their format and digest, and the base of an adapter."""
 
 

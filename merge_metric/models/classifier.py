@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import describe_loaded, load, max_tokens
+from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, batches_of, unknown_batches
@@ -38,38 +38,25 @@ class Classifier:
     """A sequence classifier of pairs, as of premise and hypothesis, and its tokenizer."""
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        label_order: LabelOrder,
-        name: str,
-        revision: str,
-        batch_tokens: int | None = None,
-        weights: Mapping[str, Any] | None = None,
+        self, loaded: Loaded, *, label_order: LabelOrder, batch_tokens: int | None = None
     ) -> None:
-        """Wrap a live model; `load` is the usual way in.
+        """Wrap a live `*ForSequenceClassification`; `load` is the usual way in.
 
         Args:
-            model: Any `*ForSequenceClassification`, already on its device, in its dtype.
-            tokenizer: Its tokenizer.
+            loaded: The model.
             label_order: What its classes mean.
-            name: What metadata call the model.
-            revision: What identifies its weights and tokenizer.
             batch_tokens: Most tokens in a forward pass.
-            weights: Provenance of the weights: their format and digest.
         """
-        self.weights = weights
-        self.name, self.revision, self.label_order = name, revision, label_order
-        self._model: Any = model.eval()
-        self._tokenizer = tokenizer
         from merge_metric.models.flat_batches import is_flat
 
+        model, self._tokenizer, self.name, self.revision, self.weights = loaded
+        self.label_order = label_order
+        self._model: Any = model.eval()
         self._is_flat = is_flat(model)
         self._budget = batch_tokens or _BATCH_TOKENS.get(
             model.device.type, _BATCH_TOKENS_ACCELERATOR
         )
-        self.max_tokens = max_tokens(model, tokenizer)
+        self.max_tokens = max_tokens(model, self._tokenizer)
         self._warned = False
         config = model.config.get_text_config()
         if config.pad_token_id is None:
@@ -117,15 +104,7 @@ class Classifier:
         check_classes(classes, found.name, labels)
         order = label_order or read_order(classes, found.name, otherwise, labels)
         loaded = loaded or load(found, device=device, dtype=dtype)
-        return cls(
-            loaded.model,
-            loaded.tokenizer,
-            label_order=order,
-            name=loaded.name,
-            revision=loaded.revision,
-            weights=loaded.weights,
-            batch_tokens=batch_tokens,
-        )
+        return cls(loaded, label_order=order, batch_tokens=batch_tokens)
 
     def describe(self) -> dict[str, Any]:
         """Describe everything that determines the probabilities."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.checkpoints import describe_loaded, load
+from merge_metric.models.checkpoints import Loaded, describe_loaded, load
 from merge_metric.models.inspection import CAUSAL_LM
 from merge_metric.models.inspection import inspect as inspect_model
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
@@ -52,35 +52,20 @@ class LanguageModel:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        loaded: Loaded,
         *,
         prompt: Prompt,
-        name: str,
-        revision: str,
         chat_template: bool = False,
         prefix_cache: bool = True,
         batch_tokens: int | None = None,
-        weights: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wrap a live model; `load` is the usual way in.
-
-        Args:
-            model: Any `*ForCausalLM`, already on its device, in its dtype.
-            tokenizer: Its fast tokenizer.
-            prompt: What it is asked.
-            name: What metadata call the model.
-            revision: What identifies its weights and tokenizer.
-            chat_template: Ask in the tokenizer's chat template.
-            prefix_cache: Compute the keys and values of the few-shot examples once.
-            batch_tokens: Most tokens in a forward pass, the cached ones not counted.
-            weights: Provenance of the weights: their format and digest.
+        """Wrap a live `*ForCausalLM`; `load` is the usual way in, and has these arguments too.
 
         Raises:
             ValueError: see `PromptTokens`.
         """
-        self.weights = weights
-        self.name, self.revision, self.prompt = name, revision, prompt
+        model, tokenizer, self.name, self.revision, self.weights = loaded
+        self.prompt = prompt
         self._model: Any = model.eval()
         self._tokens = PromptTokens(tokenizer, prompt, chat=chat_template)
         self._chat, self._asked_for_cache = chat_template, prefix_cache
@@ -129,12 +114,8 @@ class LanguageModel:
             inspect_model(model, CAUSAL_LM, gguf_file=gguf_file), device=device, dtype=dtype
         )
         return cls(
-            loaded.model,
-            loaded.tokenizer,
+            loaded,
             prompt=prompt,
-            name=loaded.name,
-            revision=loaded.revision,
-            weights=loaded.weights,
             chat_template=chat_template,
             prefix_cache=prefix_cache,
             batch_tokens=batch_tokens,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.models.checkpoints import require_libraries
+from merge_metric.models.checkpoints import Loaded, require_libraries
 from merge_metric.models.inspection import (
     CAUSAL_LM,
     CLASSIFIER,
@@ -393,7 +393,7 @@ def as_pair_model(
         name = name or _loaded_from(network) or type(network).__name__
         order = given or read_order(_classes(network), name, otherwise, labels)
         revision = _digest(network)
-        asked = Classifier(network, tokenizer, label_order=order, name=name, revision=revision)
+        asked = Classifier(Loaded(network, tokenizer, name, revision), label_order=order)
     else:
         asked = _function(model, name, given, otherwise, labels, batch_size)
     if asked.label_order == unknown and seeds is not None:

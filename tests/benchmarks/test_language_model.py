@@ -19,6 +19,7 @@ from helpers.bench.results import Measurement, Side, compare
 from helpers.gguf_files import smollm2
 from helpers.tiny_language_models import byte_level
 
+from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.language_model import TOLERANCE, LanguageModel
 from merge_metric.models.prompts import read_prompt
 
@@ -44,14 +45,8 @@ def random_llama(prefix_cache: bool) -> LanguageModel:
     )
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
-    return LanguageModel(
-        model,
-        tokenizer,
-        prompt=read_prompt("snli"),
-        name="random",
-        revision="",
-        prefix_cache=prefix_cache,
-    )
+    loaded = Loaded(model, tokenizer, "random", "")
+    return LanguageModel(loaded, prompt=read_prompt("snli"), prefix_cache=prefix_cache)
 
 
 def real_smollm2(prefix_cache: bool) -> LanguageModel:

@@ -24,6 +24,7 @@ from generation.model_signals.likelihoods import (
     word_ends,
 )
 from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.checkpoints import Loaded
 
 TEXTS = [
     *sentences()[:6],
@@ -267,7 +268,7 @@ CAPTIONS = ["A girl jumps.", "Two dogs run in the snow.", "A girl jumps.", "No o
 
 
 def lm_of(kind: str) -> CausalLM:
-    return CausalLM(tiny_lm(kind), tiny_tokenizer(kind), name=kind, revision="0")
+    return CausalLM(Loaded(tiny_lm(kind), tiny_tokenizer(kind), kind, "0"))
 
 
 def slow_log_likelihood(kind: str, text: str, width: int) -> float:
@@ -315,4 +316,4 @@ def test_start_token_is_needed() -> None:
     tokenizer = tiny_tokenizer("llama")
     tokenizer.bos_token = tokenizer.eos_token = None
     with pytest.raises(ValueError, match=r"^x: expected a tokenizer with a token .* --mlm$"):
-        CausalLM(tiny_lm("llama"), tokenizer, name="x", revision="0")
+        CausalLM(Loaded(tiny_lm("llama"), tokenizer, "x", "0"))

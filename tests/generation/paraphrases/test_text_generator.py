@@ -39,6 +39,7 @@ from transformers import (
 from generation.paraphrases.config import INSTRUCTION, Decoding
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest, clean
 from generation.paraphrases.text_generator import Beam, Following, Generator, Ints, search
+from merge_metric.models.checkpoints import Loaded
 
 HYPOTHESES = [
     "A girl runs.",
@@ -50,14 +51,9 @@ SMALL = Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)
 
 
 def generator(kind: str, decoding: Decoding = SMALL, **options: Any) -> Generator:
-    return Generator(
-        options.pop("model", None) or tiny_generator(kind),
-        options.pop("tokenizer", None) or tiny_tokenizer(kind),
-        name=kind,
-        revision="1",
-        decoding=decoding,
-        **options,
-    )
+    model = options.pop("model", None) or tiny_generator(kind)
+    tokenizer = options.pop("tokenizer", None) or tiny_tokenizer(kind)
+    return Generator(Loaded(model, tokenizer, kind, "1"), decoding=decoding, **options)
 
 
 def texts(candidates: Sequence[Candidate]) -> list[str]:
@@ -499,11 +495,7 @@ def test_models_that_cannot_be_searched() -> None:
         ValueError, match=r"x: expected a model that takes past_key_values.* got Ma"
     ):
         Generator(
-            MambaForCausalLM(config),
-            tiny_tokenizer("llama"),
-            name="x",
-            revision="",
-            decoding=SMALL,
+            Loaded(MambaForCausalLM(config), tiny_tokenizer("llama"), "x", ""), decoding=SMALL
         )
     model = with_bias("t5")
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None

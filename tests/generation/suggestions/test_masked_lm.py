@@ -31,6 +31,7 @@ from transformers import (
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import masked_lm
 from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.checkpoints import Loaded
 
 BYTE_LEVEL = ("roberta", "modernbert", "bart")
 K = 50
@@ -150,9 +151,9 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
     )
     model = randomised(config, 0)
     queries = ask_all(sentences()[:4])
-    by_head = MaskedLM(model, tokenizer, name="head", revision="").score(queries, k=K)
+    by_head = MaskedLM(Loaded(model, tokenizer, "head", "")).score(queries, k=K)
     monkeypatch.setattr(masked_lm, "_HEADS", {})
-    whole = MaskedLM(model, tokenizer, name="whole", revision="").score(queries, k=K)
+    whole = MaskedLM(Loaded(model, tokenizer, "whole", "")).score(queries, k=K)
     assert (whole.original >= 0).sum() > 20
     assert np.ptp(whole.logits[whole.original >= 0]) > 1
     assert by_head.original.tolist() == whole.original.tolist()
@@ -163,7 +164,7 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
 def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
     """A tokenizer may allow fewer tokens than the model has positions."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("bert-cased"), model_max_length=20)
-    mlm = MaskedLM(tiny_mlm("bert-cased")._model, tokenizer, name="short", revision="")
+    mlm = MaskedLM(Loaded(tiny_mlm("bert-cased")._model, tokenizer, "short", ""))
     assert mlm.max_tokens == 20
     sentence = "The dog and " * 10 + "a girl run."
     assert mlm.score([ask(sentence, "girl")], k=3).windowed.tolist() == [True]
@@ -380,7 +381,7 @@ def test_a_slow_tokenizer_is_refused() -> None:
     """Without character offsets no token can be found (D3)."""
     model = tiny_mlm("bert-cased")._model
     with pytest.raises(ValueError, match=r"slow: expected a fast tokenizer .* CanineTokenizer"):
-        MaskedLM(model, CanineTokenizer(), name="slow", revision="")
+        MaskedLM(Loaded(model, CanineTokenizer(), "slow", ""))
 
 
 def test_a_tokenizer_without_mask_is_refused() -> None:
@@ -388,4 +389,4 @@ def test_a_tokenizer_without_mask_is_refused() -> None:
     fast = AutoTokenizer.from_pretrained(tiny_model("bert-cased")).backend_tokenizer
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
     with pytest.raises(ValueError, match="maskless: expected a tokenizer with a mask token"):
-        MaskedLM(tiny_mlm("bert-cased")._model, tokenizer, name="maskless", revision="")
+        MaskedLM(Loaded(tiny_mlm("bert-cased")._model, tokenizer, "maskless", ""))

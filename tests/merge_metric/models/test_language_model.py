@@ -28,6 +28,7 @@ from helpers.tiny_models import sentences
 from numpy.typing import NDArray
 
 from merge_metric.models import language_model
+from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.language_model import TOLERANCE, LanguageModel, warn_of_few_letters
 from merge_metric.models.prefix_cache import PrefixCache
 from merge_metric.models.prompts import Example, Prompt, PromptTokens, common_prefix, read_prompt
@@ -51,9 +52,8 @@ PAIRS = [
 
 
 def model_of(kind: str, prompt: Prompt = SHOTS, **options: Any) -> LanguageModel:
-    return LanguageModel(
-        tiny_lm(kind), tiny_tokenizer(kind), prompt=prompt, name=kind, revision="1", **options
-    )
+    loaded = Loaded(tiny_lm(kind), tiny_tokenizer(kind), kind, "1")
+    return LanguageModel(loaded, prompt=prompt, **options)
 
 
 def answers(model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
@@ -174,14 +174,8 @@ def test_chats(kind: str) -> None:
     )
     texts = [shown + block.format(*pair) for pair in PAIRS]
     expected = slow_answers(kind, texts, KINDS[kind].letters, add_special_tokens=False)
-    model = LanguageModel(
-        tiny_lm(kind),
-        with_template(kind, CHAT),
-        prompt=SHOTS,
-        name=kind,
-        revision="1",
-        chat_template=True,
-    )
+    loaded = Loaded(tiny_lm(kind), with_template(kind, CHAT), kind, "1")
+    model = LanguageModel(loaded, prompt=SHOTS, chat_template=True)
     np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
     assert model._cache is not None
     assert model.describe()["chat_template"] is True
