@@ -76,7 +76,7 @@ class Loaded(NamedTuple):
     """A model on its device, in its dtype, with its tokenizer and identity."""
 
     model: Any
-    """Of `load`, its linear layers are packed where that is faster."""
+    """The network; `load` packs its linear layers where that is faster."""
     tokenizer: Any
     """A fast one."""
     name: str
