@@ -184,7 +184,18 @@ def compare_files(
     found = by_config(runs)
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    shared = _shared(found, names)
+    shared = [config for config in found if len(found[config]) == len(names)]
+    if not shared:
+        answered = "; ".join(
+            f"{name}: {', '.join(c for c in found if name in [each.model for each in found[c]])}"
+            for name in names
+        )
+        raise ValueError(
+            f"expected a configuration that all models have predictions for, got {answered}; "
+            "ask for one with `config`"
+        )
+    for config in (config for config in found if config not in shared):
+        log.warning("%s is not compared: not all models have predictions for it", config)
     for config in shared:
         tell_few(config, found[config][0].counts)
     return [
@@ -239,8 +250,9 @@ def compare_models(
     counts, config, found_texts = _counted(named, dataset, config)
     texts = texts or found_texts
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
-    names = sorted(common, key=lambda name: -_sv(common[name], correctness_threshold))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
+    exact = {name: figures(each, correctness_threshold).means() for name, each in common.items()}
+    names = sorted(common, key=lambda name: -exact[name][DECISIVE][0])
     replicates = max(n_bootstrap, replicates_for(len(names)))
     compared = compare_all(
         [common[name] for name in names], replace(settings, n_bootstrap=replicates)
@@ -415,27 +427,6 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
     better = [sum(worse == model for _, worse in significant) for model in range(n_models)]
     worse = [sum(best == model for best, _ in significant) for model in range(n_models)]
     return [(1 + above, n_models - below) for above, below in zip(better, worse, strict=True)]
-
-
-def _shared(found: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str]:
-    """Find the configurations that all models have predictions for."""
-    if shared := [config for config in found if len(found[config]) == len(names)]:
-        for config in (config for config in found if config not in shared):
-            log.warning("%s is not compared: not all models have predictions for it", config)
-        return shared
-    answered = "; ".join(
-        f"{name}: {', '.join(c for c in found if name in [each.model for each in found[c]])}"
-        for name in names
-    )
-    raise ValueError(
-        f"expected a configuration that all models have predictions for, got {answered}; "
-        "ask for one with `config`"
-    )
-
-
-def _sv(counts: SeedCounts, correctness_threshold: int) -> float:
-    summary = summarise(counts, Settings(correctness_threshold, n_bootstrap=0))
-    return float(summary["seed_variant_accuracy"])
 
 
 def _pair_rows(

@@ -108,8 +108,8 @@ def score_all(runs: Sequence[Run], settings: Settings, *, shown: bool) -> dict[s
     """
     results = {each.config: figures_of(each, settings) for each in runs}
     for each in runs:
-        if not shown:
-            tell_mixture(each.config, each.counts)
+        if not shown and (found := mixture(each.counts.variants_per_seed)):
+            log.warning("%s: %s", each.config, found)
         tell_few(each.config, each.counts, seeds_of_parts(results[each.config]))
     return results
 
@@ -433,12 +433,6 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
         f"Seeds with {found} are mixed: the more variants, the likelier a failure, so SV accuracy "
         "at high thresholds and fooling rates compare only where the mixture is the same."
     )
-
-
-def tell_mixture(config: str, counts: SeedCounts) -> None:
-    """Warn of a mixture, for figures that no sentence of `mixture` goes with."""
-    if found := mixture(counts.variants_per_seed):
-        log.warning("%s: %s", config, found)
 
 
 def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:

@@ -207,7 +207,18 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
         replicates.append(samples)
     yield from rows
     if len(rows) > 1:
-        yield {"a": f"{len(rows)} pairs", "b": MEAN, "n_both": None, **_mean(rows, replicates)}
+        # Over the pairs that have a figure; a replicate counts where all of these have it.
+        means: dict[str, float] = {}
+        drawn: dict[str, Floats] = {}
+        for key in (key for key in rows[0] if f"{key}_ci" in rows[0]):
+            have = [i for i, row in enumerate(rows) if row[key] is not None]
+            means[key] = float(np.mean([rows[i][key] for i in have])) if have else np.nan
+            if have and key in replicates[0]:
+                drawn[key] = np.mean([replicates[i][key] for i in have], axis=0)
+        defined = sum(row["kappa"] is not None for row in rows)
+        note = "" if defined == len(rows) else f"κ: of the {defined} pairs that have one"
+        mean = {"a": f"{len(rows)} pairs", "b": MEAN, "n_both": None}
+        yield {**mean, **_with_intervals(means, drawn), "note": note}
 
 
 def _measure(
@@ -232,22 +243,6 @@ def _agreement(matrices: Floats) -> Floats:
     total = matrices.sum(axis=(1, 2))
     equal = np.trace(matrices, axis1=1, axis2=2)
     return np.where(total > 0, equal / np.maximum(total, 1), np.nan)
-
-
-def _mean(
-    rows: Sequence[Mapping[str, Any]], replicates: Sequence[Mapping[str, Floats]]
-) -> dict[str, Any]:
-    """Average over the pairs that have a figure; a replicate counts where all of these have it."""
-    figures: dict[str, float] = {}
-    samples: dict[str, Floats] = {}
-    for key in (key for key in rows[0] if f"{key}_ci" in rows[0]):
-        have = [i for i, row in enumerate(rows) if row[key] is not None]
-        figures[key] = float(np.mean([rows[i][key] for i in have])) if have else np.nan
-        if have and key in replicates[0]:
-            samples[key] = np.mean([replicates[i][key] for i in have], axis=0)
-    defined = sum(row["kappa"] is not None for row in rows)
-    note = "" if defined == len(rows) else f"κ: of the {defined} pairs that have one"
-    return {**_with_intervals(figures, samples), "note": note}
 
 
 def _alpha_row(part: Judgements, score: str, draws: Floats | None) -> dict[str, Any]:

@@ -338,7 +338,13 @@ class Choice:
         """
         if not self.groups:
             return table
-        found = self._places(table)
+        configs = [row["config"] for row in table.rows if "config" in row]
+        configs = configs or [each.key for each in table.columns if each.kind == "threshold"]
+        here = {row["model"] for row in table.rows}
+        groups = {model: group for model, group in self.groups.items() if model in here}
+        found = {}
+        if self.only_chosen or all(model in self.tests for model in groups):
+            found = places(self.tests, groups, configs)
         rows = [
             {**row, GROUP: self.groups.get(row["model"]), "place": found.get(row["model"])}
             for row in table.rows
@@ -364,15 +370,6 @@ class Choice:
             rows=tuple(rows),
             notes=tuple(notes),
         )
-
-    def _places(self, table: Table) -> dict[str, str]:
-        configs = [row["config"] for row in table.rows if "config" in row]
-        configs = configs or [each.key for each in table.columns if each.kind == "threshold"]
-        here = {row["model"] for row in table.rows}
-        groups = {model: group for model, group in self.groups.items() if model in here}
-        if not self.only_chosen and not all(model in self.tests for model in groups):
-            return {}
-        return places(self.tests, groups, configs)
 
 
 def places(

@@ -244,6 +244,8 @@ def export_lighteval(
     \b
       merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
     """  # \b is a mark of click: keep the lines that follow
+    import yaml
+
     tasks = prepare(
         folder, out, config, shots=shots, prompt_start=prompt_start, letters=letters, ct=ct
     )
@@ -266,7 +268,15 @@ def export_lighteval(
         for name, rows in problems.items():
             digest.update(json.dumps([name, rows.to_pydict()]).encode())
         data = f"data/{digest.hexdigest()[:_DIGITS]}"
-        _write_data(partial / data, problems)
+        (partial / data).mkdir(parents=True)
+        configs = []
+        for name, rows in problems.items():
+            file = f"{name}.parquet"
+            write_table(partial / data / file, rows.replace_schema_metadata(None))
+            files = [{"split": "problems", "path": file}]
+            configs.append({"config_name": name, "data_files": files})
+        header = yaml.safe_dump({"configs": configs}, sort_keys=False)  # `load_dataset` reads it
+        (partial / data / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
         write_json(partial / SETTINGS, settings | {"data": data})
         for name, source in (
             (f"{_LIGHTEVAL_MODULE}.py", "lighteval_tasks.py"),
@@ -302,21 +312,6 @@ def problems_of(
     counts = Counter(seeds)
     rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, ("premise", "hypothesis"))))
     return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
-
-
-def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
-    """Write a dataset of one split per configuration, in the form that `load_dataset` reads."""
-    import yaml
-
-    folder.mkdir(parents=True)
-    configs = []
-    for config, rows in problems.items():
-        name = f"{config}.parquet"
-        write_table(folder / name, rows.replace_schema_metadata(None))
-        files = [{"split": "problems", "path": name}]
-        configs.append({"config_name": config, "data_files": files})
-    header = yaml.safe_dump({"configs": configs}, sort_keys=False)
-    (folder / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
 
 
 # --- Inspect ---

@@ -120,7 +120,16 @@ def require_all(
         ValueError: a model cannot be used, or the disk has no room for them.
     """
     wrong = [look for look in looks if look.problems]
-    lines = [f"  {line}" for line in _by_problem(wrong)]
+    who: dict[str, list[str]] = {}  # of a problem that several models have, each once
+    for look in wrong:
+        name, model = look.short_name, look.model
+        shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
+        if name and Path(model).name != Path(name).name:
+            shown = f"{name} ({shown})"
+        for problem in look.problems:
+            about = problem.removeprefix(f"{name}: ").removeprefix(f"{model}: ")
+            who.setdefault(about, []).append(shown)
+    lines = [f"  {', '.join(names)}: {problem}" for problem, names in who.items()]
     head = f"{len(wrong)} of {len(looks)} models cannot be used as they are"
     if machine is not None and (full := describe_full_disk(looks, machine)):
         lines.append(f"  {full}")
@@ -235,20 +244,6 @@ def steps_of(found: Inspection) -> list[str]:
     if found.asks_seeds:
         steps.append("finds out the label order from the seeds' gold labels")
     return steps
-
-
-def _by_problem(looks: Sequence[Inspection]) -> list[str]:
-    """List problems, each once, with the names of the models that have it before it."""
-    names: dict[str, list[str]] = {}
-    for look in looks:
-        name, model = look.short_name, look.model
-        shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
-        if name and Path(model).name != Path(name).name:
-            shown = f"{name} ({shown})"
-        for problem in look.problems:
-            about = problem.removeprefix(f"{name}: ").removeprefix(f"{model}: ")
-            names.setdefault(about, []).append(shown)
-    return [f"{', '.join(who)}: {problem}" for problem, who in names.items()]
 
 
 def _with_labels(found: Inspection, asked: str | None, labels: tuple[str, ...]) -> Inspection:

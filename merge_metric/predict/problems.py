@@ -330,10 +330,18 @@ def _distinct(problems: pa.Table, dataset: str) -> pa.Table:
 def _read_split(
     folder: Path, config: str, split: str, problem_format: ProblemFormat
 ) -> Iterator[pa.Table]:
-    names = split_files(folder, config)[split]
-    if not names:
+    """Read the problems of a split of a dataset folder."""
+    paths = [folder / name for name in split_files(folder, config)[split]]
+    if not paths:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
-    tables = chain.from_iterable(_columns(folder / name, problem_format) for name in names)
+    names = problem_schema(problem_format).names
+    for path in paths:
+        if missing := set(names) - set(read_schema(path).names):
+            raise ValueError(
+                f"{path}: expected the columns {', '.join(names)}, got none called "
+                f"{', '.join(sorted(missing))}"
+            )
+    tables = (table.select(names) for path in paths for table in read_row_groups(path, names))
     return _checked(tables, f"{folder}: {config}/{split}", problem_format)
 
 
@@ -372,17 +380,6 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
         {"dataset": path.name, "revision": None, "configs": [*sources], "all_problems": True}
         | _described(problem_format),
     )
-
-
-def _columns(path: Path, problem_format: ProblemFormat) -> Iterator[pa.Table]:
-    names = problem_schema(problem_format).names
-    if missing := set(names) - set(read_schema(path).names):
-        raise ValueError(
-            f"{path}: expected the columns {', '.join(names)}, got none called "
-            f"{', '.join(sorted(missing))}"
-        )
-    for table in read_row_groups(path, names):
-        yield table.select(names)
 
 
 def _checked(

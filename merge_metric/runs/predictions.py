@@ -157,13 +157,6 @@ def place_in(path: Path) -> Place:
     return lambda row: f"line {jsonl.line_number(path, row)}"
 
 
-def _suffix_of_file(path: Path) -> str:
-    suffix = suffix_of(path, (*SUFFIXES, *_CSV))
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
-    return suffix
-
-
 def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
     """Find the suffix of a predictions file's name, by default of one to be written.
 
@@ -350,7 +343,10 @@ class _Columns:
 @contextmanager
 def _columns_of(path: Path) -> Iterator[_Columns]:
     """Open a predictions file; text is first written to columns, as long as the block runs."""
-    if _suffix_of_file(path) == ".parquet":
+    suffix = suffix_of(path, (*SUFFIXES, *_CSV))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
+    if suffix == ".parquet":
         with naming_damage(path), open_parquet(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
         if twice := [name for name in COLUMNS if schema.names.count(name) > 1]:

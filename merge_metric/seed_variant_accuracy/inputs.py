@@ -149,13 +149,21 @@ def split_predictions(
             row of their seed, or a variant whose gold label is not its seed's.
     """
     labels = check_columns({"label": label, "prediction": prediction})
-    ids = check_ids({"variant_id": variant_id, "seed_id": seed_id})
+    given = {"variant_id": variant_id, "seed_id": seed_id}
+    ids = {name: check_column(name, values) for name, values in given.items()}
+    _require_same_length(ids)
+    _require_one_kind(ids, "ids")
     if len(ids["variant_id"]) != len(labels["label"]):
         raise ValueError(
             f"expected columns of the same length, got {len(ids['variant_id']):,} ids "
             f"and {len(labels['label']):,} labels"
         )
-    names, (variant, seed) = factorize_together(ids["variant_id"], ids["seed_id"])
+    variants, seeds = ids["variant_id"], ids["seed_id"]
+    if isinstance(variants, np.ndarray) and isinstance(seeds, np.ndarray):
+        names, codes = factorize(np.concatenate([variants, seeds]))
+    else:
+        names, codes = factorize([*variants, *seeds])
+    variant, seed = codes[: len(variants)], codes[len(variants) :]
     distinct, times = np.unique(variant, return_counts=True)
     if len(distinct) < len(variant):
         twice = [names[code] for code in distinct[times > 1].tolist()]
@@ -477,29 +485,6 @@ def factorize(column: ColumnValues) -> tuple[list[Any], Ints]:
     ids = sorted(set(column))
     position = {value: index for index, value in enumerate(ids)}
     return ids, np.fromiter(map(position.__getitem__, column), np.int64, count=len(column))
-
-
-def check_ids(columns: Mapping[str, Any]) -> dict[str, ColumnValues]:
-    """Check columns of ids: equally long, all ints or all strings.
-
-    Raises:
-        ValueError: they are not.
-    """
-    checked = {name: check_column(name, values) for name, values in columns.items()}
-    _require_same_length(checked)
-    _require_one_kind(checked, "ids")
-    return checked
-
-
-def factorize_together(
-    first: ColumnValues, second: ColumnValues
-) -> tuple[list[Any], tuple[Ints, Ints]]:
-    """`factorize` of two columns of one kind over the values of both."""
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        values, codes = factorize(np.concatenate([first, second]))
-    else:
-        values, codes = factorize([*first, *second])
-    return values, (codes[: len(first)], codes[len(first) :])
 
 
 def preview(values: Sequence[Any]) -> str:
