@@ -12,7 +12,6 @@ import pytest
 from helpers.paraphrase_run import (
     NLI_MODEL,
     PROBLEMS,
-    PROMPT,
     rows_of,
     write_paraphrase_run,
 )
@@ -186,36 +185,6 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
     assert made["prompt"] == made["config"]["prompt"] == prompt
     assert made["config"]["data"] == "dev.jsonl"
-
-
-# --- Card ---
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "### `snli_paraphrases`",
-        "980 kept, of which M answers 800 right. Seeds with a paraphrase: 3.",
-        "| architecture | T5ForConditionalGeneration |",
-        f"| prompt | {PROMPT} |",
-        "| name | some-nli-model |",
-        "| label_order | contradiction, neutral, entailment |",
-        "| diversity_penalty | 0.5 |",
-        "| temperature_min | 0.3 |",
-        "| max_new_tokens | 40 |",
-        "| round | generated | copy | duplicate | not_entailed | kept |",
-        "| 1 | 1,606 | 400 | 200 | 1,001 | 5 |",
-        "| seed | A girl jumps in the air. | **A girl jumps high.** | neutral |",
-        "Semantic Sensitivities and Inconsistent Predictions",
-        "| `word_class` | `noun`, `verb`, `adjective` or `adverb`; of a paraphrase: `paraphrase` |",
-        "of a paraphrase: the seed's hypothesis |",
-        "`<source>_paraphrases` holds the paraphrases",
-        "seed accuracy is 100 % by selection",
-    ],
-)
-def test_card_tells(both: Path, words: str) -> None:
-    """The card says what they are, how they were made and by whom chosen."""
-    assert words in (both / "README.md").read_text()
 
 
 # --- Loading ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -33,18 +32,6 @@ def test_a_problem_with_all_its_variants(dataset: Path) -> None:
         "    A girl [calls] another girl. / The girl [calls] somebody.\n"
         "    A girl [likes] another girl. / The girl [likes] somebody.\n",
     )
-
-
-def test_json_has_whole_rows(dataset: Path) -> None:
-    """And how many variants there are beside those drawn."""
-    result = show(dataset, "--config", "snli_nouns", "--n", 1, "--variants", 1, "--format", "json")
-    (problem,) = json.loads(result.stdout)["problems"]
-    (variant,) = problem["variants"]
-    assert problem["variants_there"] == (4 if problem["seed_id"] == "snli:1" else 2)
-    assert problem["label"] in ("neutral", "entailment")
-    assert variant["seed_id"] == problem["seed_id"]
-    assert variant["word_class"] == "noun"
-    assert variant["mlms"] == ["a/bert", "b/roberta"]
 
 
 def test_draws_are_repeatable(dataset: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import ProblemFormat
-from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.models.label_order import (
     LabelOrder,
     check_order,
@@ -142,15 +140,6 @@ def test_written_by_name_and_read_back(tmp_path: Path) -> None:
     assert found["prediction"].to_pylist() == [0, 2]
 
 
-def test_grouped_by_the_mlms_of_a_field(folder: Path, tmp_path: Path) -> None:
-    """Columns of each text; those of NLI are none."""
-    path = write(tmp_path / "p.parquet", OF_READING)
-    (result,) = score_file(path, folder, by=["question_mlms"], n_bootstrap=0).values()
-    assert set(result["by_group"]["question_mlms"]) == {"a"}
-    with pytest.raises(ValueError, match=r"group by out of .*first_mlms.*, got 'premise_mlms'"):
-        score_file(path, folder, by=["premise_mlms"])
-
-
 def test_runs_with_different_labels(folder: Path, tmp_path: Path) -> None:
     """Tables per label want one set of them."""
     paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
@@ -246,21 +235,6 @@ def test_label_orders() -> None:
 
 
 # --- Exports and the report ---
-
-
-def test_flat_files(folder: Path, tmp_path: Path) -> None:
-    """Each configuration with its own columns and label names."""
-    export_csv(folder, tmp_path / "flat")
-    with (tmp_path / "flat/reading/variants.csv").open(newline="") as stream:
-        (of_reading,) = csv.DictReader(stream)
-    assert (of_reading["label"], of_reading["answer"]) == ("right", "A key.")
-    assert of_reading["question_spans"] == "[[13, 16]]"
-    export_jsonl(folder, tmp_path / "lines", ["pairs"])
-    (line,) = (tmp_path / "lines/pairs/variants.jsonl").read_text().splitlines()
-    assert (json.loads(line)["label"], json.loads(line)["second"]) == ("same", "The cat sleeps.")
-    export_mini_datasets(folder, tmp_path / "mini", ["pairs"])
-    mini = pq.read_table(tmp_path / "mini/pairs/mini-00.parquet")
-    assert mini["first"].to_pylist() == ["A cat sleeps."]
 
 
 def test_a_report_on_different_labels(folder: Path, tmp_path: Path) -> None:

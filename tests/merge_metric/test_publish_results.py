@@ -14,9 +14,7 @@ from helpers.hub.publishing import STRANGER, TOKEN, Desk, Result
 from helpers.hub.repositories import Entry, Repo
 from helpers.scored_folder import predicted, without, write_folder
 from huggingface_hub import ModelInfo, eval_result_entries_to_yaml
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.runs.predictions import with_metadata
 
 DATASET, MODEL = "somebody/merge-nli", "somebody/model"
@@ -85,17 +83,6 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
         "Nothing was written. To do this, add --yes.",
     ]
     assert desk.written() == []
-
-
-def test_dry_run_offline(predictions: Path, folder: Path) -> None:
-    """Without the Hub, the figures, and what is missing."""
-    where = ["--dataset", str(folder), "--dataset-repo", DATASET, "--repo", MODEL]
-    result = CliRunner().invoke(app, ["publish", "results", str(predictions), *where])
-    assert result.exit_code == 0, result.stderr
-    lines = result.stdout.splitlines()
-    assert lines[0] == f"{MODEL}: results on {DATASET} (version not looked up)"
-    assert lines[1].startswith("HF_HUB_OFFLINE is set, so the Hub was not asked what is there")
-    assert lines[4:] == ["  snli: 70.0", "Nothing was written. To do this, add --yes."]
 
 
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:

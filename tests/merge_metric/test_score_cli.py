@@ -19,8 +19,6 @@ from merge_metric.score import score_file
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
-THIRD = pytest.approx(1 / 3)
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -51,41 +49,6 @@ def some_of(result: dict[str, Any], *keys: str) -> list[Any]:
 
 
 # --- Figures by hand ---
-
-KEYS = (
-    "n_seeds",
-    "n_variants",
-    "seed_accuracy",
-    "variant_accuracy",
-    "seed_variant_accuracy",
-    "matching_threshold",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-)
-
-
-def test_subsamples_are_honoured(predictions: Path, folder: Path) -> None:
-    """Counting every row once instead, a has 2 of 3 right: other figures throughout."""
-    (nouns,) = score_file(predictions, folder, ["snli_nouns"]).values()
-    rows = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
-    rows = without(rows, "snli:c")
-    (flat,) = score_file(write(predictions, rows)).values()
-    assert some_of(flat, *KEYS) == [2, 5, 1.0, 0.8, 0.5, 1.0, 0.5, 0.5]
-    differing = [key for key in KEYS if nouns[key] != flat[key]]
-    assert differing == [KEYS[3], KEYS[4], KEYS[6], KEYS[7]]
-    assert "n_subsamples" not in flat
-
-
-def test_all_classes_by_hand(predictions: Path, folder: Path) -> None:
-    """Subsample 0: 1/2, 3/4, 1/2 of the variants right; subsample 1: 2/2, 4/4, 1/2."""
-    results = score_file(predictions, folder)
-    assert list(results) == ["snli"]
-    snli = results["snli"]
-    assert some_of(snli, *KEYS) == [3, 10, pytest.approx(2 / 3), 0.75, THIRD, 51.0, 0.5, 0.5]
-    accuracy = snli["sv_curve"]["accuracy"]
-    assert [accuracy[ct - 1] for ct in (50, 51, 75, 76)] == [1.0, 0.5, 0.5, THIRD]
-    assert some_of(snli["by_label"]["contradiction"], *KEYS[:5]) == [1, 2, 0.0, 0.5, 0.0]
-    assert list(snli["by_group"]["word_class"]) == ["noun", "verb"]
 
 
 def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:

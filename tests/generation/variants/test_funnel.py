@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from generation.reasons import FUNNEL_COLUMNS, KEPT, Reason
-from generation.run_summary import render_funnel
 from generation.variants.funnel import (
     NOT_IN_VOCABULARY,
     OCCASIONAL_REASONS,
@@ -42,26 +39,3 @@ def test_every_column_is_explained() -> None:
     (row,) = funnel.rows()
     assert row.keys() - {"mlm", "word_class"} == FUNNEL_COLUMNS.keys()
     assert FUNNEL_COLUMNS[Reason.LESS_PROBABLE] == "not more probable than the original"
-
-
-def test_the_funnel_as_text() -> None:
-    """Counts with thousands separators, shares of the column's suggestions."""
-    funnel = Funnel()
-    funnel.add("bert", "noun", {KEPT: 1_500, Reason.IN_PROBLEM: 4_500, "replacements": 700})
-    text = render_funnel(funnel.rows())
-    cells = {line.split("│")[1].strip(): line.split("│")[2].strip()
-             for line in text.splitlines() if line.startswith("│")}  # fmt: skip
-    assert cells["suggestions"] == "6,000"
-    assert cells["kept"] == "1,500 25.0%"
-    assert cells["in problem"] == "4,500 75.0%"
-    assert cells["replacements"] == "700"
-    assert cells["other sentence"] == "0  0.0%"
-
-
-@pytest.mark.parametrize("key", SUGGESTION_REASONS)
-def test_every_reason_is_counted(key: str) -> None:
-    """No reason falls out of the sum."""
-    funnel = Funnel()
-    funnel.add("m", "noun", {key: 5})
-    (row,) = funnel.rows()
-    assert (row["suggestions"], row[key]) == (5, 5)

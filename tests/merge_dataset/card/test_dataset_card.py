@@ -92,23 +92,6 @@ def test_front_matter_for_the_hub(dataset: Path, text: str) -> None:
     assert "&id" not in text  # no YAML aliases
 
 
-def test_configs_list_the_files(text: str) -> None:
-    """Splits and paths per configuration; the one of all classes lists every class."""
-    configs = {c["config_name"]: c for c in card.read_front_matter(text)["configs"]}
-    assert list(configs) == ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
-    assert configs["snli"]["data_files"] == [
-        {"split": "seeds", "path": "snli/seeds.parquet"},
-        {
-            "split": "variants",
-            "path": [f"snli/{c}/variants.parquet" for c in ("nouns", "verbs", "adjectives")],
-        },
-    ]
-    assert configs["snli_verbs"]["data_files"] == [
-        {"split": "seeds", "path": "snli/verbs/seeds.parquet"},
-        {"split": "variants", "path": "snli/verbs/variants.parquet"},
-    ]
-
-
 def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
     """`datasets` reads features, label names and sizes as they are."""
     for entry in card.front_matter(dataset)["dataset_info"]:

@@ -20,9 +20,7 @@ from typer.testing import CliRunner, Result
 
 from generation import Config, generate
 from generation.cli import app
-from generation.run_folder import RunFolder
 from merge_dataset.annotation.transfer import read_answers
-from merge_metric.agreement.overview import _command
 
 Ask = Callable[..., Result]
 
@@ -110,17 +108,6 @@ def test_one_annotator(ask: Ask) -> None:
     text = ask("study/answers/ann.jsonl", "--session", "study").stdout
     assert "One annotator: how far others would agree cannot be told." in text
     assert "κ" not in text.replace("resamplings", "")
-
-
-def test_the_command_names_a_build_that_can_be_made() -> None:
-    """Beside the run's own, in a folder that a run lets be, whatever the masked LMs are called."""
-    command = _command(Path("runs/a b"), ["a/bert.v2@main", "b/x$y"])
-    assert command == (
-        "merge-nli build --run 'runs/a b' --into without-bert-v2-main-x-y "
-        "--without-mlm a/bert.v2@main --without-mlm 'b/x$y'"
-    )
-    into = command.partition("--into ")[2].split()[0]
-    assert RunFolder(Path("runs")).named(into).path == Path("runs", into)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections import Counter
@@ -13,10 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.analysed import random_dataset, write_dataset
-from typer.testing import CliRunner
 
-from generation.cli import app
-from merge_metric.analyses.run_folders import composition, of_dataset, of_run, plot_composition
+from merge_metric.analyses.run_folders import composition, of_dataset, of_run
 
 LABELS = ("entailment", "neutral", "contradiction")
 FOUND = {
@@ -98,22 +95,3 @@ def test_a_dataset_against_a_slow_count(tmp_path: Path) -> None:
     assert found["all"]["n_seeds"] < sum(found[name]["n_seeds"] for name in list(found)[:-1])
     alone = rows_of(of_dataset(folder, "s_nouns"))
     assert alone["all"] | {"word_class": "noun", "config": "s"} == found["noun"]
-
-
-def test_the_command(tmp_path: Path) -> None:
-    """A run or a dataset, drawn; a folder without a build is told."""
-    run = write_run(tmp_path / "run", "class", {("s:0", "noun"), ("s:2", "noun")})
-    arguments = ["analyse", "composition"]
-    found = CliRunner().invoke(app, [*arguments, "--run", str(run), "--format", "csv"])
-    assert found.exit_code == 0, found.output
-    assert found.stdout.splitlines()[1].startswith("s,noun,2,0.5,0.0,0.5,6,4,0,2,4,2.0,3")
-    table = composition([of_run(run)])
-    figure = plot_composition(table)
-    figure.savefig(io.BytesIO(), format="png", dpi=30)
-    (axes,) = figure.axes
-    heights = [[bar.get_height() for bar in series] for series in axes.containers]
-    assert heights == [[row[f"seeds_{label}"] for row in table.rows] for label in LABELS]
-    (tmp_path / "empty").mkdir()
-    refused = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "empty")])
-    assert refused.exit_code == 2
-    assert "expected a run folder with manifest.json and variants.parquet" in refused.stderr

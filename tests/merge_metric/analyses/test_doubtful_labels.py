@@ -114,25 +114,3 @@ def test_a_dataset_without_flags_is_told(folder: Path) -> None:
     assert result.exit_code == 2
     assert "expected label flags in demo, got none" in result.stderr
     assert "merge-nli build --label-flags" in " ".join(result.stderr.split())
-
-
-def test_report_has_them(folder: Path, predictions: Path, tmp_path: Path) -> None:
-    """A table of the variants without a flag and with each; none where nothing is flagged."""
-    out = tmp_path / "report.md"
-    arguments = ["--dataset", str(folder), "--out", str(out), "--n-bootstrap", "0"]
-    result = CliRunner().invoke(app, ["report", str(predictions), *arguments])
-    assert result.exit_code == 0, result.output
-    text = out.read_text(encoding="utf-8")
-    assert "by label flag" in text
-    for name in ("no flag", *LABEL_FLAGS):
-        n_variants, _ = expected(name)
-        (line,) = (
-            line
-            for line in text.splitlines()
-            if line.startswith(f"| {name.replace('_', chr(92) + '_')} ")
-        )
-        assert f" {n_variants} |" in line
-    demo = write_predictions(tmp_path / "other.parquet", predicted("demo"))
-    result = CliRunner().invoke(app, ["report", str(demo), *arguments])
-    assert result.exit_code == 0, result.output
-    assert "by label flag" not in out.read_text(encoding="utf-8")

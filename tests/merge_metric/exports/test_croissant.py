@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from helpers.subsampled_folder import write_folder
 
-from merge_dataset.schema import arrow_schema
 from merge_metric.exports.croissant import export_croissant
 
 
@@ -23,31 +21,6 @@ def folder(tmp_path: Path) -> Path:
 def read(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return value
-
-
-def test_files_and_record_sets(folder: Path) -> None:
-    """Each file once, with its hash; each split once, with all columns."""
-    done = export_croissant(folder)
-    path, names = done.out, done.contents["record_sets"]
-    assert path == folder / "croissant.json"
-    metadata = read(path)
-    files = {each["@id"]: each for each in metadata["distribution"] if "sha256" in each}
-    assert set(files) == {file.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")}
-    for name, each in files.items():
-        content = (folder / name).read_bytes()
-        assert each["sha256"] == hashlib.sha256(content).hexdigest()
-        assert each["contentSize"] == f"{len(content)} B"
-        assert each["contentUrl"] == name
-    sets = {each["@id"]: each for each in metadata["recordSet"]}
-    assert list(sets) == ["labels", *names]
-    assert names == [
-        f"{config}/{split}"
-        for config in ("snli", "snli_nouns", "snli_verbs")
-        for split in ("seeds", "variants")
-    ]
-    for name in names:
-        columns = [field["source"]["extract"]["column"] for field in sets[name]["field"]]
-        assert columns == arrow_schema().names
 
 
 def test_elsewhere(folder: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.wording import dataset_facts, definitions
+from merge_metric.report.wording import definitions
 from merge_metric.report.write import render_html
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_predictions
@@ -143,23 +142,6 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
 # --- What is written ---
 
 
-def test_the_page_has_the_classes(mixed: Any) -> None:
-    """Every figure of the tables, a row per model and class."""
-    evidence, *_ = mixed
-    page = render_html(evidence, read_seeds(evidence))
-    section = page[page.index('<section id="classes">') : page.index('<section id="fooling">')]
-    text = " ".join(re.sub("<[^>]*>", " ", section).split())
-    for table in evidence.classes[0].tables:
-        assert table.title in text
-        for row in table.rows:
-            for column in table.columns[1:]:
-                assert f"{column.show(row)} {column.show_interval(row)}".strip() in text
-    assert section.count("<tr") == 2 + 8 + 4
-    assert section.count('rowspan="4"') == 2
-    assert "Paraphrases by</dt><dd>flan-t5, chosen by some-nli-model" in page
-    assert "by another that fits both, or paraphrases its hypothesis as a whole" in page
-
-
 def test_definitions_follow_the_kinds() -> None:
     """A variant is defined by the kinds there are."""
     words, both, alone = (
@@ -174,21 +156,6 @@ def test_definitions_follow_the_kinds() -> None:
         "paraphrased as a whole; the gold label stays."
     )
     assert words[1:] == both[1:] == alone[1:]
-
-
-def test_facts_of_paraphrases(mixed: Any) -> None:
-    """The page says who wrote them, asked what, and who chose."""
-    evidence, *_ = mixed
-    facts = dict(dataset_facts(evidence.provenance["snli_paraphrases"]))
-    assert facts["Problems"] == "file test.jsonl: 980 of 1,000 used"
-    assert facts["Answered right"] == "800 by the NLI model below"
-    assert facts["Text generator"].startswith("flan-t5; revision: sha256:fedcba987654; archi")
-    assert facts["NLI model"].startswith("some-nli-model; kind: classifier; revision")
-    assert facts["Prompt"].startswith("Rephrase the following sentence")
-    assert "max new tokens: 40" in facts["Settings"]
-    assert "prompt" not in facts["Settings"]
-    assert "Further" not in facts
-    assert dataset_facts({"kind": "paraphrases"}) == []
 
 
 # --- In a browser ---

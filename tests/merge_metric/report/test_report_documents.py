@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from helpers.dataset_files import write_predictions
 from helpers.latex import PDFLATEX, compiled
-from helpers.report_data import EVIL
 from typer.testing import CliRunner
 
 from generation.cli import app
@@ -22,7 +21,6 @@ from merge_metric.report.wording import dataset_facts, model_text
 from merge_metric.report.write import (
     format_of,
     render_latex,
-    render_markdown,
     write_report,
 )
 
@@ -33,26 +31,6 @@ def run() -> Any:
 
 
 # --- Content ---
-
-
-def test_markdown_has_the_tables(evidence: Evidence, sources: list[SourceSeeds]) -> None:
-    """Figures of every model, findings, signatures, how it was made; marks are escaped."""
-    text = render_markdown(evidence, sources)
-    for configuration in evidence.configurations:
-        assert f"`{configuration.signatures[0]}`" in text
-        for name, result in zip(evidence.names, configuration.results, strict=True):
-            assert result is not None
-            low, high = (f"{100 * bound:.1f}" for bound in result["seed_accuracy_ci"])
-            value = f"{100 * result['seed_accuracy']:.1f}"
-            few = "†" if result["n_seeds"] < 30 else ""
-            assert rf"| {name}{few} | {value} \[{low}, {high}\] |" in text
-    assert "**Tagger**: en\\_core\\_web\\_sm 3.8.0" in text
-    assert "## Definitions" in text
-    assert EVIL not in text
-    assert "<img" not in text.replace("\\<img", "")
-    seeds = [line for line in text.splitlines() if line.startswith("| snli:p")]
-    assert len(seeds) == 20
-    assert {len(re.split(r"(?<!\\)\|", line)) for line in seeds} == {9}  # 7 cells
 
 
 def test_latex_is_balanced(evidence: Evidence, sources: list[SourceSeeds]) -> None:

@@ -134,24 +134,6 @@ def test_cells_by_hand() -> None:
     assert cell(result, SV90) == (50.0, 25.0, 100.0)
 
 
-def test_heat_map_and_breakdowns(parsed: Page, evidence: Evidence) -> None:
-    """SV@90 of sources and classes; a row per part and model."""
-    rows = parsed.rows("heat")
-    assert rows[1] == ["Model", *("all", "noun", "verb") * 2]
-    parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
-    for position, row in enumerate(rows[2:]):
-        results = [part.results[position] for part in parts]
-        assert row[1:] == [text_of(result, SV90) for result in results if result]
-    breakdown = parsed.rows("breakdown", 1)  # labels of the first configuration
-    first = evidence.configurations[0].parts_by("label")[0]
-    assert breakdown[1][0].startswith("entailment ")
-    assert first.results[2] is not None
-    assert breakdown[4][1] == text_of(first.results[2], HEADLINE[0])
-    rates = parsed.rows("rates")
-    assert first.results[0] is not None
-    assert rates[2][3] == text_of(first.results[0], RELAXED)
-
-
 def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
     """Signature, provenance, models, and the older names of the figures."""
     text = " ".join(parsed.text.split())
