@@ -242,6 +242,7 @@ def test_export_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path:
     """On the demo's dataset; what runs the tasks is tested with the harnesses."""
     cwd, home, _ = demo
     shutil.copytree(cwd / "merge-nli", tmp_path / "merge-nli")
+    shutil.copy(cwd / "runs/demo/bert-tiny-nli.parquet", tmp_path / "predictions.parquet")
     (block,) = [
         block
         for block in blocks("sh", "merge_metric/README.md")
@@ -253,6 +254,7 @@ def test_export_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path:
         assert "merge-nli score" in (tmp_path / f"{harness}-tasks/README.md").read_text("utf-8")
     assert len(list((tmp_path / "mini").rglob("mini-0?.parquet"))) == 10
     assert (tmp_path / "merge-nli/croissant.json").is_file()
+    assert (tmp_path / "merge-nli-results/results.json").is_file()
 
 
 @pytest.mark.slow

@@ -1,0 +1,194 @@
+"""Export a model's answers and figures in the schema of Every Eval Ever (arXiv 2606.14516)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from merge_dataset.commands.command_line import option
+from merge_dataset.files import digest_of_file, write_json
+from merge_dataset.schema import SPLITS, format_of
+from merge_metric.exports.folders import new_folder, read_split
+from merge_metric.exports.registry import FILES, Configs, Exported, Out, Overwrite, export
+from merge_metric.runs.predictions import read_metadata
+from merge_metric.runs.run import VARIANT_IDS, Run, read_runs
+from merge_metric.score import score_run
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL
+from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
+from merge_metric.seed_variant_accuracy.scoring import VERSION
+
+SCHEMA: Final = "0.2.2"
+"""Version of both of its schemas, https://github.com/evaleval/every_eval_ever."""
+
+AGGREGATE, SAMPLES = "results.json", "samples.jsonl"
+
+_FIGURE_OF: Final = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
+"""Split → the figure that its samples are of."""
+
+
+@export("results", panel=FILES)
+def export_results(
+    predictions: Annotated[Path, typer.Argument(help="The predictions file.")],
+    dataset: Annotated[Path, option("The dataset folder.")] = Path("merge-nli"),
+    out: Out = Path("merge-nli-results"),
+    config: Configs = None,
+    dataset_repo: Annotated[
+        str | None, option("Where the dataset is published on the Hub, OWNER/NAME.")
+    ] = None,
+    organization: Annotated[str, option("Who evaluated the model.")] = "unknown",
+    relationship: Annotated[
+        Literal["first_party", "third_party", "collaborative", "other"],
+        option("How they stand to its makers."),
+    ] = "other",
+    day: Annotated[str | None, option("Date of the evaluation, e.g. 2026-01-31.", "--date")] = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """A model's figures and every answer in the schema of Every Eval Ever (0.2.2).
+
+    A folder with results.json, the figures with their intervals, and samples.jsonl, a line for
+    each seed and variant. The record's time is that of the predictions file.
+
+    \b
+    Examples:
+      merge-nli export results merge-nli.parquet --dataset merge-nli --organization "My lab"
+    """  # \b is a mark of click: keep the lines that follow
+    if day is not None:
+        try:
+            date.fromisoformat(day)
+        except ValueError:
+            raise ValueError(f"date: expected a date such as 2026-01-31, got {day!r}") from None
+    description = read_metadata(predictions)
+    runs = list(read_runs([predictions], dataset, config or ()))
+    model = str(description.get("name") or predictions.stem)
+    created = str(int(predictions.stat().st_mtime))
+    evaluation = f"merge-nli/{model}/{created}"
+    of_all = {"schema_version": SCHEMA, "evaluation_id": evaluation, "model_id": model}
+    with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
+        count = 0
+        with (partial / SAMPLES).open("w", encoding="utf-8", newline="\n") as file:
+            for run in runs:
+                for sample in _samples(run, dataset):
+                    file.write(json.dumps(of_all | sample, ensure_ascii=False) + "\n")
+                    count += 1
+        source: dict[str, Any] = {"source_type": "other"}
+        if dataset_repo:
+            source = {"source_type": "hf_dataset", "hf_repo": dataset_repo}
+        record = {
+            "schema_version": SCHEMA,
+            "evaluation_id": evaluation,
+            "retrieved_timestamp": created,
+            **({"evaluation_timestamp": day} if day else {}),
+            "source_metadata": {
+                "source_name": "merge-nli",
+                "source_type": "evaluation_run",
+                "source_organization_name": organization,
+                "evaluator_relationship": relationship,
+            },
+            "eval_library": {"name": "merge-nli", "version": VERSION},
+            "model_info": {"name": model, "id": model, "additional_details": _texts(description)},
+            "evaluation_results": [each for run in runs for each in _figures(run, source)],
+            "detailed_evaluation_results": {
+                "format": "jsonl",
+                "file_path": SAMPLES,
+                "hash_algorithm": "sha256",
+                "checksum": digest_of_file(partial / SAMPLES),
+                "total_rows": count,
+            },
+        }
+        write_json(partial / AGGREGATE, record)
+    configs = [run.config for run in runs]
+    text = f"{out}: {model} on {', '.join(configs)}: {count:,} answers"
+    return Exported(
+        out, {"configurations": configs, "samples": count}, text, f"every_eval_ever validate {out}"
+    )
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Make every value a text, as the schema wants it."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the figures of a configuration that are defined."""
+    result = score_run(run)
+    for key in MAIN_FIGURES:
+        figure = CATALOGUE[key].at(USUAL.correctness_threshold)
+        if result[key] is None:
+            continue
+        low, high = result[f"{key}_ci"]
+        bounds = {} if low is None or high is None else {"lower": low, "upper": high}
+        interval = bounds and {"confidence_level": CONFIDENCE, "method": "bootstrap over seeds"}
+        yield {
+            "evaluation_result_id": f"{run.config}/{key}",
+            "evaluation_name": run.config,
+            "source_data": {"dataset_name": f"MERGE-NLI, {run.config}", **source},
+            "metric_config": {
+                "evaluation_description": figure.explanation,
+                "metric_id": f"merge_nli.{key}",
+                "metric_name": figure.name,
+                "metric_unit": "proportion" if figure.unit == "share" else "percent",
+                "lower_is_better": not figure.higher_is_better,
+                "score_type": "continuous",
+                "min_score": 0,
+                "max_score": 1 if figure.unit == "share" else 100,
+            },
+            "score_details": {
+                "score": result[key],
+                "details": {"signature": result["signature"]},
+                "uncertainty": {
+                    **({"confidence_interval": bounds | interval} if bounds else {}),
+                    "num_samples": result["n_seeds"],
+                    "num_bootstrap_samples": USUAL.n_bootstrap,
+                },
+            },
+        }
+
+
+def _samples(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the answers to seeds and variants, in the order of the dataset."""
+    rows, labels = run.rows, run.counts.labels
+    answers = dict(zip(map(str, run.values[VARIANT_IDS]), rows.prediction.tolist(), strict=True))
+    answers |= dict(zip(map(str, rows.seed_ids), rows.own.tolist(), strict=True))
+    for split in SPLITS:
+        for table in read_split(folder, run.config, split):
+            fields = format_of(table.schema).fields
+            for row in table.to_pylist():
+                if row["variant_id"] not in answers:
+                    continue
+                code, gold = answers[row["variant_id"]], labels[row["label"]]
+                answer = "" if code == NO_LABEL else labels[code]
+                raw = "\n".join(f"{name.capitalize()}: {row[name]}" for name in fields)
+                told = {name: row[name] for name in ("word_class", "original", "replacement")} | {
+                    "subsamples": row["subsamples"] or None
+                }
+                yield {
+                    "evaluation_name": run.config,
+                    "evaluation_result_id": f"{run.config}/{_FIGURE_OF[split]}",
+                    "sample_id": row["variant_id"],
+                    "sample_hash": hashlib.sha256((raw + gold).encode()).hexdigest(),
+                    "interaction_type": "single_turn",
+                    "input": {"raw": raw, "reference": [gold], "choices": list(labels)},
+                    "output": {"raw": [answer]},
+                    "answer_attribution": [
+                        {
+                            "turn_idx": 0,
+                            "source": "output.raw",
+                            "extracted_value": answer,
+                            "extraction_method": "label",
+                            "is_terminal": True,
+                        }
+                    ],
+                    "evaluation": {"score": float(answer == gold), "is_correct": answer == gold},
+                    "metadata": _texts({"seed_id": row["seed_id"], **told}),
+                }

@@ -1,0 +1,101 @@
+"""A model's answers in the schema of Every Eval Ever: valid, and what the metric says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.dataset_files import write_predictions
+from helpers.scored_folder import predicted, write_folder
+from jsonschema import Draft7Validator
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_dataset.files import read_table
+from merge_metric.score import score_file
+
+SCHEMAS = Path(__file__).parents[2] / "data" / "every_eval_ever"
+
+
+def check(name: str, value: Any) -> None:
+    """Raise where a value is not as the schema wants it."""
+    schema = json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
+    Draft7Validator(schema).validate(value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With texts, and a model's predictions beside it, one of which names no label."""
+    folder = write_folder(tmp_path / "data")
+    rows = predicted("snli")
+    rows[-1] = rows[-1] | {"prediction": -1}
+    write_predictions(tmp_path / "m.parquet", rows, {"name": "lab/model", "parameters": 9})
+    return folder
+
+
+def export(folder: Path, *options: str) -> Any:
+    arguments = ["export", "results", str(folder.parent / "m.parquet"), "--dataset", str(folder)]
+    arguments += ["--config", "snli", "--out", str(folder.parent / "out"), *options]
+    return CliRunner().invoke(app, arguments)
+
+
+def test_figures_and_answers(folder: Path) -> None:
+    """Both files are valid; every answer of the file is there, once, by the id of its figure."""
+    hub = ("--dataset-repo", "lab/data", "--organization", "Lab", "--relationship", "first_party")
+    done = export(folder, *hub, "--date", "2026-01-31")
+    assert done.exit_code == 0, done.stderr
+    out = folder.parent / "out"
+    record = json.loads((out / "results.json").read_text())
+    check("eval.schema.json", record)
+    result = score_file(folder.parent / "m.parquet", folder, "snli")["snli"]
+    found = {each["evaluation_result_id"]: each for each in record["evaluation_results"]}
+    assert len(found) == len(record["evaluation_results"])
+    for key in ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy"):
+        each = found[f"snli/{key}"]["score_details"]
+        assert each["score"] == result[key]
+        interval = each["uncertainty"]["confidence_interval"]
+        assert [interval["lower"], interval["upper"]] == result[f"{key}_ci"]
+    assert found["snli/relaxed_fooling_rate"]["metric_config"]["lower_is_better"] is True
+    assert record["model_info"]["additional_details"] == {"name": "lab/model", "parameters": "9"}
+    assert record["evaluation_results"][0]["source_data"]["hf_repo"] == "lab/data"
+    lines = (out / "samples.jsonl").read_bytes()
+    details = record["detailed_evaluation_results"]
+    assert details["checksum"].removeprefix("sha256:") == hashlib.sha256(lines).hexdigest()
+    samples = [json.loads(line) for line in lines.splitlines()]
+    assert details["total_rows"] == len(samples)
+    for sample in samples:
+        check("instance_level_eval.schema.json", sample)
+        assert sample["evaluation_id"] == record["evaluation_id"]
+        assert sample["evaluation_result_id"] in found
+    labels = ("entailment", "neutral", "contradiction", "")
+    expected = {
+        row["variant_id"]: (labels[row["prediction"]], labels[row["label"]])
+        for row in read_table(folder.parent / "m.parquet").to_pylist()
+    }
+    assert {
+        each["sample_id"]: (each["output"]["raw"][0], each["input"]["reference"][0])
+        for each in samples
+    } == expected
+    assert all(
+        each["evaluation"]["is_correct"] is (answer == gold)
+        for each in samples
+        for answer, gold in [expected[each["sample_id"]]]
+    )
+    again = (out / "results.json").read_bytes(), lines
+    assert export(folder, *hub, "--date", "2026-01-31", "--overwrite").exit_code == 0
+    assert ((out / "results.json").read_bytes(), (out / "samples.jsonl").read_bytes()) == again
+
+
+def test_without_a_hub_and_what_is_refused(folder: Path) -> None:
+    """The record is valid without options; dates, files and earlier exports are checked."""
+    assert export(folder).exit_code == 0
+    check("eval.schema.json", json.loads((folder.parent / "out" / "results.json").read_text()))
+    done = export(folder)
+    assert (done.exit_code, "--overwrite" in done.stderr) == (2, True)
+    done = export(folder, "--date", "June")
+    assert (done.exit_code, "expected a date such as 2026-01-31" in done.stderr) == (2, True)
+    (folder.parent / "m.parquet").unlink()
+    assert export(folder, "--overwrite").exit_code == 2
