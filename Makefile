@@ -11,6 +11,7 @@ LIGHTEVAL := .venv-lighteval
 INSPECT := .venv-inspect
 TRACKERS := .venv-trackers
 LABEL_STUDIO := .venv-label-studio
+DOCS := .venv-docs
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
 TEST_ENV := PYTHONDONTWRITEBYTECODE= HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
@@ -20,7 +21,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo llm test test-slow test-all test-faults mistakes golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers clean
+.PHONY: demo docs llm test test-slow test-all test-faults mistakes golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -56,6 +57,9 @@ test-mutants: $(READY)  ## Whether a test catches each mutant of tests/mutants; 
 
 test-bounds: $(BOUNDS)/.ready  ## Lowest and newest versions in fresh environments; a part: make test-bounds TRIALS="3.13-lowest"
 	$(TEST_ENV) $(BOUNDS)/uv/bin/python tests/bounds/run.py $(TRIALS)
+
+docs: $(DOCS)/.ready  ## The site of the pages and of the Python API, with a search, in build/site; links are checked
+	$(DOCS)/bin/python docs/site/build.py
 
 pictures: demo  ## Draw the README's pictures anew; wants Chromium
 	PYTHONPATH=tests $(BIN)/python -m docs.pictures --run runs/demo --report runs/demo/report.html
@@ -93,8 +97,8 @@ $(PEERS)/.ready: Makefile
 	  'datasets==4.4.1' 'flair==0.15.1' "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
-test-browser: $(READY)  ## The metric's page in headless Chromium, which must be installed
-	$(PYTEST) -m browser tests
+test-browser: $(READY) $(DOCS)/.ready  ## Pages in headless Chromium, which must be installed
+	MERGE_NLI_DOCS_PYTHON=$(abspath $(DOCS))/bin/python $(PYTEST) -m browser tests
 
 test-distributed: $(READY)  ## On a Ray and a Slurm cluster of its own; wants root, slurm-wlm, munge and iproute2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[distributed]'
@@ -120,6 +124,12 @@ $(READY): pyproject.toml constraints.txt
 $(BOUNDS)/.ready: Makefile
 	$(PYTHON) -m venv $(BOUNDS)/uv
 	$(BOUNDS)/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
+	touch $@
+
+$(DOCS)/.ready: Makefile
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  'mkdocs-material==9.8.2' 'mkdocstrings[python]==1.0.8' 'mkdocstrings-python==2.0.11'
 	touch $@
 
 $(LEGACY)/.ready: Makefile
@@ -171,4 +181,4 @@ $(SERVER)/.ready: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BOUNDS) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) $(LABEL_STUDIO) $(TRACKERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BOUNDS) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) $(LABEL_STUDIO) $(TRACKERS) $(DOCS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

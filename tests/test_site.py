@@ -1,0 +1,72 @@
+"""The site that `make docs` builds: all pages are in its navigation, and it needs no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from helpers.browser import chromium, console_errors, outside, requests
+from selenium.webdriver.common.by import By
+
+from docs.site.build import PACKAGES, SITE, api_page, for_site, pages
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """But the page of PyPI, cards of bundled models, and those of data for tests."""
+    config = (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", config, re.MULTILINE)
+    there = {str(page.relative_to(ROOT)) for page in pages()}
+    elsewhere = {page for page in there if re.search(r"pypi|/demo/|tests/data", page)}
+    assert len(elsewhere) < 8
+    assert sorted(listed) == sorted(
+        there - elsewhere | {f"api/{package}.md" for package in PACKAGES}
+    )
+
+
+def test_links_to_files_become_text() -> None:
+    """The site has pages and pictures; other links stay."""
+    page = ROOT / "generation/README.md"
+    text = "[a](signals.md#b) [`c/`](recipes) [d](https://e.f) [g](#h) [i](../LICENSE)"
+    assert for_site(text, page) == "[a](signals.md#b) `c/` [d](https://e.f) [g](#h) i"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_api_has_the_public_names(package: str) -> None:
+    """All of `__all__`, which is read from the file and not imported."""
+    module = __import__(package)
+    assert all(f'"{name}"' in api_page(package) for name in module.__all__)
+
+
+@pytest.mark.browser
+def test_site_is_read_without_a_network(tmp_path: Path) -> None:
+    """Built with checked links; from files, nothing is loaded from elsewhere, and search finds."""
+    python = os.environ["MERGE_NLI_DOCS_PYTHON"]
+    built = subprocess.run(
+        [python, str(ROOT / "docs/site/build.py")], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    with chromium(tmp_path) as browser:
+        browser.get((SITE / "api/merge_metric.html").as_uri())
+        assert "evaluate_model" in browser.find_element(By.TAG_NAME, "article").text
+        assert browser.find_elements(By.CSS_SELECTOR, "article .highlight .gp")
+        browser.get((SITE / "index.html").as_uri())
+        browser.find_element(By.CSS_SELECTOR, "label[for=__palette_1]").click()
+        scheme = "return document.body.dataset.mdColorScheme"
+        assert browser.execute_script(scheme) == "slate"
+        field = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
+        field.click()
+        field.send_keys("fooling rate")
+        for _ in range(100):
+            said = browser.find_element(By.CSS_SELECTOR, ".md-search-result__meta").text
+            if "matching" in said:
+                break
+            time.sleep(0.2)
+        assert re.match(r"\d+ matching documents", said)
+        assert outside(requests(browser)) == []
+        assert console_errors(browser) == []
