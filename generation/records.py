@@ -303,11 +303,6 @@ def groups_of(table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def lists_of(names: pa.Array, members: NDArray[np.bool_]) -> pa.ListArray:
-    """Return [n] for each row the names of its members, in order.
-
-    Args:
-        names: [m]
-        members: [n, m]
-    """
+    """Return [n] for each row of members, [n, m], their names, [m], in order."""
     offsets = starts_of(members.sum(1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(members)[1])))

@@ -250,11 +250,7 @@ def count_passed(
     A build drops each suggestion for the first reason that applies, and tags only what the cheap
     filters leave. Here all suggestions that are words are tagged.
 
-    Args:
-        queries: n questions; those about the same sentence side by side.
-        answers: By masked LM the scores of its suggestions, and what their numbers read as.
-        tagger: Tags sentences, and words put in them.
-        tag_match: As in the settings.
+    Questions about the same sentence stand side by side.
 
     Returns:
         [MLMs, n, len(PASSED)]; zeros where the original is not in the vocabulary (D3).

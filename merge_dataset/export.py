@@ -150,12 +150,8 @@ def require_target(
 ) -> None:
     """Check before the work that a collection can be written, by what is known of it then.
 
-    Args:
-        out: The dataset folder.
-        coming: A part of a manifest: `source`, `config` and, of paraphrases, `kind`; perhaps
-            models.
-        run: The run folder to be, which a new dataset folder cannot hold.
-        overwrite: As in `export_dataset`.
+    `coming` is a part of a manifest: `source`, `config` and, of paraphrases, `kind`; perhaps
+    models.
 
     Raises:
         FileExistsError: as in `export_dataset`.

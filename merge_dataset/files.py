@@ -259,10 +259,7 @@ def replace_folder(made: Path, target: Path) -> None:
 def to_json(value: Any, *, allow_nan: bool = True) -> str:
     """Render a value as indented JSON, without a line end.
 
-    Args:
-        value: Value of types that JSON knows.
-        allow_nan: Whether NaN and infinities, which are no JSON, are written as JavaScript has
-            them; if not, they are an error.
+    NaN and infinities, which are no JSON, are written as JavaScript has them, or are an error.
 
     >>> print(to_json({"word": "Élan"}))
     {
@@ -393,10 +390,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
     """Read the rows of a Parquet file that pass a filter; row groups that have none are skipped.
 
-    Args:
-        path: The file.
-        where: As pyarrow has it: an expression, or a list of conditions that all have to hold.
-        columns: All, or those named.
+    The filter is pyarrow's: an expression, or a list of conditions that all have to hold.
 
     Raises:
         FileNotFoundError: there is no such file.

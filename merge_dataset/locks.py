@@ -108,10 +108,6 @@ def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
     The block may hold it again. A folder that was made for this and stays empty is removed.
 
-    Args:
-        folder: Made where it is not there.
-        wait: As in `exclusive`.
-
     Raises:
         BlockingIOError: another process, or another thread of this one, is at work in it.
     """

@@ -62,10 +62,7 @@ def setting(default: Value, help: str, **declared: Any) -> Value:
     Its type says what values it takes: `Literal` for a choice, `tuple[str, ...]` for an option
     that may be repeated, `| None` where it may be left out.
 
-    Args:
-        default: Value where nothing is said, or `REQUIRED`; a dict is copied.
-        help: Sentence for the help of the command line.
-        declared: The other fields of `Setting`.
+    A dict as default is copied.
     """
     metadata = {_KEY: Setting(help=help, **declared)}
     if isinstance(default, dict):
@@ -197,9 +194,8 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]:
     """Map the names of fields to their values, in the order in which they are written.
 
-    Args:
-        settings: Instance of a settings class; fields with `omit_if_default` are there if used.
-        affects_output: Only those that decide what a run makes.
+    Fields with `omit_if_default` are there if used; with `affects_output` only those that decide
+    what a run makes.
     """
     declared = declared_settings(type(settings))
     values = {

@@ -536,8 +536,8 @@ def _paraphrase(
     distribution: Distribution | None,
 ) -> None:
     """Run the second system and add what it made to a dataset folder."""
-    from generation.paraphrases.outcome import summarise
     from generation.paraphrases.paraphrase_run import paraphrase
+    from generation.paraphrases.rounds import summarise
     from merge_dataset.export import export_dataset, require_target
     from merge_dataset.provenance import PARAPHRASES
 

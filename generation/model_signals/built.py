@@ -35,9 +35,7 @@ class Built:
     def held(cls, run: str | Path, of: str | None) -> Iterator[Self]:
         """Hold a build that is as it was made, while the block runs.
 
-        Args:
-            run: A run folder after `build`.
-            of: Name of a build inside the folder, such as an ablation; by default the run's own.
+        Without a name, the build is the run's own.
 
         Raises:
             BlockingIOError: another command is at work in the folder.
@@ -83,12 +81,8 @@ class Built:
     ) -> Any:
         """Have each task do a share of the work.
 
-        Args:
-            function: `module:name` of a function under `says`, which returns how the model
-                describes itself.
-            folder: What the call keeps; the caller removes it at the end.
-            plan: `model`, and what else a task has to know.
-            distribution: The tasks.
+        The function, under `says`, returns how the model describes itself. The plan has `model`,
+        and what else a task has to know.
 
         Returns:
             The model, as all tasks describe it.

@@ -87,11 +87,7 @@ def pseudo_log_likelihoods(
     around the token, as wide as the model allows. Each distinct masked sentence and window is
     asked once, where those of the same text stand together.
 
-    Args:
-        mlm: The masked LM.
-        sentences: In any order; texts that differ in a word best one after the other.
-        batch_tokens: Most tokens in a forward pass; by default what suits the device.
-        on_progress: Called with the number of sentences done, as they are done.
+    Texts that differ in a word stand best one after the other.
     """
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))

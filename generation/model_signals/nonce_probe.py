@@ -229,12 +229,7 @@ def nonce_stems(
     They begin with a vowel's sound where the word does, so that "a" and "an" stay right. No form
     of them has a frequency in wordfreq.
 
-    Args:
-        word: The word that they replace.
-        tags: Penn tags of its occurrences.
-        key: Key of the random draw.
-        number: How many.
-        not_in: Words in lower case that no form may be.
+    `tags` are Penn tags of the word's occurrences; no form is in `not_in`, words in lower case.
     """
     rng = random.Random(f"{key}\n{word}")
 

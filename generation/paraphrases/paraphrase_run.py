@@ -30,24 +30,22 @@ from generation.paraphrases.answer_store import (
     rewrite_in_parts,
 )
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.outcome import (
-    PARAPHRASES,
-    answer_table,
-    excluded,
-    kept_texts,
-    paraphrase_table,
-    render_funnel,
-    sorted_paraphrases,
-    variant_rows,
-)
 from generation.paraphrases.rounds import (
     FUNNEL_COLUMNS,
+    PARAPHRASES,
     REASONS,
     Candidate,
     ParaphraseReason,
     ParaphraseRequest,
     TextGenerator,
+    answer_table,
+    excluded,
+    kept_texts,
+    paraphrase_table,
+    render_funnel,
     run_rounds,
+    sorted_paraphrases,
+    variant_rows,
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source

@@ -441,11 +441,8 @@ def search(
       them end at once, those with most log-probability per token stay. At the last step beams
       that have not ended take the places left.
 
-    Args:
-        model: Has read the requests' prompts.
-        decoding: Beams, groups, penalties and the most new tokens.
-        earlier: For each request, tokens of texts that count as beams of groups before the
-            first.
+    `earlier` has for each request the tokens of texts that count as beams of groups before the
+    first.
 
     Returns:
         For each request `num_beams` beams: each group's best, group by group, then each

@@ -240,12 +240,7 @@ def _enough(
 ) -> NDArray[np.bool_]:
     """Return [words] whether the words counted together can have `minimum` replacements.
 
-    Args:
-        keys: [n] (side, word): members of the sets of the sides that are known.
-        words: The shared words.
-        known: [sides] Whether all was asked about a side.
-        units: [words] As `Occurrences.units` has them.
-        minimum: Replacements needed.
+    `keys` are [n] (side, word): members of the sets of sides that are known.
     """
     sizes = np.bincount(split(keys)[0], minlength=len(words.places))
     bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)

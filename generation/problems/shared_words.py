@@ -62,10 +62,7 @@ def shared_words(
 ) -> list[SharedWord]:
     """List the words that stand in all texts in the same form with the same class (D1).
 
-    Args:
-        texts: Texts of a problem.
-        word_classes: The wanted classes, from `WORD_CLASSES`.
-        sharing: Numbers of the texts in which a word has to stand; by default all.
+    With `sharing`, only the texts of these numbers have to have it.
 
     Returns:
         One record per (form, class), sorted by class in the order of `WORD_CLASSES`,

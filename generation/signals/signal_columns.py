@@ -347,10 +347,7 @@ def model(name: str) -> QualityModel:
 def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Return [n] values of each feature.
 
-    Args:
-        column: Gives the columns: `word_class`, `zipf_frequency`, and those of `FAULTS`.
-        pll_changes: Names of the columns with changes of log-likelihood; none where these are
-            not of a causal language model.
+    `pll_changes` are columns with changes of log-likelihood by a causal language model.
     """
     found = {
         name: _flags(pc.equal(column(name), pa.scalar(fault))) for name, fault in FAULTS.items()

@@ -180,13 +180,9 @@ class SuggestionStore:
     ) -> None:
         """Score the questions whose answers are missing or damaged, and write part by part.
 
-        Args:
-            shards: Shards and their questions.
-            score: Answers questions.
-            at_once: Smallest number of questions to score together, if so many are left: an
-                accelerator needs more than a part has. At least as many as a part has, so that
-                batches of equal length fill up where shards have few questions.
-            on_answered: Called with the number of a shard's questions that are answered already.
+        At least `at_once` questions are scored together, if so many are left, as an accelerator
+        needs more than a part has; and as many as a part has, so that batches of equal length fill
+        up where shards have few questions.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
         for shard, queries in shards:

@@ -69,16 +69,12 @@ class Vocabulary:
         return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))
 
     def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return which suggestions are whole words in place of an original (D4).
+        """Return which suggestions, [n, k], are whole words in place of [n] originals (D4).
 
         Usually these are the `WHOLE` tokens. Where the original joins on to the text before it
         (byte-level BPE at the start of a sentence or after a quotation mark), only tokens that do
         so too leave the text as it is; such a token is a word if the vocabulary also has it as
         a whole word.
-
-        Args:
-            tokens: [n, k] Suggestions.
-            originals: [n] The tokens that they would replace.
 
         Returns:
             [n, k] Whether each suggestion is a whole word there.

@@ -56,11 +56,8 @@ class Funnel:
     ) -> None:
         """Count many suggestions under one key of `add`.
 
-        Args:
-            mlm: Who made them.
-            key: A reason or another column.
-            word_classes: [n] Places in `WORD_CLASSES`.
-            numbers: [n] How many each stands for; by default one.
+        `word_classes` are [n] places in `WORD_CLASSES`, `numbers` how many suggestions each stands
+        for.
         """
         totals = np.bincount(word_classes, weights=numbers, minlength=len(WORD_CLASSES))
         for word_class, total in zip(WORD_CLASSES, totals.tolist(), strict=True):

@@ -112,11 +112,7 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     takes its place in each subsample: ablations compare the same variants as far as both have
     them.
 
-    Args:
-        replacements: The eligible ones, in any order.
-        subsamples: How many subsamples.
-        size: Replacements per seed and class; where there are fewer, all of them.
-        rng_seed: Any integer.
+    Where there are fewer than `size`, all are drawn.
 
     Returns:
         Each replacement drawn at least once, with a column `subsamples` of the numbers of

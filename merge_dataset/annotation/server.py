@@ -202,10 +202,7 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
     The address is the same again next time, where its port is free: a page that was left
     open goes on by itself.
 
-    Args:
-        session: What to annotate.
-        annotator: Who does.
-        port: On loopback; by default the last one, or any.
+    By default the port is the last one, or any.
 
     Raises:
         BlockingIOError: the annotator has the page open from another process.

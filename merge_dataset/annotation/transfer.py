@@ -405,12 +405,7 @@ def import_answers(
     Where the disk fills up in between, those of some annotators are in and those of others are not;
     the same file taken in again adds the others.
 
-    Args:
-        session: Whose variants they are about.
-        path: `.csv`, `.json` of Label Studio (JSON or JSON-MIN), or `.jsonl` of another
-            session.
-        annotator: Whose they are, where the file does not say, or instead of what it says.
-        overwrite: Also where the annotator said something else before.
+    Files are `.csv`, `.json` of Label Studio (JSON or JSON-MIN), or `.jsonl` of another session.
 
     Raises:
         BlockingIOError: an annotator is annotating just now.

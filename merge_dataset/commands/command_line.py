@@ -49,14 +49,7 @@ Given = dict[str, Any]
 
 
 def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """Declare an option, with a name of its own or that of the parameter.
-
-    Args:
-        help: Sentence for the help.
-        names: Such as `--format`, or `--yes/--no`.
-        panel: Heading under which the help shows it.
-        more: As `typer.Option` has it.
-    """
+    """Declare an option, with a name of its own or that of the parameter."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
@@ -179,11 +172,6 @@ def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
 
     `given: Annotated[Given, options_of(Config, "build")]` is a parameter of a command under
     `with_settings`, which then gets the settings that were given by their names.
-
-    Args:
-        settings: A dataclass whose fields are declared with `setting`.
-        command: One of the names that the fields have in `commands`.
-        defaults: Show the defaults of the fields, and give them too.
     """
     return _OptionsOf(settings, command, defaults)
 
@@ -413,10 +401,8 @@ def user_errors(
 
     Also a decorator of a command.
 
-    Args:
-        extra: The extra of this distribution that brings what a command imports.
-        failures: Errors with exit code 1: the command was used as it should be. All others
-            have exit code 2.
+    `extra` brings what a command imports. `failures` have exit code 1, as the command was used as
+    it should be; all other errors have 2.
     """
     shown = logging.StreamHandler(sys.stderr)
     shown.setFormatter(MaskingFormatter("%(message)s"))

@@ -81,13 +81,8 @@ def call_tasks(
 ) -> Said:
     """Have tasks do the units that have not said anything yet, and wait for the end.
 
-    Args:
-        function: `module:name` of a function under `says`.
-        folder: What the call keeps; the caller removes it when it has made use of it.
-        units: Their names; of several calls in one folder, different ones.
-        distribution: The tasks.
-        plan: What units have to know, as JSON: see `plan_of`. With another plan than before all
-            units are done again.
+    With another plan than before all units are done again; units read it by `plan_of`. The caller
+    removes the folder when it has made use of it.
     """
     path = folder / _PLAN
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
@@ -137,13 +132,8 @@ def run_units(
 ) -> None:
     """Run every unit once, in tasks, and wait for the end.
 
-    Args:
-        unit_function: `module:name` of a function `(folder, unit)` in a module that the
-            workers can import. It writes the unit's outputs whole or not at all and skips
-            what is there.
-        folder: Where the units work; on a cluster, on a file system that all machines share.
-        units: Names of the units still to be done; with none, nothing happens.
-        distribution: The tasks, and where they run.
+    The function, `module:name`, gets the folder and a unit. It writes the unit's outputs whole or
+    not at all, and skips what is there. On a cluster, all machines share the folder.
 
     Raises:
         ValueError: a unit is there twice.

@@ -307,11 +307,7 @@ def plan_metric(
 ) -> PublishingPlan:
     """Find out what publishing the metric would do. Nothing is written.
 
-    Args:
-        folder: What is uploaded; its name is that of the metric.
-        repository: OWNER/NAME, where NAME is that of the metric.
-        example: What `evaluate` must compute by the Space.
-        private: Make a new Space private; one that is there must be.
+    Folder and repository are called as the metric is.
 
     Raises:
         ValueError: an argument is not as it should be, or contradicts the Space.
