@@ -68,7 +68,7 @@ def score_file(
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
             for (see `coverage.choose`).
-        by: Further columns of the dataset to group variants by (see `run.groupings`).
+        by: Further columns of the dataset to group variants by (see `counting.groupings`).
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together. By default each seed by itself.
         allow_missing: Score the seeds of which no prediction is missing.
@@ -99,13 +99,7 @@ def score_file(
 
 
 def score_all(runs: Sequence[Run], settings: Settings, *, shown: bool) -> dict[str, dict[str, Any]]:
-    """Score what was counted, and tell of mixed numbers of variants and of few seeds.
-
-    Args:
-        runs: Of `read_file`.
-        settings: CT and bootstrap.
-        shown: The results are shown by `scores_text`, which tells of mixed numbers itself.
-    """
+    """Score what was counted, and tell of few seeds; where results are not shown, of mixtures."""
     results = {each.config: figures_of(each, settings) for each in runs}
     for each in runs:
         if not shown and (found := mixture(each.counts.variants_per_seed)):
@@ -121,13 +115,7 @@ def score_run(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> dict[str, Any]:
-    """Score a run.
-
-    Args:
-        run: A model on one configuration.
-        correctness_threshold: As `score_file` takes it.
-        n_bootstrap: As `score_file` takes it.
-        rng_seed: As `score_file` takes it.
+    """Score a run, with settings as `score_file` takes them.
 
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
@@ -197,14 +185,7 @@ def score_table(
     correctness_threshold: int = 90,
     more: Sequence[Figure] = (),
 ) -> Table:
-    """Make the table of a result: all variants, then each group and label.
-
-    Args:
-        config: Its configuration.
-        result: Of `score_file`.
-        correctness_threshold: As `scores_text` takes it.
-        more: As `scores_text` takes it.
-    """
+    """Make the table of a result: all variants, then each group and label."""
     thresholds = _THRESHOLDS
     if correctness_threshold not in thresholds:
         thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
@@ -361,11 +342,7 @@ def _limit(figure: Figure, number: str, option: str) -> float:
 
 
 def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> list[str]:
-    """Say which figures of which configurations fail, a line each.
-
-    Args:
-        results: Configuration → result of `scoring.score`.
-        gates: Every one is for every configuration.
+    """Say which figures of which configurations fail, a line each; gates are for all of these.
 
     Raises:
         ValueError: a figure is undefined or undetermined, so that nothing can be said.
@@ -436,13 +413,7 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
 
 
 def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:
-    """Warn of a configuration or of parts with few seeds.
-
-    Args:
-        config: The configuration.
-        counts: Of all of its seeds.
-        n_seeds: Part, such as a word class → number of its seeds.
-    """
+    """Warn of a configuration or of parts with few seeds."""
     few = [f"{part} ({n:,})" for part, n in (n_seeds or {}).items() if n < FEW_SEEDS]
     if len(counts.seed_ids) < FEW_SEEDS:
         few = [f"{len(counts.seed_ids):,} in all"]

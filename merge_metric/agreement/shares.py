@@ -135,9 +135,6 @@ def meaning_table(judgements: Judgements) -> Table:
     often the two agree: 90 pairs that both find the same, 9 that neither does and one that only
     one does have an agreement of 99 % and κ = 0.942. Of 99 pairs that both find the same κ would
     be 1 or 0, as the last one decides.
-
-    Args:
-        judgements: About paraphrases.
     """
     rows = []
     for by, group, _, part in groups(judgements, ("source",)):

@@ -304,13 +304,7 @@ def fooling_by_size(
     size_of: Mapping[str, Size],
     settings: Settings = USUAL,
 ) -> Table:
-    """Make a row per model and configuration: by configuration, family, and size.
-
-    Args:
-        runs: Models on configurations.
-        size_of: Model → its size.
-        settings: Of the bootstrap.
-    """
+    """Make a row per model and configuration: by configuration, family, and size."""
     rows = [
         {
             "config": run.config,

@@ -50,9 +50,6 @@ _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 def shift(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration, and averages (figure 3).
 
-    Args:
-        runs: Models on configurations.
-
     Raises:
         ValueError: predictions without probabilities.
     """
@@ -142,9 +139,6 @@ _NAMES: Final = ("seeds", "variants, prediction unchanged", "variants, predictio
 
 def confidence(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration, and averages (figure 4).
-
-    Args:
-        runs: Models on configurations.
 
     Raises:
         ValueError: predictions without probabilities.

@@ -160,11 +160,6 @@ def potential_seeds(run: Path) -> Table:
 def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
     """Count the problems, and for each class those that share a word and those with variants.
 
-    Args:
-        run: A run folder with counts.
-        source: The source of its problems.
-        labels: Of these.
-
     Returns:
         Number of all labelled problems, and the rows of the table of `potential_seeds`.
     """

@@ -394,11 +394,6 @@ def merge_rows(first: Rows, second: Rows, where: str) -> tuple[Rows, NDArray[np.
 
     Where only one of them was subsampled, the other counts as a whole in each subsample.
 
-    Args:
-        first: Rows of a model.
-        second: Rows of the same model.
-        where: What messages begin with.
-
     Returns:
         The rows, of the first before those of the second, and (n,) which are of the second.
 

@@ -205,13 +205,7 @@ def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
 
 
 def write_csv(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
-    """Write rows as CSV with a header, and return their number.
-
-    Args:
-        path: The file.
-        tables: The rows.
-        for_spreadsheets: Mark texts that look like formulas.
-    """
+    """Write rows as CSV with a header, and return their number."""
     from merge_dataset.data_files import plain
 
     count = 0

@@ -384,12 +384,7 @@ class _Run:
         write_batches(self.out, schema, len(self.problems), partial(self._rows, journal))
 
     def _rows(self, journal: Journal, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Make columns of the file, some rows at a time.
-
-        Args:
-            journal: All answers.
-            names: Of the columns.
-        """
+        """Make columns of the file, some rows at a time."""
         for start in range(0, len(self.problems), ROWS):
             rows = slice(start, start + ROWS)
             answers = journal.answers[self.pair_of_row[rows], : len(self.labels)]
@@ -437,13 +432,7 @@ def _answers(
 def fingerprint_of(
     description: Mapping[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
 ) -> str:
-    """Digest everything that determines a predictions file.
-
-    Args:
-        description: What a model says of itself.
-        problems: What it is asked about.
-        digests: Of their texts.
-    """
+    """Digest everything that determines a predictions file."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in ("variant_id", "seed_id", "label"):
         # As JSON has the list of all, of which not all are Python objects at a time.

@@ -465,13 +465,9 @@ _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
 
 
 def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Put tables together in one whose columns lie in a temporary file.
+    """Put tables together, one at a time, in one whose columns lie in a temporary file.
 
     The file has no name and ends with the table, or with the process.
-
-    Args:
-        tables: With these columns; one is held at a time.
-        schema: Of the whole, with its metadata.
 
     Raises:
         OSError: there is no room for the file.

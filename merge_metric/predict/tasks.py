@@ -170,10 +170,6 @@ def _paths(request: ModelRequest | BaselineRequest) -> dict[str, str]:
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     """Do a unit of work: ask a model about a share of the pairs.
 
-    Args:
-        folder: The folder of the call.
-        unit: Name of a job, and a share.
-
     Returns:
         What `answer_share` says of each predictions file.
 
@@ -216,12 +212,7 @@ def _opened(
 
 @says
 def train_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work: train a baseline, once for all tasks.
-
-    Args:
-        folder: The folder of the call.
-        unit: "train", and the name of a job.
-    """
+    """Do a unit of work: train a baseline, once for all tasks."""
     name = unit.partition(" ")[2]
     model = _baseline(plan_of(folder), name).open(_problems(folder))
     assert isinstance(model, HypothesisOnly)
@@ -298,9 +289,6 @@ def _write(
 
 def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Put the records of a job's shares together, file by file.
-
-    Args:
-        found: Records of each share, as `answer_unit` wrote them.
 
     Raises:
         ValueError: they had different models.

@@ -471,12 +471,6 @@ def classes_of(
 ) -> Classes | None:
     """Put the classes of a source beside one another.
 
-    Args:
-        source: Its name.
-        scored: Configuration of the source → model → how it fares.
-        settings: CT of contrasts, and their bootstrap.
-        cluster: As seeds are clustered in the counts.
-
     Returns:
         None where the source does not have both replacements and paraphrases.
     """

@@ -83,13 +83,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
-    """Render the report as HTML.
-
-    Args:
-        evidence: What was measured.
-        sources: The problems, with the variants to be shown.
-        sampled: A sentence on which variants these are.
-    """
+    """Render the report as HTML."""
     light, dark = (
         "".join(f"--model-{i}: {colour}; " for i, colour in enumerate(colours))
         for colours in (PALETTE, ON_DARK)

@@ -165,11 +165,6 @@ def read_batches_of(folder: Path, file: str, names: Sequence[str]) -> Iterator[p
 def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa.Table:
     """Read some columns of some files of a dataset folder, one after the other.
 
-    Args:
-        folder: The dataset folder.
-        files: Relative to it.
-        names: Columns.
-
     Raises:
         ValueError: a file cannot be read, or lacks a column.
     """

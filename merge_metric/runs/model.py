@@ -69,10 +69,6 @@ def as_sources(
 ) -> list[PredictionsSource]:
     """Turn one or several predictions, or names of models with theirs, into sources.
 
-    Args:
-        name: The parameter, for messages.
-        given: What a user gave.
-
     Raises:
         FileNotFoundError: there is no such file.
         TypeError: it is nothing of the kind.

@@ -210,11 +210,6 @@ def _names_in_text(
 ) -> dict[str, bool]:
     """Find the columns that CSV or JSON lines have, and which are labels given as digits.
 
-    Args:
-        path: The file.
-        names: Columns of `_text_batches`.
-        pieces: Name of a column → its values, piece by piece.
-
     Returns:
         Name → whether all of its values are positions that `_as_positions` reads.
     """

@@ -394,14 +394,7 @@ def require_text(folder: Path, config: str, cluster: str) -> None:
 
 
 def _clusters(folder: Path, config: str, cluster: str, row_order: Ints) -> Clusters | None:
-    """Put seeds whose texts are equal into one cluster, where that is asked for.
-
-    Args:
-        folder: The dataset folder.
-        config: The configuration.
-        cluster: Name of the text; empty for no clusters.
-        row_order: Positions of the seeds in the files of seeds.
-    """
+    """Put seeds whose texts are equal into one cluster, where that is asked for."""
     if not cluster:
         return None
     rows = read_columns(folder, split_files(folder, config)["seeds"], [cluster])
@@ -523,10 +516,6 @@ def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:
 
 def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts]:
     """Keep the counts of the seeds that all have; log how many that leaves out.
-
-    Args:
-        counts: One per model or dataset.
-        where: What messages begin with, such as the configuration.
 
     Raises:
         ValueError: there is no such seed.

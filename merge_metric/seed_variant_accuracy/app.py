@@ -346,10 +346,6 @@ def bound_connections(server: Any, most: int = MAX_CONNECTIONS) -> None:
 
     uvicorn's own limit is for requests: whoever asks nothing could hold every file open that the
     process may have.
-
-    Args:
-        server: `uvicorn.Server` that is running.
-        most: Number of connections.
     """
     config, serve = server.config, server.config.http_protocol_class
 

@@ -162,11 +162,6 @@ def summarise(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
 def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> Sums:
     """Sum divergences over the variants of the seeds that the model gets right.
 
-    Args:
-        rows: n rows.
-        probabilities: As `score` takes them.
-        seed_probabilities: As `score` takes them.
-
     Returns:
         As `divergence.distribution_shift`.
 

@@ -101,12 +101,7 @@ def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure
 
 
 def row_of_panels(number: int, *, share_y: bool = True) -> tuple[Figure, list[Axes]]:
-    """Make a figure with so many panels, in rows of three at most.
-
-    Args:
-        number: At least one.
-        share_y: Whether all have the same vertical scale.
-    """
+    """Make a figure with so many panels, in rows of three at most."""
     n_columns = number if number <= 3 else 2 if number == 4 else 3
     n_rows = -(-number // n_columns)
     figure, rows = panels(n_rows, n_columns, share_y=share_y)
@@ -325,13 +320,7 @@ def percent_axis(axes: Axes, top: float) -> None:
 
 
 def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:
-    """Draw grouped bars, hatched, at each configuration.
-
-    Args:
-        axes: The panel.
-        rows: One per configuration.
-        series: What a bar shows → its key.
-    """
+    """Draw grouped bars, hatched, at each configuration."""
     for number, (name, key) in enumerate(series.items()):
         draw_bars(axes, [row[key] for row in rows], name, number, len(series))
     _name_bars(axes, [row["config"] for row in rows])
