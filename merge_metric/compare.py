@@ -258,7 +258,18 @@ def compare_models(
         [common[name] for name in names], replace(settings, n_bootstrap=replicates)
     )
     pairs = _pair_rows(names, compared, replicates)
-    rows = _model_rows(common, names, pairs, settings)
+    significant = [
+        (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
+    ]
+    rows = []
+    for name, ranks in zip(names, rank_ranges(len(names), significant), strict=True):
+        summary = summarise(common[name], settings)
+        row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
+        row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
+        for key in MAIN_FIGURES:
+            row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
+        row |= {key: summary[key] for key in MATCHING_RANGE}
+        rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     some = common[names[0]]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
@@ -460,27 +471,6 @@ def _pair_rows(
         # No replicate is on the other side of zero: more replicates could only make it smaller.
         if result[DECISIVE]["p_value"] <= 2 / (replicates + 1) and p_sv < 1:
             rows[-1]["seed_variant_accuracy_p_value_holm_at_most"] = True
-    return rows
-
-
-def _model_rows(
-    counts: Mapping[str, SeedCounts],
-    names: Sequence[str],
-    pairs: Sequence[Mapping[str, Any]],
-    settings: Settings,
-) -> list[dict[str, Any]]:
-    significant = [
-        (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
-    ]
-    rows = []
-    for name, ranks in zip(names, rank_ranges(len(names), significant), strict=True):
-        summary = summarise(counts[name], settings)
-        row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
-        row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
-        for key in MAIN_FIGURES:
-            row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
-        row |= {key: summary[key] for key in MATCHING_RANGE}
-        rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     return rows
 
 

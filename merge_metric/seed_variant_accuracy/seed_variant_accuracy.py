@@ -263,7 +263,19 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
             )
         checked = check_columns({name: columns[name] for name in names})
         if "subsamples" in checked:
-            checked["subsamples"] = _check_subsamples(checked["subsamples"])
+            try:  # evaluate would turn 0.9 into 0 here, too
+                rows = [list(row) for row in checked["subsamples"]]
+            except TypeError as error:
+                raise ValueError(
+                    f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
+                ) from error
+            flat = _listed(check_column("subsamples", list(chain.from_iterable(rows))))
+            if flat and isinstance(flat[0], str):
+                raise ValueError(
+                    f"subsamples: expected lists of ints, got strings such as {flat[0]!r}"
+                )
+            numbers = iter(flat)
+            checked["subsamples"] = [[next(numbers) for _ in row] for row in rows]
         lists = {name: _listed(column) for name, column in checked.items()}
         kinds = {name: type(lists[name][0]).__name__ for name in COLUMNS if lists[name]}
         if self.writer is None:
@@ -338,25 +350,6 @@ def _hint(unknown: set[str]) -> str:
     if "subsamples" not in unknown:
         return ""
     return '; subsamples are a column of evaluate.load(…, "subsamples")'
-
-
-def _check_subsamples(column: Any) -> list[list[int]]:
-    """Check lists of plain ints; evaluate would turn 0.9 into 0 here too.
-
-    Raises:
-        ValueError: something else than lists of ints.
-    """
-    try:
-        rows = [list(row) for row in column]
-    except TypeError as error:
-        raise ValueError(
-            f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
-        ) from error
-    flat = _listed(check_column("subsamples", list(chain.from_iterable(rows))))
-    if flat and isinstance(flat[0], str):
-        raise ValueError(f"subsamples: expected lists of ints, got strings such as {flat[0]!r}")
-    numbers = iter(flat)
-    return [[next(numbers) for _ in row] for row in rows]
 
 
 def _listed(column: Any) -> list[Any]:
