@@ -84,13 +84,6 @@ def log_results(
 ) -> str:
     """Log the figures of a model, with what they are of.
 
-    Args:
-        tracker: One of `TRACKERS`.
-        results: Configuration → result of `scoring.score`.
-        model: Names the run, where one is begun.
-        dataset: What the results are of.
-        step: Of training, where there is one.
-
     Returns:
         Where they are.
 

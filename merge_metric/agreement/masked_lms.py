@@ -57,10 +57,6 @@ class Provided:
 def drop_table(judgements: Judgements, provided: Provided | None = None) -> Table:
     """Tabulate what would go with each masked LM, a row for each.
 
-    Args:
-        judgements: With items.
-        provided: What each masked LM provides of the dataset, where that is at hand.
-
     Raises:
         ValueError: nothing is known of the variants.
     """
@@ -155,13 +151,6 @@ def count_provided(
     without: Collection[str] = (),
 ) -> Provided:
     """Count over a dataset's files of variants or a run's `replacements.parquet`.
-
-    Args:
-        paths: The files.
-        what: What they are, for people.
-        unit: What a row is, in the plural.
-        sources: Leave out others; by default none.
-        without: As if these masked LMs had not been asked.
 
     Raises:
         ValueError: they hold no replacement that a masked LM validated.

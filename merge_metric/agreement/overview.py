@@ -217,13 +217,7 @@ _DARK: Final = 0.3
 def draw_judgements(
     judgements: Judgements, scores: Table | None, found: Provided | None
 ) -> Iterator[tuple[str, Figure]]:
-    """Draw what can be drawn: names and plots.
-
-    Args:
-        judgements: Of one annotator or more.
-        scores: `shares.score_shares_table` of them; None where they are about paraphrases.
-        found: What each masked LM provides, where that is known.
-    """
+    """Draw what can be drawn: names and plots."""
     if scores is not None:
         yield "scores", plot_scores(scores)
         if any(row["by"] == "MLM" for row in scores.rows):

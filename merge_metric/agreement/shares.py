@@ -51,11 +51,7 @@ def share_table(
 ) -> Table:
     """Tabulate shares of good variants: a row for all, and one for each group of them.
 
-    Args:
-        judgements: Of one annotator or more.
-        seeds: Source and class → seeds in the dataset, for what is weighted; None where they
-            are not known.
-        settings: Of the bootstrap of means and of what is weighted.
+    With the seeds of each source and class in the dataset, what is weighted by them, too.
     """
     items = judgements.items or ()
     draws = resampled(judgements.seed_ids, settings)
@@ -92,13 +88,7 @@ def share_table(
 
 
 def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
-    """Tabulate shares of scores: a row for each score and group, of all, classes and masked LMs.
-
-    Args:
-        judgements: Of one annotator or more.
-        seeds: Source and class → seeds in the dataset, for the rows that are weighted; None
-            where they are not known.
-    """
+    """Tabulate shares of scores: a row for each score and group, of all, classes and masked LMs."""
     rows: list[dict[str, Any]] = []
     found = []
     for by, group, _, part in groups(judgements, ("class", "MLM"), annotators=False):

@@ -145,13 +145,7 @@ def contrast_rows(
 ) -> list[Row]:
     """Make a row per group, or none where no seed has variants of every group.
 
-    Args:
-        identity: Beginning of each row.
-        rows: Of one run.
-        groups: Name → (n,) mask of its rows; no row in two of them.
-        settings: Of the differences, which are to the first group; the seed is that of the choice
-            of matched variants, too.
-        matched: As in `on_shared_seeds`.
+    Groups are (n,) masks of the rows; no row is in two of them. Differences are to the first.
     """
     codes = group_codes(groups)
     counts = on_shared_seeds(rows, codes, len(groups), matched=matched, rng_seed=settings.rng_seed)
@@ -189,19 +183,7 @@ def contrast_table(
     with_fooling: bool = False,
     fixed: bool = False,
 ) -> Table:
-    """Make the table of rows of `contrast_rows`, or of `rows_of_counts`.
-
-    Args:
-        name: Of the analysis.
-        title: Of the table.
-        rows: With `config`, `model` and `contrast`.
-        ct: CT of the differences.
-        group: Heading of the groups.
-        matched: As the rows were made.
-        notes: Put first.
-        with_fooling: Show the fooling rates.
-        fixed: Whether rows are of `on_fixed_seeds`, with how variants were chosen as `contrast`.
-    """
+    """Make the table of rows of `contrast_rows`, or, where `fixed`, of those on fixed seeds."""
     several = len({row["contrast"] for row in rows}) > 1
     chosen = (
         "Per seed and subsample equally many variants of each group were drawn."

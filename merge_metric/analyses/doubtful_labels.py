@@ -59,12 +59,7 @@ def flag_masks(table: pa.Table) -> dict[str, NDArray[np.bool_]]:
 
 
 def labels(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
-    """Make rows of all variants, of those without a flag, and of those with each flag.
-
-    Args:
-        found: Variants of configurations with their flags, and runs that have the group `FLAGS`.
-        settings: CT of SV accuracy, and the bootstrap.
-    """
+    """Make rows of all variants, of those without a flag, and of those with each flag."""
     figures = (CATALOGUE["variant_accuracy"], sv_at(settings.correctness_threshold))
     rows: list[Row] = []
     for each in found:

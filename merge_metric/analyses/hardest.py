@@ -176,16 +176,7 @@ def _notes(
     few: Sequence[Row],
     share: float,
 ) -> tuple[str, str]:
-    """Say how many seeds are answered wrong, and how many mostly wrong, and what annotators said.
-
-    Args:
-        config: The configuration.
-        n_models: How many models answered.
-        n_seeds: Seeds of the configuration.
-        wrong: Rows of the seeds that every model answers wrong.
-        few: Rows of those of whose variants less than `share` is right.
-        share: In 0–1.
-    """
+    """Say how many seeds are answered wrong, and mostly wrong, and what annotators said."""
     wrong_note = (
         f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) "
         f"are answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
@@ -273,14 +264,6 @@ def _seeds(
     config: str, runs: Sequence[Run], texts: pa.Table, *, top: int | None, below: float
 ) -> tuple[list[Row], int]:
     """Make rows of the seeds that a table or a note may be about, the hardest first.
-
-    Args:
-        config: The configuration.
-        runs: Models on it.
-        texts: Its seeds.
-        top: The so many hardest seeds are among them.
-        below: So are those with a smaller share of variants right, and those that every model
-            answers wrong.
 
     Returns:
         The rows, and how many seeds there are in all.

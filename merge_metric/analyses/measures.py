@@ -124,10 +124,7 @@ def over_models(
 ) -> list[Row]:
     """Make a row per configuration that several models have; models weigh the same.
 
-    Args:
-        rows: Of models on configurations.
-        means: Keys that are averaged; models without a value do not count.
-        sums: Keys that are summed up.
+    Keys are averaged over the models that have a value (`means`), or summed up (`sums`).
     """
     return [
         {"config": config, "model": MEAN, "averaged": MODELS} | _merged(group, means, sums)
@@ -178,10 +175,7 @@ def over_configs(
 ) -> list[Row]:
     """Make a row per model (or `MEAN`) that has several configurations of a class of variants.
 
-    Args:
-        rows: Of models on configurations, and their averages over models.
-        weights: Key that is averaged → key of what it is weighted by, which is summed up.
-        name: Of these configurations together.
+    `weights` are keys that are averaged, and what each is weighted by, which is summed up.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -113,10 +113,6 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
 
     Models of the same seeds see the same draws.
 
-    Args:
-        everything: Configurations, with models or without.
-        how: Number and size of the draws, threshold and wanted width.
-
     Raises:
         ValueError: a configuration has too few seeds to draw from.
     """
@@ -199,14 +195,7 @@ def influence_of(holds: NDArray[np.bool_], present: NDArray[np.bool_]) -> Floats
 
 
 def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
-    """Make the row of a figure.
-
-    Args:
-        figure: Its heading.
-        influence: (S,) what each seed adds to it.
-        draws: (draws,) its values.
-        how: For the wanted width.
-    """
+    """Make the row of a figure, of what each seed adds to it, (S,), and of its draws, (draws,)."""
     value = float(influence.mean())
     off = np.abs(draws - value)
     return {

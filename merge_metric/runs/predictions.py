@@ -476,12 +476,6 @@ def _digest_of(
     """Digest rows, labels and description: all that figures depend on, wherever it is stored.
 
     Parquet's own checksums cover neither metadata nor the heads of pages.
-
-    Args:
-        columns: Those that `validate` gives → how many rows there are.
-        metadata: Of the file.
-        labels: Of the problems.
-        pieces: Name of a column → its values, as `validate` gives them, piece by piece.
     """
     digest = hashlib.sha256(metadata.get(METADATA_KEY, b""))
     digest.update(json.dumps(labels).encode())

@@ -249,10 +249,6 @@ _SCHEMA: Final = pa.schema(
 def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
     """Digest the draw of files of variants, whatever the order of their rows.
 
-    Args:
-        folder: A dataset folder.
-        files: Relative to it; those without subsamples are left out.
-
     Returns:
         File → eight hexadecimal digits.
 
@@ -280,13 +276,7 @@ def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
 
 
 def changed_draws(folder: Path, recorded: Any, files: Iterable[str]) -> list[str]:
-    """List the files whose draw is another than predictions remember.
-
-    Args:
-        folder: A dataset folder.
-        recorded: Metadata of predictions under `DRAWS`; what is not known of it is not compared.
-        files: Those of interest.
-    """
+    """List the files whose draw is another than predictions remember."""
     if not isinstance(recorded, dict):
         return []
     now = draw_digests(folder, (file for file in files if file in recorded))

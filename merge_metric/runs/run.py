@@ -206,11 +206,6 @@ def as_runs(
 ) -> Iterator[Run]:
     """Yield the runs of one or several runs, evaluations and predictions files.
 
-    Args:
-        name: The parameter, for messages.
-        given: What a user gave.
-        dataset: The dataset folder of predictions files; without it all of their rows count.
-
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
         TypeError: it is nothing of the kind.
@@ -235,11 +230,6 @@ def as_runs(
 
 def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
     """Read and count a predictions file, configuration by configuration.
-
-    Args:
-        path: The predictions file.
-        dataset: As `score.score_file` takes it.
-        options: What is joined; nothing can be asked for without a dataset.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: as in `score.score_file`.
@@ -267,12 +257,6 @@ def runs_of(
     model: Model, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
 ) -> Iterator[Run]:
     """Check and count a model's answers to one configuration after the other.
-
-    Args:
-        model: From `model.read_models`, with the columns that `options.by` needs.
-        options: What is wanted, and whether predictions may be missing.
-        with_rows: Keep the variants one by one.
-        tell: Warn of seeds that are left out.
 
     Raises:
         ValueError: unknown configurations or columns, predictions for other texts or with other
@@ -489,9 +473,6 @@ def common_labels(runs: Sequence[HasCounts]) -> tuple[str, ...]:
 
 def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
     """Find the labels that all configurations share; those of NLI without one.
-
-    Args:
-        configs: Names of configurations and the labels of their problems.
 
     Raises:
         ValueError: they differ.

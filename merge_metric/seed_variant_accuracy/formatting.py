@@ -43,11 +43,6 @@ SMALL_P: Final = 0.001
 def show_value(value: Any, kind: Kind, *, signed: bool = True) -> str:
     """Write a value; a dash for none.
 
-    Args:
-        value: A number of its kind, or a text.
-        kind: What it is.
-        signed: Whether differences that are not negative have a plus.
-
     >>> [show_value(0.0512, kind) for kind in ("share", "points", "fraction", "number")]
     ['5.1', '+5.1', '0.051', '0.05']
     >>> show_value(-0.0512, "points", signed=False), show_value(-0.0001, "points")

@@ -108,16 +108,7 @@ def score_counts(
     shift: Sums | None = None,
     texts: str = "",
 ) -> dict[str, Any]:
-    """Score rows that are read and counted already.
-
-    Args:
-        counts: Of all of them.
-        groups: Name → value → counts of the rows with that value.
-        settings: CT and bootstrap.
-        opposites: By which they were counted.
-        shift: Of `label_shift`, where there are probabilities.
-        texts: For the signature: what is known of the texts that were scored.
-    """
+    """Score rows that are read and counted already."""
     result = summarise(counts, settings)
     result["by_label"] = {
         counts.labels[code]: summarise(counts.take(counts.gold == code), settings)
@@ -220,13 +211,6 @@ def signature(
     """Make the parts of a signature: part → value, in order.
 
     Results of two models are comparable where all parts agree.
-
-    Args:
-        counts: What was scored.
-        settings: CT and bootstrap.
-        opposites: Pairs of labels.
-        texts: What is known of the texts that were scored, such as their digest; left out where
-            it is empty.
     """
     parts = {
         "ct": str(settings.correctness_threshold),

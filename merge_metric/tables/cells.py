@@ -87,13 +87,7 @@ class Column:
 def figure_column(
     figure: Figure, *, heading: str | None = None, difference: bool = False
 ) -> Column:
-    """Make the column of a figure, with its interval where rows have one.
-
-    Args:
-        figure: From the metric's catalogue.
-        heading: By default the figure's own.
-        difference: Whether rows have signed differences of the figure instead.
-    """
+    """Make the column of a figure, or of its signed differences, and their intervals."""
     kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
     return Column(figure.key, heading or figure.heading, kind, f"{figure.key}_ci")
 

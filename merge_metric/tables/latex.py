@@ -30,15 +30,7 @@ def to_latex(
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> str:
-    """Render one or, side by side, several long tables, which need `PACKAGES`.
-
-    Args:
-        name: Label of the table, after "tab:"; of several with their number.
-        title: First sentence of the caption.
-        columns: Shown from left to right; passages stand below the first.
-        rows: Shown from top to bottom.
-        notes: Further sentences of the caption.
-    """
+    """Render one or, side by side, several long tables, which need `PACKAGES`."""
     parts = _side_by_side(columns, rows)
     if len(parts) == 1:
         return _longtable(name, (title, *notes), columns, rows)

@@ -134,14 +134,7 @@ def percent_ticks(axis: Axis) -> None:
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) -> None:
-    """Draw one legend for all panels, each label once, in the order of drawing.
-
-    Args:
-        figure: Of its final width, which decides how many labels go into a line; it grows
-            with their lines.
-        axes: The panels.
-        note: What dots mean, where there are any.
-    """
+    """Draw one legend for all panels, each label once, in the order of drawing."""
     from matplotlib.lines import Line2D
 
     entries: dict[str, Any] = {}
@@ -272,13 +265,7 @@ def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
 
 
 def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
-    """Draw a panel per configuration with grouped bars, hatched, so that grey suffices.
-
-    Args:
-        table: Rows with `config`, `model` and shares.
-        series: What a bar shows → its key. A bar per series stands at each model.
-        label: Of the vertical scale.
-    """
+    """Draw a panel per configuration with grouped bars, hatched, so that grey suffices."""
     configs, models = distinct(table.rows, "config"), distinct(table.rows, "model")
     figure, column = model_panels(configs, models, len(series))
     for axes, config in zip(column, configs, strict=True):
