@@ -280,7 +280,9 @@ _RELATIVES: Final = """\
 _LIMITS: Final = {
     REPLACEMENTS: f"""\
 - Labels are automatic: a variant keeps its seed's label and was not annotated again. Some
-  replacements change the inference or make an odd sentence.
+  replacements change the inference or make an odd sentence. How many depends on the masked language
+  models: of 585 variants by two small ones, a language model, not people, found 42 % good, and the
+  label doubtful in 3 %. `merge-nli annotate` draws a sample of these data to judge.
 {_PIECES}{_RELATIVES}\
 - When a word occurs several times in a sentence and one occurrence is masked at a time, the
   others remain visible and may bias the model's proposals.

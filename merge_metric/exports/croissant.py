@@ -5,19 +5,21 @@ Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from merge_dataset.commands.command_line import option
-from merge_dataset.files import digest_of_file, to_json
-from merge_dataset.layout import CARD, format_in
+from merge_dataset.files import digest_of_file, read_record, to_json
+from merge_dataset.layout import CARD, PROVENANCE, format_in
 from merge_dataset.schema import (
     LABELS,
     SPLITS,
     ProblemFormat,
     arrow_schema,
+    collection_name,
     column_summaries,
     parse_config_name,
 )
@@ -54,6 +56,17 @@ _CONTEXT: Final[dict[str, Any]] = {
 }
 """The standard context in full: readers warn about any other."""
 
+_VOTES: Final = (
+    "`annotator_labels` has the labels of the source's annotators for the seed, where the source "
+    "gives them."
+)
+_USES: Final = (
+    "Evaluation: whether a model that answers a problem right also answers minimal variants of it "
+    "right.",
+    "Not for training: models trained on variants are not tested by them.",
+)
+_PERSONAL: Final = "None but what the texts of the sources may hold; replacements are common words."
+
 _LABELS: Final = "labels"
 """Record set of the names of labels; those of another format also have its source's."""
 
@@ -86,8 +99,8 @@ def export_croissant(
 ) -> Exported:
     """Metadata of the dataset as MLCommons' Croissant (1.1), JSON-LD.
 
-    Files with their hashes, and a record set per configuration and split. Write it again
-    when the dataset is built anew.
+    Files with their hashes, a record set per configuration and split, and the RAI fields:
+    collection, annotation, limits, biases, uses. Write it again when the dataset is built anew.
 
     \b
     Examples:
@@ -125,7 +138,7 @@ def build_metadata(
     folder: Path, configs: Sequence[str], *, base_url: str | None = None
 ) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""
-    facts, description, citation = _read_card(folder)
+    facts, description, citation, body = _read_card(folder)
     files = {
         (config, split): [path.relative_to(folder) for path in split_paths(folder, config, split)]
         for config in configs
@@ -162,7 +175,10 @@ def build_metadata(
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "conformsTo": [
+            "http://mlcommons.org/croissant/1.1",
+            "http://mlcommons.org/croissant/RAI/1.0",
+        ],
         "name": facts["pretty_name"],
         "description": description,
         "inLanguage": facts["language"],
@@ -172,6 +188,7 @@ def build_metadata(
         ],
         "keywords": facts["tags"],
         "citeAs": citation,
+        **_responsible_ai(folder, configs, body),
         "url": base_url or "https://arxiv.org/abs/2510.24295",
         "distribution": distribution,
         "recordSet": [
@@ -184,8 +201,8 @@ def build_metadata(
     }
 
 
-def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
-    """Read front matter, first paragraph and BibTeX entries of the folder's card."""
+def _read_card(folder: Path) -> tuple[dict[str, Any], str, str, str]:
+    """Read front matter, first paragraph, BibTeX entries and the text of the folder's card."""
     path = folder / CARD
     try:
         text = path.read_text(encoding="utf-8")
@@ -204,7 +221,46 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
     paragraphs = [part.strip() for part in body.split("\n\n")]
     prose = next((part for part in paragraphs if part and not part.startswith("#")), "")
     citation = body.partition("```bibtex\n")[2].partition("```")[0]
-    return facts, " ".join(prose.split()), citation.strip()
+    return facts, " ".join(prose.split()), citation.strip(), body
+
+
+def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str, Any]:
+    """Fill in Croissant's RAI vocabulary (1.0) by the card's text and what the runs recorded."""
+    names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
+    made = {name: read_record(folder / name / PROVENANCE, verify=False) for name in names}
+    making = _section(body, "How it was made").partition("\n###")[0]
+    limits = [" ".join(each.split()) for each in _section(body, "Limits").split("\n- ")]
+    raw, steps, tools = [], [], []
+    for name, facts in made.items():
+        if data := facts.get("source_data"):
+            digest = f", SHA-256 {data['sha256']}" if data["sha256"] else ""
+            raw.append(f"{name}: {data['description']}{digest}")
+        if problems := facts.get("problems"):
+            counts = ", ".join(f"{count:,} {what}" for what, count in problems.items())
+            steps.append(f"{name}: problems {counts}")
+        if config := facts.get("config"):
+            steps.append(f"{name}: settings {json.dumps(config, sort_keys=True)}")
+        models = [*facts.get("mlms", ()), facts.get("generator"), facts.get("nli_model")]
+        tools += [f"{each['name']}, revision {each['revision']}" for each in models if each]
+        tools += [facts["tagger"]] if facts.get("tagger") else []
+    found = {
+        "dataCollection": " ".join(making.split()),
+        "dataCollectionType": ["Secondary Data analysis", "Software Collection"],
+        "dataCollectionRawData": "; ".join(raw),
+        "dataPreprocessingProtocol": steps,
+        "dataAnnotationProtocol": [limits[0].removeprefix("- "), _VOTES],
+        "machineAnnotationTools": list(dict.fromkeys(tools)),
+        "dataLimitations": [each.removeprefix("- ") for each in limits if each],
+        "dataBiases": [each for each in limits if "biases" in each],
+        "dataUseCases": list(_USES),
+        "personalSensitiveInformation": [_PERSONAL],
+    }
+    return {f"rai:{key}": value for key, value in found.items() if value and value != [""]}
+
+
+def _section(body: str, heading: str) -> str:
+    """Find the text of a section of the card; empty where there is none."""
+    return body.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].strip()
 
 
 def _labels_id(config: str, formats: Mapping[str, ProblemFormat]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.dataset_files import run_manifest
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports.croissant import export_croissant
@@ -55,6 +56,31 @@ def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
     assert "snli/seeds" in names
     assert "snli_nouns/variants" in names
     assert "snli/variants" not in names
+
+
+def test_responsible_ai(folder: Path) -> None:
+    """The fields repeat the card, and the models and data that a run recorded."""
+    metadata = read(export_croissant(folder).out)
+    assert metadata["conformsTo"][1] == "http://mlcommons.org/croissant/RAI/1.0"
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    told = " ".join(card.split())
+    assert metadata["rai:dataCollection"] in told
+    assert metadata["rai:dataCollection"].startswith("Replacements are made by MERE")
+    assert len(metadata["rai:dataLimitations"]) == card.partition("## Limits")[2].partition("## ")[
+        0
+    ].count("\n- ")
+    assert all(each in told for each in metadata["rai:dataLimitations"])
+    assert "keeps its seed's label" in metadata["rai:dataAnnotationProtocol"][0]
+    (bias,) = metadata["rai:dataBiases"]
+    assert "social biases included" in bias
+    made = run_manifest("snli", mlms=[{"name": "some/mlm", "revision": "abc"}])
+    (folder / "snli/provenance.json").write_text(json.dumps(made))
+    full = read(export_croissant(folder, overwrite=True).out)
+    assert full["rai:machineAnnotationTools"] == ["some/mlm, revision abc", "en_core_web_sm 3.8.0"]
+    assert full["rai:dataCollectionRawData"] == "snli: made up"
+    assert (
+        full["rai:dataPreprocessingProtocol"][0] == "snli: problems 20 read, 0 unlabelled, 20 kept"
+    )
 
 
 def test_version_and_date(folder: Path) -> None:
