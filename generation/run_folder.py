@@ -163,13 +163,7 @@ class RunFolder:
         )
 
     def _require(self, record: Path, missing: str) -> None:
-        """Require a record of the folder, and wait for no command that is at work on it.
-
-        Raises:
-            FileNotFoundError: there is no record; the message is `missing`.
-            BlockingIOError: another command is at work here; the message says which.
-            ValueError: the run is divided into slices.
-        """
+        """Require a record of the folder, and wait for no command that is at work on it."""
         if self.sliced.is_file():
             slices = read_record(self.sliced)["slices"]
             raise ValueError(

@@ -128,11 +128,7 @@ def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[R
 
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
-    """Open a file of text, without a byte-order mark; bytes that are no UTF-8 stay recognisable.
-
-    Raises:
-        ValueError: it is in UTF-16.
-    """
+    """Open a file of text, without a byte-order mark; bytes that are no UTF-8 stay recognisable."""
     with gzip.open(path) if _kind(path)[1] else path.open("rb") as file:
         raw = io.BufferedReader(file)
         start = raw.peek(512)[:512]
@@ -261,11 +257,7 @@ def _say_separated(path: Path, modified: int, found: str, usual: str) -> None:
 
 
 def _table_error(error: csv.Error, where: str) -> str:
-    """Say what is wrong with a row.
-
-    Raises:
-        ValueError: it has no end, so that the rows after it are not to be found.
-    """
+    """Say what is wrong with a row; raise ValueError where it has no end, and so no next row."""
     text = str(error)
     if "unexpected end of data" in text:
         raise ValueError(

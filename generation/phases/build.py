@@ -131,11 +131,7 @@ def build_run(
 
 
 def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges | None:
-    """Find the output of `merge-nli signals`, and log what `quality` is estimated by.
-
-    Raises:
-        ValueError: a filter wants it, and there is nothing; or it is of other problems.
-    """
+    """Find the output of `merge-nli signals`, and log what `quality` is estimated by."""
     # The limit is on words as they were before their letters are shuffled.
     scored = base if config.scramble and config.min_pll_change is not None else out
     found = PllChanges.of(scored, base)
@@ -203,9 +199,6 @@ def _write_results(
 
     Returns:
         What `manifest_of` wants to know: the tagger and the counts.
-
-    Raises:
-        ValueError: nothing is left, or the suggestions were replaced meanwhile.
     """
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, most = "", 0
@@ -273,12 +266,7 @@ def _write_results(
 def _used_mlms(
     base: RunFolder, config: Config, records: list[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return the records of `suggest` about the masked LMs that a build uses.
-
-    Raises:
-        ValueError: there is none that is to be left out, or no other, or the settings ask for
-            other suggestions than there are.
-    """
+    """Return the records of `suggest` about the masked LMs that a build uses."""
     names = [record["name"] for record in records]
     check_members("without_mlms", config.without_mlms, tuple(names))
     used = [record for record in records if record["name"] not in config.without_mlms]

@@ -307,12 +307,7 @@ def block_results(
 def _results_of_tasks(
     folder: Path, plan: Mapping[str, Any], distribution: Distribution
 ) -> Iterator[BlockResult]:
-    """Have tasks write candidates and then work on blocks; yield what the blocks come to.
-
-    Raises:
-        ExecutorError: tasks failed.
-        ValueError: tasks had different taggers, or what one wrote is damaged.
-    """
+    """Have tasks write candidates and then work on blocks; yield what the blocks come to."""
     units = [f"candidates {number}" for number in range(len(plan["mlms"]))]
     call_tasks(f"{__name__}:candidates_unit", folder, units, distribution, plan).all()
     count = len(block_sizes(RunFolder(Path(plan["base"])).problems))

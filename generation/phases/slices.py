@@ -203,9 +203,6 @@ def _do_each(
 
     Returns:
         The file that says what is done; without it, the command looks at everything again.
-
-    Raises:
-        ExecutorError: some failed; the message says which and why.
     """
     path = run.slices_done(command)
     made = digest_of([made_from, versions("merge-nli", *PACKAGES)])
@@ -246,9 +243,6 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
     """Read the source, and cut its problems into slices; those that are there stay.
 
     It is not read where an earlier command read the same files with the same settings.
-
-    Raises:
-        FileExistsError: there are slices of other problems or sizes, or a run without slices.
     """
     size = config.slice_problems
     assert size is not None

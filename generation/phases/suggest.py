@@ -190,12 +190,7 @@ def _tables(
     made_from: str,
     distribution: Distribution | None,
 ) -> Iterator[pa.Table]:
-    """Yield the questions about the problems of all blocks, tagged here or by tasks.
-
-    Raises:
-        ExecutorError: tasks failed.
-        ValueError: what a task wrote is damaged.
-    """
+    """Yield the questions about the problems of all blocks, tagged here or by tasks."""
     sizes = block_sizes(run.problems)
     if distribution is None:
         with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
@@ -238,11 +233,7 @@ def tag_unit(folder: Path, unit: str) -> str:
 
 @lru_cache(maxsize=1)
 def _opened(plan: str) -> tuple[RunFolder, Config, Tagger]:
-    """Open the run; a task does so once.
-
-    Raises:
-        ValueError: this machine has another tagger, or other versions, than the command's.
-    """
+    """Open the run; a task does so once."""
     values: dict[str, Any] = json.loads(plan)
     require_versions(values["packages"])
     run = RunFolder(Path(values["run"]))

@@ -126,11 +126,7 @@ def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Ite
 
 
 def _resolve(name: str, revision: str | None) -> str | None:
-    """Look up the commit of a revision; None where there is no connection.
-
-    Raises:
-        ValueError: the Hub does not have it, or keeps it from this user.
-    """
+    """Look up the commit of a revision; None where there is no connection."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
 

@@ -418,11 +418,7 @@ class _Reader:
         return seed_id, seed
 
     def _label(self, value: Any) -> str:
-        """Return the label that a value stands for, or "" if it is unlabelled.
-
-        Raises:
-            _UnknownLabelError: neither the settings nor the usual spellings know the value.
-        """
+        """Return the label that a value stands for, or "" if it is unlabelled."""
         text = "" if value is None else str(value).strip()
         if text in self.config.label_map:
             return self.config.label_map[text]
@@ -434,11 +430,7 @@ class _Reader:
 
 
 def _require_text(column: str | None, text: Any) -> str:
-    """Return a text that the tagger and files can take.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return a text that the tagger and files can take."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"expected text in column {column!r}, got {_shown(text)}")
     if found := _SURROGATE.search(text):

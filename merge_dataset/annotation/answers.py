@@ -347,11 +347,7 @@ def _digest(lines: Iterable[bytes]) -> str:
 
 
 def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:
-    """Parse lines, numbered from `first`; blank ones are none.
-
-    Raises:
-        ValueError: with the number of the line that is malformed.
-    """
+    """Parse lines, numbered from `first`; blank ones are none."""
     events = []
     for number, line in enumerate(lines, start=first):
         try:

@@ -135,11 +135,7 @@ def open_session(
 
 
 def _kind_of(configs: Sequence[str]) -> JudgementKind:
-    """Tell what is asked about the variants of configurations.
-
-    Raises:
-        ValueError: paraphrases and replacements, about which other things are asked.
-    """
+    """Tell what is asked about the variants of configurations."""
     paraphrases = [name for name in configs if parse_config_name(name)[1] == PARAPHRASE]
     if not paraphrases:
         return SCORES

@@ -107,11 +107,7 @@ class RayExecutor:
 
 
 def _check_ray(ray: Any, resources: Resources) -> None:
-    """Report what datatrove would silently wait for: missing resources or packages.
-
-    Raises:
-        ExecutorError: a worker cannot import this module.
-    """
+    """Report what datatrove would silently wait for: missing resources or packages."""
     wanted = {"CPU": resources.cpus, "GPU": resources.gpus,
               "memory": (resources.memory_gb or 0) * 2**30}  # fmt: skip
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -267,11 +263,7 @@ def _wait(name: str, not_these: set[int]) -> list[_Entry]:
 
 
 def _queue(name: str) -> list[_Entry]:
-    """List the queue's jobs of that name, ended ones included.
-
-    Raises:
-        ExecutorError: it does not answer.
-    """
+    """List the queue's jobs of that name, ended ones included."""
     asked = subprocess.run(
         ["squeue", "--noheader", "--array", "--states=all", f"--name={name}",
          "--format=%F %K %T %r"],

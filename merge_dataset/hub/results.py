@@ -116,11 +116,7 @@ def plan_results(
 
 
 def _merged(present: bytes, path: str, entries: Mapping[str, Any]) -> bytes:
-    """Write the file's content with these entries, sorted by task; other tasks keep theirs.
-
-    Raises:
-        PublishError: what is there is no list of results.
-    """
+    """Write the file's content with these entries, sorted by task; other tasks keep theirs."""
     from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
 
     try:

@@ -375,11 +375,7 @@ def _read_model(
 def _check_tensors(
     where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
 ) -> None:
-    """Refuse weights if transformers left some out, or filled in others at random.
-
-    Raises:
-        ValueError: the tensors are not those of a trained model of this class.
-    """
+    """Refuse weights if transformers left some out, or filled in others at random."""
     name, prefix = type(model).__name__, f"{model.base_model_prefix}."
     for key, found, wanted in sorted(info["mismatched_keys"], key=lambda each: str(each[0])):
         if key not in replaced:

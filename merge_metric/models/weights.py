@@ -161,11 +161,7 @@ def _read_headers(files: ModelFiles, names: tuple[str, ...], index: str | None) 
 
 
 def _shards(files: ModelFiles, index: str, suffix: str) -> tuple[str, ...]:
-    """Read the names of the files that an index tells of.
-
-    Raises:
-        ValueError: it tells of files elsewhere, or of some that are not there.
-    """
+    """Read the names of the files that an index tells of."""
     table = files.read_json(index).get("weight_map")
     if not isinstance(table, dict) or not table:
         raise ValueError(f"{files.where(index)}: expected weight_map, a table of files, got none")
