@@ -41,7 +41,7 @@ from merge_dataset.settings import (
 )
 from merge_metric.models.pair_model import MACHINE, ModelRequest
 
-RECIPES: Final = ("paper-v2", "strict", "paper-v1", "poster", "demo")
+RECIPES: Final = ("paper-v2", "strict", "paper-v1", "poster", "demo", "try")
 """Names of the bundled recipes, the default first."""
 
 BUNDLED_MLM: Final = "bert-tiny-mlm"

@@ -18,7 +18,7 @@ from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SUGGESTION_REASONS
 from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
-from merge_dataset.provenance import parts_of
+from merge_dataset.provenance import parts_of, trial_of
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 from merge_dataset.show import choose_problems, line_of, marked
 
@@ -63,6 +63,7 @@ def summarise(
         ),
         "",
         fates_line(fates, manifest),
+        *filter(None, [trial_of(manifest)]),
         "",
         f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
         *(

@@ -273,6 +273,16 @@ def draw_of(made: Mapping[str, Any]) -> int | None:
     return int(made.get("draw", 2 if EXPLAINED in made else 1))
 
 
+def trial_of(made: Mapping[str, Any]) -> str:
+    """Return the sentence that marks a trial, of the recipe `try`; empty where there is none."""
+    if (made.get("config") or {}).get("recipe") != "try":
+        return ""
+    return (
+        "This dataset is a trial (recipe `try`): one small masked LM made it, of words that need "
+        "not be likely; look at its variants, and measure no model by them."
+    )
+
+
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the settings that say what was made: none of the machine, and no local paths."""
     kept = {k: v for k, v in config.items() if k not in _MACHINE_SETTINGS and v is not None}

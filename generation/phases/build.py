@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 
 _COMPARED: Final = ("masking", "suggestions_per_occurrence", "max_pieces")
 """Settings of suggestions that are compared with the record of each masked LM."""
+_SHOWN_NEAR: Final = 3
+"""Limits, words and replacements that a message names, where no seed has enough replacements."""
 
 
 def build_run(
@@ -201,7 +205,7 @@ def _write_results(
         What `manifest_of` wants to know: the tagger and the counts.
     """
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
-    tagger, most = "", 0
+    tagger, near = "", _Near()
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
     of_rows = arrow_schema(config.problem_format)
     schemas = {
@@ -230,8 +234,8 @@ def _write_results(
             changes.update({(kind, of, fate): n for kind, of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]
-            few = (each.replacements or 0 for each in left_out if each.reason == Reason.TOO_FEW)
-            most = max([most, *few])
+            if not variants.rows:
+                near.add(left_out, tables["replacements"])
             bar.update(counts["problems"])
         rows = funnel.rows()
         if not may_be_empty and not variants.rows:
@@ -242,10 +246,12 @@ def _write_results(
                 )
             k = config.words_at_once
             what = f"combinations of {k} replacements" if k > 1 else "replacements"
+            least = "at least " if "asked" in suggested else ""
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} {what} per "
-                f"{config.min_replacements_scope}, the most is {most}; add masked LMs or "
-                f"problems, or lower `min_replacements`; {dropped}"
+                f"{config.min_replacements_scope}, the most is {near.most}; add masked LMs or "
+                f"problems, or lower `min_replacements`{near.lower(least)}; words with the most "
+                f"replacements: {near.words()}; {dropped}"
             )
         if not base.suggested.is_file() or read_record(base.suggested) != suggested:
             raise ValueError(
@@ -261,6 +267,53 @@ def _write_results(
         "eligible": eligible,
         "variants": variants.rows,
     }
+
+
+@dataclass(slots=True)
+class _Near:
+    """Seeds and words with too few replacements, to say what would be enough."""
+
+    of_seeds: Counter[str] = field(default_factory=Counter)
+    """Seed → the most replacements that one of its parts has."""
+    of_words: list[tuple[int, str, list[str]]] = field(default_factory=list)
+    """Number of replacements, the word, and these, of the words that have the most."""
+
+    def add(self, left_out: Sequence[Exclusion], replacements: pa.Table) -> None:
+        """Note what a block leaves out, and its replacements."""
+        for each in left_out:
+            if each.reason == Reason.TOO_FEW:
+                count = max(self.of_seeds[each.seed_id], each.replacements or 0)
+                self.of_seeds[each.seed_id] = count
+        grouped = replacements.group_by(["seed_id", "word"]).aggregate([("replacement", "list")])
+        found = [
+            (len(row["replacement_list"]), row["word"], sorted(row["replacement_list"]))
+            for row in grouped.to_pylist()
+        ]
+        best = {each[1]: each for each in sorted([*self.of_words, *found])}
+        self.of_words = sorted(best.values(), reverse=True)[:_SHOWN_NEAR]
+
+    @property
+    def most(self) -> int:
+        """The most replacements of a seed."""
+        return max(self.of_seeds.values(), default=0)
+
+    def lower(self, least: str) -> str:
+        """Say how many seeds lower limits would give."""
+        gives: dict[int, int] = {}
+        for limit in (self.most, *(n for n in (10, 5, 3, 1) if n < self.most)):
+            gives.setdefault(sum(n >= limit for n in self.of_seeds.values()), limit)
+        said = ", ".join(
+            f"{limit} gives {least}{n:,} seed{'s' * (n != 1)}"
+            for n, limit in list(gives.items())[:_SHOWN_NEAR]
+        )
+        return f": {said}" if self.most else ""
+
+    def words(self) -> str:
+        """Name the words with the most replacements, and some of these."""
+        return ", ".join(
+            f"{word} → {', '.join(some[:_SHOWN_NEAR])}{', …' * (n > _SHOWN_NEAR)} ({n})"
+            for n, word, some in self.of_words
+        )
 
 
 def _used_mlms(

@@ -149,6 +149,7 @@ def render(folder: Path) -> str:
     # A configuration of one class where there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
+        *({f"**{sentence}**\n" for each in made if (sentence := provenance.trial_of(each))}),
         card_text.introduction(kinds, formats),
         card_text.loading(example, kinds),
         card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from merge_dataset.provenance import trial_of
 from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.report.evidence import Classes, Configuration, Evidence, Result, joined
@@ -65,7 +66,8 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         for name, result in zip(evidence.names, configuration.results, strict=True)
         if result
     }
-    doubts = [
+    made = evidence.provenance.get(configuration.collection, {})
+    doubts = [*filter(None, [trial_of(made)])] + [
         f"{model.name}: warning: {sentence}"
         for model in evidence.models
         if model.name in scored

@@ -278,3 +278,25 @@ def test_ids_of_variants_are_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "run")])
     assert result.exit_code == 2
     assert "got '1/noun/dog/cat' beside '1'; name problems otherwise" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_trial_says_so(tmp_path: Path) -> None:
+    """Output, card and report say what a few problems of one's own are good for."""
+    data, run, out = tmp_path / "mine.jsonl", tmp_path / "run", tmp_path / "data"
+    pairs = [("A man rides a horse in a park.", "A man is on a horse.", "entailment"),
+             ("Two dogs run on a beach.", "The dogs sleep.", "contradiction")]  # fmt: skip
+    rows = [{"premise": p, "hypothesis": h, "label": label} for p, h, label in pairs]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    options = ["--source", "mine", "--data", str(data), "--run", str(run), "--out", str(out)]
+    done = CliRunner().invoke(app, ["generate", "--recipe", "try", *options])
+    assert done.exit_code == 0, done.output
+    assert "This dataset is a trial" in done.stdout
+    assert "**This dataset is a trial" in (out / "README.md").read_text()
+    answers, page = str(tmp_path / "majority.parquet"), tmp_path / "report.md"
+    for command in (
+        ["baseline", "majority", "--dataset", str(out), "--out", answers],
+        ["report", answers, "--dataset", str(out), "--n-bootstrap", "0", "--out", str(page)],
+    ):
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert "This dataset is a trial" in page.read_text()

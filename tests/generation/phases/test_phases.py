@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -296,8 +298,25 @@ def test_build_without_suggestions_says_what_to_run(tmp_path: Path) -> None:
 def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Path) -> None:
     """The error names the threshold, the largest count and what to do."""
     other = copy_of(run, tmp_path / "strict")
-    with pytest.raises(ValueError, match=r"no seed has 5000 .*the most is \d+; add masked LMs"):
+    with pytest.raises(
+        ValueError, match=r"no seed has 5000 .*the most is \d+; add masked LMs"
+    ) as error:
         build(other.path, min_replacements=5000, overwrite=True)
+    counts = Counter(
+        (row["seed_id"], row["word_class"])
+        for row in pq.read_table(run.replacements, columns=["seed_id", "word_class"]).to_pylist()
+    )
+    of_seeds = Counter[str]()
+    for (seed, _), count in counts.items():
+        of_seeds[seed] = max(of_seeds[seed], count)
+    most = max(of_seeds.values())
+    assert f"the most is {most};" in str(error.value)
+    said = str(error.value).partition("lower `min_replacements`: ")[2]
+    for limit, seeds in re.findall(r"(\d+) gives (\d+) seed", said):
+        assert sum(count >= int(limit) for count in of_seeds.values()) == int(seeds)
+    assert said.startswith(f"{most} gives ")
+    assert re.search(r"words with the most replacements: \w+ → \w+, \w+, \w+, … \(\d+\), ",
+                     str(error.value))  # fmt: skip
     assert bytes_made(other) == bytes_made(run)
     assert other.manifest.is_file()
 
