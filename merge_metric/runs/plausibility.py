@@ -215,7 +215,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     is_seed = is_seed & (said != NO_LABEL)
     gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
     # A model that always says the same is told of by the labels that it never says.
-    if not n or (said_seeds == said_seeds[0]).all():
+    if not n or (said == said[0]).all():
         return
     # Names have no order; only those that fit nearly always, turned round, are surely swapped.
     is_named = bool(metadata.get("gives_names"))

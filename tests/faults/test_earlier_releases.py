@@ -31,7 +31,20 @@ READERS = (
     "diff run run",
     "count --run run",
     "build --run run --into other --out other-data",
+    "score m.parquet --dataset sliced-nli --n-bootstrap 0",
+    "score m.jsonl.gz --dataset sliced-nli --n-bootstrap 0",
+    "check sliced-nli",
+    "diff run sliced/slices/00000-of-00002",
+    "count --run sliced/slices/00001-of-00002",
+    "build --run sliced --into other --out sliced-data",
+    "check paraphrased-nli",
+    "show paraphrased-nli --n 1",
+    "analyse hardest m.parquet --dataset sliced-nli",
+    "baseline majority --dataset paraphrased-nli --out paraphrased.parquet",
 )
+"""Commands; those of slices, paraphrases and a model's answers where a release left some."""
+
+_LATER = {"sliced", "sliced-nli", "paraphrased-nli", "m.parquet", "m.jsonl.gz"}
 
 DRAW = "the draw of variants: version 1 (merge-nli before 1.0) there, 2 now"
 
@@ -46,7 +59,10 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_everything_reads_them(release: str) -> None:
     """Commands end well, and leave the files as they are."""
     before = snapshot(Path())
+    kept = {name.split("/")[0] for name in before}
     for command in READERS:
+        if not kept >= {word.split("/")[0] for word in command.split()} & _LATER:
+            continue
         code, printed, said = small_world.call(*command.split())
         assert code == 0, (command, printed[-300:], said[-300:])
     assert before.items() <= snapshot(Path()).items()

@@ -23,6 +23,10 @@ pytestmark = pytest.mark.slow
 
 KEY = "zq-Hidden/4711+value"
 
+_MASKED = "passes or refused, as the rest of the answer is; the key is masked either way"
+_TOLD = "said and kept, as what a server calls its model is its own; refused with --strict-server"
+_REFUSED = "refused: there are no probabilities in them"
+
 _SPELT: tuple[Callable[[str], str], ...] = (
     str, str.upper, lambda key: quote(key, safe=""), lambda key: f"Bearer {key}",
     lambda key: base64.b64encode(key.encode()).decode(), lambda key: f"{'x' * 293}{key}",
@@ -73,7 +77,7 @@ def test_keys_that_servers_repeat(
     monkeypatch.setenv("THE_KEY", KEY)
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        for each in attack.tries("servers that repeat the key", 91):
+        for each in attack.tries("servers that repeat the key", 91, _MASKED):
             with each:
                 _ask(each.number, each.random)
 
@@ -130,7 +134,7 @@ def test_servers_that_do_something_else_than_asked(
     """Another model, and prompts cut to so many tokens: said once and kept, or refused."""
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        for each in attack.tries("servers that answer something else", 24):
+        for each in attack.tries("servers that answer something else", 24, _TOLD):
             with each:
                 _ask_for_something_else(each.random, each.number)
 
@@ -173,7 +177,7 @@ def test_an_answer_is_json_or_refused(attack: Attack) -> None:
     bodies = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe", b"", b"NaN", b"1e999", b"null",
               b'{"choices": 7}', b'{"choices": [[]]}', json.dumps({"choices": [None]}).encode(),
               b"1" * 10_000, b'{"choices": [{"logprobs": {"content": "A"}}]}']  # fmt: skip
-    for each in attack.tries("answers that are none", 24):
+    for each in attack.tries("answers that are none", 24, _REFUSED):
         with each, serving(lambda *_, n=each.number: Reply(bodies[n % len(bodies)])) as server:
             chat = each.number >= len(bodies)
             model = RemoteModel(server.url, "m", prompt=read_prompt("none"), chat=chat, retries=0)

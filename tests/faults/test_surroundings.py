@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -17,7 +19,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from faults.attack import Attack, Try
-from faults.commands import COMMANDS, Outcome, Workshop, snapshot, words
+from faults.commands import COMMANDS, ROOT, Outcome, Workshop, environment_of, snapshot, words
 from faults.forking import Ended
 from faults.test_disks import again
 from faults.test_kills import require_whole
@@ -133,6 +135,78 @@ def test_odd_surroundings(part: int, attack: Attack, workshop: Workshop) -> None
         with each.of(kind.what, f"{kind.ends}: {kind.why}"):
             name = kind.commands[number // len(KINDS) % len(kind.commands)]
             _try(workshop, name, kind, each)
+
+
+def _home(state: str) -> Around:
+    """Let caches go where HOME leads, and lead it somewhere."""
+
+    def around(workshop: Workshop, random: Random) -> dict[str, Any]:
+        place = workshop.folder.with_name(f"home-{state.replace(' ', '-')}")
+        if state == "a file":
+            place.write_text("")
+        elif state == "a name that is not UTF-8":
+            place = place.with_name(os.fsdecode(b"M\xe4dchen"))
+        home = {"missing": str(place), "unset": None, "empty": ""}.get(state, str(place))
+        return {"HOME": home, "HF_HOME": None, "XDG_CACHE_HOME": None}
+
+    return around
+
+
+def _one_of(*environments: dict[str, str | None]) -> Around:
+    return lambda workshop, random: random.choice(environments)
+
+
+OF_A_PROCESS = (
+    Kind("HOME: missing", _home("missing"), "passes", "caches begin anew, or are done without"),
+    Kind("HOME: a file", _home("a file"), "passes", "caches are done without"),
+    Kind("HOME: unset", _home("unset"), "passes", "the system knows the user's"),
+    Kind("HOME: empty", _home("empty"), "passes", "caches lie in the working folder"),
+    Kind("HOME: a name that is not UTF-8", _home("a name that is not UTF-8"), "passes", "a name"),
+    Kind("locale", _one_of(
+             {"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"LC_ALL": "tr_TR.UTF-8"}, {"LC_ALL": "nowhere"},
+             {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+             {"LC_ALL": "de_DE.ISO-8859-1", "PYTHONUTF8": "0"}), "passes",
+         "files are UTF-8, numbers have points; what a terminal cannot show is escaped"),
+    Kind("encoding of outputs", _one_of(
+             {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1:strict"},
+             {"PYTHONIOENCODING": "utf-16"}), "passes", "what it does not have is escaped"),
+    Kind("PYTHONHASHSEED", lambda workshop, random: {
+             "PYTHONHASHSEED": str(random.randrange(2**32))}, "passes", "nothing depends on it"),
+)  # fmt: skip
+"""What a process reads when it begins, which forks share."""
+
+
+def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> None:
+    """The same command in a process of its own writes and says the same."""
+    commands = ("build", "predict", "report", "jsonl", "per-seed", "annotate", SCORE, CHECK)
+    for each in attack.tries("surroundings of a process", 2 * len(OF_A_PROCESS)):
+        kind = OF_A_PROCESS[each.number % len(OF_A_PROCESS)]
+        with each.of(kind.what, f"{kind.ends}: {kind.why}"):
+            name = each.random.choice(commands)
+            good = workshop.undisturbed(name)
+            workshop.restore()
+            around = kind.around(workshop, each.random)
+            path = {"PYTHONPATH": str(ROOT)}
+            asked = {**os.environ, **environment_of(workshop.folder), **path, **around}
+            ended = subprocess.run(
+                [sys.executable, "-m", "generation", *words(COMMANDS.get(name, name))],
+                cwd=workshop.folder, capture_output=True, check=False,
+                env={name: value for name, value in asked.items() if value is not None},
+            )  # fmt: skip
+            encoding = around.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
+            said, told = (each.decode(encoding) for each in (ended.stdout, ended.stderr))
+            assert ended.returncode == 0, (name, around, told[-900:])
+            assert "Traceback" not in told
+            usual = _SPEED.sub("", good.stdout)
+            in_it = usual.encode(encoding, "backslashreplace").decode(encoding)
+            in_ascii = usual.encode("ascii", "backslashreplace").decode()
+            assert _SPEED.sub("", said) in (usual, in_it, in_ascii), (name, around)
+            made = snapshot(workshop.folder)
+            assert _without_caches(made) == _without_caches(good.after), (name, around)
+
+
+def _without_caches(files: dict[str, str]) -> dict[str, str]:
+    return {name: digest for name, digest in files.items() if not name.startswith(("hf/", "."))}
 
 
 def _try(workshop: Workshop, name: str, kind: Kind, each: Try) -> None:

@@ -30,6 +30,7 @@ Answer = Callable[[Random, Pairs, list[int]], Any]
 """Makes the answers to pairs, whose gold labels it knows."""
 
 CHANCE = "no better than chance on seeds"
+NAMES = ("entailment", "neutral", "contradiction")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,20 @@ def shuffled(random: Random, gold: list[int]) -> list[int]:
     answers = good(random, gold)
     random.shuffle(answers)
     return answers
+
+
+def by_length(pairs: Pairs, answers: list[int]) -> list[int]:
+    """Leave answers as a loader sorts pairs by length: padding costs least so."""
+    order = sorted(range(len(pairs)), key=lambda n: len("".join(pairs[n])) * 7919 % 101)
+    return [answers[n] for n in order]
+
+
+def steady(random: Random, pairs: Pairs, gold: list[int]) -> list[int]:
+    """Answer a seed's variants as the seed, which ends in the same number."""
+    of_seed = {
+        h.split()[-1]: n for (_, h), n in zip(pairs[:400], good(random, gold[:400]), strict=True)
+    }
+    return [of_seed[h.split()[-1]] for _, h in pairs]
 
 
 WAYS = (
@@ -94,6 +109,71 @@ WAYS = (
         "said", "under another order of labels"),
     Way("guesses", lambda r, p, g: [r.randrange(3) for _ in p],
         "said", "if the model is better than that"),
+    Way("one answer too many", lambda r, p, g: [0] * (len(p) + 1), "refused", "array of shape"),
+    Way("probabilities of two labels", lambda r, p, g: [[0.5, 0.5] for _ in p],
+        "refused", "array of shape"),
+    Way("probabilities of four labels", lambda r, p, g: [[0.25] * 4 for _ in p],
+        "refused", "array of shape"),
+    Way("percent", lambda r, p, g: [[50, 30, 20] for _ in p],
+        "refused", "of logits take the softmax"),
+    Way("log-probabilities", lambda r, p, g: np.log(np.full((len(p), 3), 1 / 3)),
+        "refused", "of logits take the softmax"),
+    Way("no number for a pair", lambda r, p, g: [[float("nan")] * 3, *[[1, 0, 0]] * (len(p) - 1)],
+        "refused", "the model overflows"),
+    Way("half a label", lambda r, p, g: [0.5, *[0.0] * (len(p) - 1)],
+        "refused", "got the label 0.5"),
+    Way("a label below 0", lambda r, p, g: [-1, *[0] * (len(p) - 1)],
+        "refused", "got the label -1"),
+    Way("numbers as text", lambda r, p, g: [str(n) for n in g], "refused", "got the label '"),
+    Way("names of another set", lambda r, p, g: ["proved", *["neutral"] * (len(p) - 1)],
+        "refused", "got the label 'proved'"),
+    Way("answers by pair", lambda r, p, g: dict(zip(p, g, strict=True)),
+        "refused", "array of shape ()"),
+    Way("answers that are still to come", lambda r, p, g: (n for n in g),
+        "refused", "array of shape ()"),
+    Way("the last batch missing", lambda r, p, g: good(r, g)[: len(p) // 32 * 32 - 32],
+        "refused", "array of shape"),
+    Way("answers from last to first", lambda r, p, g: good(r, g)[::-1], "said", CHANCE),
+    Way("answers sorted by label", lambda r, p, g: sorted(good(r, g)), "said", CHANCE),
+    Way("answers sorted by length", lambda r, p, g: by_length(p, good(r, g)), "said", CHANCE),
+    Way("answers of two processes, one after the other",
+        lambda r, p, g: [*good(r, g)[::2], *good(r, g)[1::2]], "said", CHANCE),
+    Way("the first answer of a batch for all of it",
+        lambda r, p, g: [g[i // 32 * 32] for i in range(len(g))], "said", CHANCE),
+    Way("the same batch for all", lambda r, p, g: [g[i % 32] for i in range(len(g))],
+        "said", CHANCE),
+    Way("premise and hypothesis swapped",
+        lambda r, p, g: [_gold().get((b, a), r.randrange(3)) for a, b in p], "said", CHANCE),
+    Way("two labels swapped", lambda r, p, g: [2 - n for n in good(r, g)],
+        "said", "under another order of labels"),
+    Way("names of two labels swapped",
+        lambda r, p, g: [("contradiction", "neutral", "entailment")[n] for n in good(r, g)],
+        "said", "if its labels were swapped"),
+    Way("everything entailment but for a few",
+        lambda r, p, g: [n if r.random() < 0.05 else 0 for n in g], "said", CHANCE),
+    Way("names in capitals", lambda r, p, g: [NAMES[n].upper() for n in good(r, g)],
+        "passes", "names are read in any case"),
+    Way("names with spaces", lambda r, p, g: [f" {NAMES[n]} " for n in good(r, g)],
+        "passes", "spaces around a name mean nothing"),
+    Way("probabilities of half precision",
+        lambda r, p, g: (np.eye(3)[good(r, g)] * 0.9 + 1 / 30).astype(np.float16),
+        "passes", "their sum is 1 but for rounding"),
+    Way("a tenth of the labels swapped",
+        lambda r, p, g: [2 - n if r.random() < 0.1 else n for n in g],
+        "passes", "so a model may be"),
+    Way("half of the answers in another order",
+        lambda r, p, g: [*good(r, g)[: len(g) // 2], *shuffled(r, g[len(g) // 2 :])],
+        "passes", "it is right on far more seeds than by chance"),
+    Way("the seed's answer to its variants", lambda r, p, g: steady(r, p, g),
+        "passes", "nothing tells it from a model that is steady"),
+    Way("variants in another order, seeds right", lambda r, p, g: [*g[:400], *shuffled(r, g[400:])],
+        "passes", "a model that variants confuse is what is looked for"),
+    Way("the gold labels", lambda r, p, g: g,
+        "passes", "nothing tells it from a perfect model"),
+    Way("texts in small letters", lambda r, p, g: good(r, g),
+        "passes", "what a function does with the texts is its own"),
+    Way("another answer each time", lambda r, p, g: [n if r.random() < 0.8 else 0 for n in g],
+        "passes", "each distinct pair is asked once, whatever it would say again"),
     Way("one-hot booleans", lambda r, p, g: np.eye(3, dtype=bool)[good(r, g)],
         "passes", "they say which label it is"),
     Way("whole numbers as floats", lambda r, p, g: [float(n) for n in good(r, g)],
@@ -133,7 +213,8 @@ def test_wrappers_of_models(
     folder = once("wrong-figures", _make)
     for each in attack.tries("wrong figures, wrappers", 4 * len(WAYS)):
         way = WAYS[each.number % len(WAYS)]
-        with each:
+        why = "" if way.ends != "passes" else f": {way.why}"
+        with each.of(f"wrong figures: a function gives {way.what}", f"{way.ends}{why}"):
             random = each.random
 
             def model(pairs: Pairs, way: Way = way, random: Random = random) -> Any:
@@ -170,6 +251,9 @@ class Change:
     """Changes rows of a file, and its metadata."""
     says: str
     """A part of the message; empty where it passes."""
+    ends: Literal["refused", "said", "passes"] = "said"
+    why: str = ""
+    """Why it passes."""
 
 
 def _shift(rows: list[Row], by: int) -> None:
@@ -183,6 +267,18 @@ def _shuffle(random: Random, rows: list[Row]) -> None:
     random.shuffle(answers)
     for row, answer in zip(rows, answers, strict=True):
         row["prediction"] = answer
+
+
+def _set(random: Random, rows: list[Row], name: str, change: Callable[[Any], Any]) -> None:
+    """Change a value of one variant."""
+    row = random.choice(rows[400:])
+    row[name] = change(row.get(name))
+
+
+def _digest(rows: list[Row]) -> None:
+    """Say that the answers are to other texts."""
+    for row in rows:
+        row["text_digest"] = "md5:0123456789abcdef"
 
 
 def _map(rows: list[Row], answers: tuple[int, int, int]) -> None:
@@ -206,9 +302,49 @@ CHANGES = (
                unknown_tokens={"texts": 9, "tokens": 100, "unknown": r.randrange(4, 101),
                                "words": ["dog"]}),
            "are unknown to its tokenizer"),
-    Change("a few texts cut", lambda r, rows, told: told.update(truncated=r.randrange(20)), ""),
-    Change("rows in another order", lambda r, rows, told: r.shuffle(rows), ""),
-    Change("nothing", lambda r, rows, told: None, ""),
+    Change("answers of another model", lambda r, rows, told: told.update(answered_as=["m-mini"]),
+           "the server says they are of m-mini"),
+    Change("prompts cut", lambda r, rows, told: told.update(
+               prompts_cut={"prompt_tokens": 64, "prompt_words": 300}),
+           "the server seems to cut them"),
+    Change("answers without letters", lambda r, rows, told: told.update(
+               answers_without_letters=r.randrange(20, 2000)), "had none of the letters"),
+    Change("another gold label", lambda r, rows, told: _set(r, rows, "label",
+           lambda n: (n + 1) % 3),
+           "it differs in 1 of 1,599 problems", "refused"),
+    Change("a variant less", lambda r, rows, told: rows.pop(r.randrange(400, len(rows))) and None,
+           "missing for 1 of 1,599 variants", "refused"),
+    Change("a seed less", lambda r, rows, told: rows.pop(r.randrange(400)) and None,
+           "missing for 1 of 400 seeds", "refused"),
+    Change("a row twice", lambda r, rows, told: rows.append(dict(r.choice(rows))),
+           "expected each id once", "refused"),
+    Change("two models in one file", lambda r, rows, told: rows.extend(
+               {**row, "prediction": r.randrange(3)} for row in list(rows)),
+           "expected each id once", "refused"),
+    Change("variants of nobody", lambda r, rows, told: rows.append(
+               {**r.choice(rows), "variant_id": "snli:x/noun/a/b"}),
+           "for ids that none of its configurations holds", "refused"),
+    Change("a variant of another seed", lambda r, rows, told: _set(
+               r, rows, "seed_id", lambda _: rows[3]["seed_id"]),
+           "it differs in 1 of 1,599 problems", "refused"),
+    Change("no answer", lambda r, rows, told: _set(r, rows, "prediction", lambda _: None),
+           "expected a value, got none", "refused"),
+    Change("a label that there is not", lambda r, rows, told: _set(
+               r, rows, "prediction", lambda _: r.choice((-1, 3, 99))),
+           "prediction: expected one of", "refused"),
+    Change("texts of another dataset", lambda r, rows, told: _digest(rows),
+           "text", "refused"),
+    Change("a few texts cut", lambda r, rows, told: told.update(truncated=r.randrange(20)), "",
+           "passes", "below one in a hundred figures hardly change"),
+    Change("a few answers without letters", lambda r, rows, told: told.update(
+               answers_without_letters=r.randrange(20)), "",
+           "passes", "below one in a hundred figures hardly change"),
+    Change("answers without a letter or two", lambda r, rows, told: told.update(
+               answers_partial=r.randrange(2000)), "",
+           "passes", "a letter that is not among the most probable tokens is not predicted"),
+    Change("rows in another order", lambda r, rows, told: r.shuffle(rows), "",
+           "passes", "rows are joined by their names"),
+    Change("nothing", lambda r, rows, told: None, "", "passes", "all is well"),
 )  # fmt: skip
 
 
@@ -221,8 +357,9 @@ def test_files_changed_on_the_way(
     dataset = str(once("wrong-figures", _make) / "merge-nli")
     for each in attack.tries("wrong figures, files", 4 * len(CHANGES)):
         change = CHANGES[each.number % len(CHANGES)]
-        with each:
-            made, told = _problems(), {"truncated": 0, "distinct_pairs": 1999, "max_tokens": 8}
+        why = f": {change.why}" if change.why else ""
+        with each.of(f"wrong figures: a file with {change.what}", f"{change.ends}{why}"):
+            made, told = _problems(), {"name": "m", "distinct_pairs": 1999, "max_tokens": 8}
             asked = [*made.seeds, *made.variants]
             assert len(asked) == told["distinct_pairs"]
             answers = good(each.random, [row["label"] for row in asked])
@@ -233,10 +370,11 @@ def test_files_changed_on_the_way(
             ]
             change.change(each.random, rows, told)
             path = tmp_path / f"{each.number}.parquet"
-            write_predictions(path, with_metadata(pa.Table.from_pylist(rows), told))
-            if told["truncated"] == 0 and "unknown_tokens" not in told and each.number % 2:
+            if change.ends == "refused" or (len(told) == 3 and each.number % 2):
                 path = path.with_suffix(".jsonl")
                 path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+            else:
+                write_predictions(path, with_metadata(pa.Table.from_pylist(rows), told))
             commands = (
                 ("score", "--n-bootstrap", "0"),
                 ("analyse", "accuracy"),
@@ -248,9 +386,9 @@ def test_files_changed_on_the_way(
             code, _, said = small_world.call(
                 *command.split(), str(path), "--dataset", dataset, *options
             )
-            assert code == 0, said
+            assert code == (2 if change.ends == "refused" else 0), said
             warned = [line for line in said.splitlines() if "warning: " in line]
-            assert len(warned) == bool(change.says), said
+            assert change.ends == "refused" or len(warned) == (change.ends == "said"), said
             assert change.says in said
 
 
@@ -264,7 +402,8 @@ def test_the_same_texts_in_other_subsamples(
         "baseline", "majority", "--dataset", str(folder), "--out", str(path)
     )
     assert code == 0, said
-    for each in attack.tries("wrong figures, draws", 12):
+    ends = "said, but for rows in another order, which are the same draw"
+    for each in attack.tries("wrong figures: a dataset of another draw", 12, ends):
         with each:
             other = _problems().write(tmp_path / str(each.number) / "merge-nli")
             variants = other / "snli/nouns/variants.parquet"
