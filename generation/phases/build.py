@@ -237,20 +237,18 @@ def _write_results(
             if not variants.rows:
                 near.add(left_out, tables["replacements"])
             bar.update(counts["problems"])
-        rows = funnel.rows()
         if not may_be_empty and not variants.rows:
-            dropped = f"most suggestions were dropped as: {most_frequent_reasons(rows)}"
+            dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel.rows())}"
             if not replacements.rows:
                 raise ValueError(
                     f"{base.path}: no word of its problems has a replacement left; {dropped}"
                 )
             k = config.words_at_once
             what = f"combinations of {k} replacements" if k > 1 else "replacements"
-            least = "at least " if "asked" in suggested else ""
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} {what} per "
                 f"{config.min_replacements_scope}, the most is {near.most}; add masked LMs or "
-                f"problems, or lower `min_replacements`{near.lower(least)}; words with the most "
+                f"problems, or lower `min_replacements`{near.lower(least='asked' in suggested)}; words with the most "
                 f"replacements: {near.words()}; {dropped}"
             )
         if not base.suggested.is_file() or read_record(base.suggested) != suggested:
@@ -262,7 +260,7 @@ def _write_results(
         out.manifest.unlink(missing_ok=True)
     return {
         "tagger": tagger,
-        "funnel": rows,
+        "funnel": funnel.rows(),
         "changes": changes if config.changes_more else None,
         "eligible": eligible,
         "variants": variants.rows,
@@ -297,13 +295,13 @@ class _Near:
         """The most replacements of a seed."""
         return max(self.of_seeds.values(), default=0)
 
-    def lower(self, least: str) -> str:
-        """Say how many seeds lower limits would give."""
+    def lower(self, *, least: bool) -> str:
+        """Say how many seeds lower limits would give, at least where not all was asked."""
         gives: dict[int, int] = {}
         for limit in (self.most, *(n for n in (10, 5, 3, 1) if n < self.most)):
             gives.setdefault(sum(n >= limit for n in self.of_seeds.values()), limit)
         said = ", ".join(
-            f"{limit} gives {least}{n:,} seed{'s' * (n != 1)}"
+            f"{limit} gives {'at least ' * least}{n:,} seed{'s' * (n != 1)}"
             for n, limit in list(gives.items())[:_SHOWN_NEAR]
         )
         return f": {said}" if self.most else ""

@@ -173,11 +173,11 @@ OF_A_PROCESS = (
     Kind("PYTHONHASHSEED", lambda workshop, random: {
              "PYTHONHASHSEED": str(random.randrange(2**32))}, "passes", "nothing depends on it"),
 )  # fmt: skip
-"""What a process reads when it begins, which forks share."""
+"""Surroundings that a process reads when it begins, which forks share."""
 
 
 def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> None:
-    """The same command in a process of its own writes and says the same."""
+    """A process of its own writes and says what a fork does."""
     commands = ("build", "predict", "report", "jsonl", "per-seed", "annotate", SCORE, CHECK)
     for each in attack.tries("surroundings of a process", 2 * len(OF_A_PROCESS)):
         kind = OF_A_PROCESS[each.number % len(OF_A_PROCESS)]
