@@ -248,8 +248,8 @@ def _write_results(
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} {what} per "
                 f"{config.min_replacements_scope}, the most is {near.most}; add masked LMs or "
-                f"problems, or lower `min_replacements`{near.lower(least='asked' in suggested)}; words with the most "
-                f"replacements: {near.words()}; {dropped}"
+                f"problems, or lower `min_replacements`{near.lower(least='asked' in suggested)}; "
+                f"words with the most replacements: {near.words()}; {dropped}"
             )
         if not base.suggested.is_file() or read_record(base.suggested) != suggested:
             raise ValueError(
