@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import RUN_COLUMNS, Row, measures
-from merge_metric.runs.coverage import preview
 from merge_metric.runs.model import PredictionsSource, parse_source
 from merge_metric.runs.predictions import read_metadata, read_predictions
+from merge_metric.runs.relations import preview
 from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE

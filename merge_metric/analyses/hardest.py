@@ -23,7 +23,7 @@ from merge_dataset.data_files import read_rows
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.measures import Row
-from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, initials, legend

@@ -205,7 +205,7 @@ class Request:
             ValueError: the dataset has no such configuration, or there is no dataset.
         """
         from merge_dataset.layout import collections, require_dataset
-        from merge_metric.runs.coverage import check_configurations
+        from merge_metric.runs.relations import check_configurations
 
         require_dataset(self.dataset)
         return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in, split_files
 from merge_metric.analyses.measures import Row
-from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures, sv_at

@@ -29,7 +29,7 @@ from merge_metric.analyses.contrasts import (
     rows_of_counts,
 )
 from merge_metric.analyses.measures import FOOLING_NOTE
-from merge_metric.runs.coverage import preview
+from merge_metric.runs.relations import preview
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.inputs import Rows

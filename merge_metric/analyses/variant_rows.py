@@ -15,7 +15,7 @@ from merge_dataset.annotation.session import read_session
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.engine import connect
 from merge_dataset.layout import split_files
-from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import VARIANT_IDS, Run
 
 _DRAWN: Final = pa.schema({"variant_id": pa.string(), "chance": pa.float64()})

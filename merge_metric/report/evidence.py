@@ -34,8 +34,8 @@ from merge_metric.analyses.validity import validity, validity_row
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
-from merge_metric.runs.coverage import check_configurations, choose
 from merge_metric.runs.model import Model, Predictions, as_sources, read_models
+from merge_metric.runs.relations import check_configurations, choose
 from merge_metric.runs.run import (
     JoinOptions,
     common_texts,

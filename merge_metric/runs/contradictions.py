@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import SPLITS
 from merge_metric.runs.counting import ConfigAnswers, ConfigSeeds
-from merge_metric.runs.coverage import EXAMPLES, preview, read_columns
 from merge_metric.runs.model import Model
-from merge_metric.runs.relations import DRAWS, changed_draws, fetch
+from merge_metric.runs.relations import DRAWS, EXAMPLES, changed_draws, fetch, preview, read_columns
 from merge_metric.runs.texts import UNVERIFIED, hex_of
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 

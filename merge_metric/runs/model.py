@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from merge_dataset.paths import as_list, as_path
-from merge_metric.runs.coverage import EXAMPLES, Tally, is_about, preview
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -29,7 +28,15 @@ from merge_metric.runs.predictions import (
     read_metadata,
     read_predictions,
 )
-from merge_metric.runs.relations import DatasetRelations, Stream, fetch
+from merge_metric.runs.relations import (
+    EXAMPLES,
+    DatasetRelations,
+    Stream,
+    Tally,
+    fetch,
+    is_about,
+    preview,
+)
 from merge_metric.runs.row_checks import ANSWERS, IDS, PROBABILITIES, labels_of
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex
 

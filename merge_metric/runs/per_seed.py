@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from merge_dataset.data_files import plain
 from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
-from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, Runs, as_runs
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")

@@ -31,13 +31,6 @@ from merge_metric.runs.contradictions import (
     tell_other_draws,
 )
 from merge_metric.runs.counting import ConfigAnswers, columns_of_groups, group_in_sql, groupings
-from merge_metric.runs.coverage import (
-    Tally,
-    check_configurations,
-    choose,
-    preview,
-    read_columns,
-)
 from merge_metric.runs.model import (
     PREDICTIONS,
     Model,
@@ -50,7 +43,15 @@ from merge_metric.runs.model import (
     require_different_files,
 )
 from merge_metric.runs.predictions import read_predictions
-from merge_metric.runs.relations import execute, fetch
+from merge_metric.runs.relations import (
+    Tally,
+    check_configurations,
+    choose,
+    execute,
+    fetch,
+    preview,
+    read_columns,
+)
 from merge_metric.runs.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums
@@ -131,7 +132,7 @@ class JoinOptions:
     """Choices of how predictions are joined to a dataset; by default all that they are for."""
 
     configs: Sequence[str] = ()
-    """Configurations; by default what the predictions are for (see `coverage.choose`)."""
+    """Configurations; by default what the predictions are for (see `relations.choose`)."""
     by: Sequence[str] = ()
     """Columns out of `groupings` to group variants by; word classes always are where a
     configuration has all."""

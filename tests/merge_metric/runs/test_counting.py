@@ -16,8 +16,8 @@ from helpers.dataset_files import run_manifest, seed_row, variant_row, write_sou
 
 from merge_dataset.layout import split_files
 from merge_metric.compare import compare_files
-from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.predictions import write_predictions
+from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import ALL_ROWS
 from merge_metric.runs.texts import text_digests, to_hex
 from merge_metric.score import score_file
@@ -82,7 +82,7 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows at a time, so that small files come in many pieces."""
-    for module in ("coverage", "predictions"):
+    for module in ("relations", "predictions"):
         monkeypatch.setattr(f"merge_metric.runs.{module}.ROWS", 50)
     monkeypatch.setattr("merge_metric.runs.counting._ROWS_AT_A_TIME", 70)
 
