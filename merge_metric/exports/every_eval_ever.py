@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -16,13 +16,9 @@ from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.folders import new_folder, read_split
 from merge_metric.exports.registry import FILES, Configs, Exported, Out, Overwrite, export
-from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import VARIANT_IDS, Run, read_runs
-from merge_metric.score import score_run
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL
-from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
-from merge_metric.seed_variant_accuracy.scoring import VERSION
+
+if TYPE_CHECKING:
+    from merge_metric.runs.run import Run
 
 SCHEMA: Final = "0.2.2"
 """Version of both of its schemas, https://github.com/evaleval/every_eval_ever."""
@@ -59,6 +55,10 @@ def export_results(
     Examples:
       merge-nli export results merge-nli.parquet --dataset merge-nli --organization "My lab"
     """  # \b is a mark of click: keep the lines that follow
+    from merge_metric.runs.predictions import read_metadata
+    from merge_metric.runs.run import read_runs
+    from merge_metric.seed_variant_accuracy.scoring import VERSION
+
     if day is not None:
         try:
             date.fromisoformat(day)
@@ -121,6 +121,11 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the figures of a configuration that are defined."""
+    from merge_metric.score import score_run
+    from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
+    from merge_metric.seed_variant_accuracy.options import USUAL
+    from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
+
     result = score_run(run)
     for key in MAIN_FIGURES:
         figure = CATALOGUE[key].at(USUAL.correctness_threshold)
@@ -157,6 +162,9 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _samples(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the answers to seeds and variants, in the order of the dataset."""
+    from merge_metric.runs.run import VARIANT_IDS
+    from merge_metric.seed_variant_accuracy.options import NO_LABEL
+
     rows, labels = run.rows, run.counts.labels
     answers = dict(zip(map(str, run.values[VARIANT_IDS]), rows.prediction.tolist(), strict=True))
     answers |= dict(zip(map(str, rows.seed_ids), rows.own.tolist(), strict=True))
