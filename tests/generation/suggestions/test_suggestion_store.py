@@ -166,6 +166,17 @@ def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
     assert store.missing(EVERYTHING, []) == []
 
 
+def test_answered_questions_are_missing_no_more(tmp_path: Path) -> None:
+    """Answered questions drop out of their piece; the other pieces stay as they were."""
+    store = store_in(tmp_path)
+    before = store.missing(EVERYTHING, QUERIES)
+    fill(store, [before[1][0], *before[3]], answer)
+    after = store.missing(EVERYTHING, QUERIES)
+    assert after == [before[0], before[1][1:], before[2], before[4]]
+    fill(store, QUERIES, answer)
+    assert store.missing(EVERYTHING, QUERIES) == []
+
+
 @pytest.mark.parametrize("pieces", range(5))
 def test_a_killed_run_resumes_to_the_same_files(pieces: int, tmp_path: Path) -> None:
     """However many parts were done, what follows is byte for byte the uninterrupted store."""
