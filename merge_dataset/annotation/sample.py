@@ -115,9 +115,12 @@ def draw(
     configs: Sequence[str] = (),
     *,
     per_class: int = PER_CLASS,
+    per_source: int | None = None,
     rng_seed: int = 0,
 ) -> Sample:
-    """Draw variants of each source and class.
+    """Draw variants of each source and class; with `per_source`, of each source over its classes.
+
+    The paper does both, one after the other (section 4): 100 of each class, then 100 of all.
 
     Raises:
         NotADirectoryError: there is no such folder.
@@ -126,29 +129,44 @@ def draw(
     chosen = choose(dataset, configs)
     items: list[Item] = []
     population: list[dict[str, Any]] = []
-    for config in tqdm(chosen, desc="sampling", unit=" configurations", leave=False, disable=None):
-        files = split_files(dataset, config)
-        seeds, variants = ([dataset / f for f in files[split]] for split in SPLITS)
-        counts, candidates = _candidates(variants, per_class, rng_seed)
-        mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{config}\0{mlm}"))
-        drawn = spread({mlm: candidates[mlm] for mlm in mlms}, per_class)
-        source, word_class = parse_config_name(config)
-        size = sum(len(read_table(path, ["seed_id"])) for path in seeds)
-        whole = {
-            "source": source,
-            "class": word_class,
-            "words_at_once": words_at_once(dataset, source, word_class),
-            "seeds": size,
-            **counts,
-        }
-        population.append(whole | {"sampled": len(drawn)})
-        try:
-            items += _items(seeds, variants, drawn, chances(drawn, candidates, rng_seed))
-        except KeyError as error:
-            raise ValueError(
-                f"{_named(variants)}: expected a column {error.args[0]}, there and in "
-                f"{Path(_named(seeds)).name}, found none; `merge-nli check {dataset}` says more"
-            ) from error
+    quota = per_class if per_source is None else per_source
+    pools: dict[str, list[str]] = {}
+    for config in chosen:
+        name = config if per_source is None else parse_config_name(config)[0]
+        pools.setdefault(name, []).append(config)
+    for name, configs in tqdm(pools.items(), desc="sampling", leave=False, disable=None):
+        found = {}
+        for config in configs:
+            paths = split_files(dataset, config)
+            found[config] = tuple([dataset / file for file in paths[split]] for split in SPLITS)
+        counted = {config: _candidates(of[1], quota, rng_seed) for config, of in found.items()}
+        candidates: dict[str, list[str]] = {}
+        for _, own in counted.values():
+            for mlm, first in own.items():
+                both = [*candidates.get(mlm, ()), *first]
+                both.sort(key=lambda variant: draw_rank(rng_seed, variant))
+                candidates[mlm] = both[: quota + 1]
+        mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{name}\0{mlm}"))
+        drawn = spread({mlm: candidates[mlm] for mlm in mlms}, quota)
+        chance = chances(drawn, candidates, rng_seed)
+        for config, (seeds, variants) in found.items():
+            source, word_class = parse_config_name(config)
+            try:
+                mine = list(_items(seeds, variants, drawn, chance))
+            except KeyError as error:
+                raise ValueError(
+                    f"{_named(variants)}: expected a column {error.args[0]}, there and in "
+                    f"{Path(_named(seeds)).name}, found none; `merge-nli check {dataset}` says more"
+                ) from error
+            items += mine
+            whole = {
+                "source": source,
+                "class": word_class,
+                "words_at_once": words_at_once(dataset, source, word_class),
+                "seeds": sum(len(read_table(path, ["seed_id"])) for path in seeds),
+                **counted[config][0],
+            }
+            population.append(whole | {"sampled": len(mine)})
     return Sample(chosen, items, population)
 
 

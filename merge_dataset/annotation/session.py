@@ -7,7 +7,7 @@ weighted by, `sample.jsonl` the items, `answers/` a file per annotator.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,6 +73,7 @@ def open_session(
     configs: Sequence[str] = (),
     *,
     per_class: int | None = None,
+    per_source: int | None = None,
     rng_seed: int | None = None,
 ) -> Session:
     """Go on with the session in a folder or, where there is none, draw a sample for one.
@@ -83,6 +84,7 @@ def open_session(
         configs: See `sample.choose`; so in the next two, where nothing is given, what the
             session has or else the default.
         per_class: See `sample.draw`.
+        per_source: See `sample.draw`; in place of `per_class`.
         rng_seed: See `sample.draw`.
 
     Raises:
@@ -94,7 +96,8 @@ def open_session(
     """
     if (folder / SESSION).is_file():
         session = read_session(folder)
-        _require_same(session, dataset, configs, per_class, rng_seed)
+        wanted = {"per_class": per_class, "per_source": per_source, "rng_seed": rng_seed}
+        _require_same(session, dataset, configs, wanted)
         return session
     if dataset is None:
         raise FileNotFoundError(
@@ -114,14 +117,17 @@ def open_session(
     with working_in(folder):
         if not (folder / SESSION).is_file():  # else another command has drawn it meanwhile
             size = PER_CLASS if per_class is None else per_class
-            sample = draw(dataset, configs, per_class=size, rng_seed=rng_seed or 0)
+            sample = draw(
+                dataset, configs, per_class=size, per_source=per_source, rng_seed=rng_seed or 0
+            )
             description = {
                 "format": 1,
                 "kind": _kind_of(sample.configurations),
                 "dataset": dataset.resolve().name,
                 "files": _digests(dataset, sample.configurations),
                 "configurations": sample.configurations,
-                "per_class": size,
+                "per_class": None if per_source else size,
+                **({"per_source": per_source} if per_source else {}),
                 "rng_seed": rng_seed or 0,
                 "items": len(sample.items),
                 "population": sample.population,
@@ -131,7 +137,9 @@ def open_session(
             description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
             # Written last: a folder with a description is complete.
             write_json(folder / SESSION, description | {_DIGEST: digest_of(description)})
-    return open_session(folder, dataset, configs, per_class=per_class, rng_seed=rng_seed)
+    return open_session(
+        folder, dataset, configs, per_class=per_class, per_source=per_source, rng_seed=rng_seed
+    )
 
 
 def _kind_of(configs: Sequence[str]) -> JudgementKind:
@@ -218,23 +226,22 @@ def _require_same(
     session: Session,
     dataset: Path | None,
     configs: Sequence[str],
-    per_class: int | None,
-    rng_seed: int | None,
+    drawn: Mapping[str, int | None],
 ) -> None:
     """Refuse another sample: there would be answers to variants that are not in it."""
     has = session.description
-    wanted: dict[str, object] = {"per_class": per_class, "rng_seed": rng_seed}
+    wanted: dict[str, object] = {**drawn}
     if dataset is not None:
         chosen = choose(dataset, configs or has["configurations"])
         wanted |= {"configurations": chosen, "files": _digests(dataset, chosen)}
     elif configs:
         raise ValueError("--config: expected the dataset folder with it, got none")
     for name, value in wanted.items():
-        if value is not None and value != has[name]:
+        if value is not None and value != has.get(name):
             got = "others" if name == "files" else _shown(value)
             raise ValueError(
                 f"{session.folder}: expected the `{name}` that its sample was drawn with "
-                f"({_shown(has[name])}), got {got}; go on without that option, or take another "
+                f"({_shown(has.get(name))}), got {got}; go on without that option, or take another "
                 f"--out for another sample"
             )
 

@@ -37,6 +37,10 @@ def annotate_command(
         int | None,
         option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1),
     ] = None,
+    per_source: Annotated[
+        int | None,
+        option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
+    ] = None,
     config: Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)] = None,
     rng_seed: Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)] = None,
     port: Annotated[
@@ -100,7 +104,10 @@ def annotate_command(
 
     if export and import_:
         raise ValueError("expected --export or --import, got both")
-    session = open_session(out, dataset, config or (), per_class=per_class, rng_seed=rng_seed)
+    if per_class is not None and per_source is not None:
+        raise ValueError("expected --per-class or --per-source, got both")
+    sizes = {"per_class": per_class, "per_source": per_source}
+    session = open_session(out, dataset, config or (), **sizes, rng_seed=rng_seed)
     if export:
         from merge_dataset.annotation.transfer import export_items
 

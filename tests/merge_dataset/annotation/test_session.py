@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.judged import write_dataset
 
 from merge_dataset.annotation.answers import Answer, answers_path, append, read_standing
 from merge_dataset.annotation.sample import draw
@@ -108,6 +110,29 @@ def test_another_dataset_is_refused(
     with pytest.raises(ValueError, match=r"expected the `files` .*variants\.parquet\), got others"):
         open_session(session.folder, dataset)
     assert open_session(session.folder) == session
+
+
+def test_a_sample_over_classes(tmp_path: Path) -> None:
+    """Out of all variants of the source the first by rank, as if there were one class."""
+    dataset = write_dataset(tmp_path / "data")
+    session = open_session(tmp_path / "all", dataset, per_source=30)
+    assert session.description["per_class"] is None
+    drawn = Counter(item.word_class for item in session.items.values())
+    assert {row["class"]: row["sampled"] for row in session.description["population"]} == drawn
+    assert drawn.total() == 30
+    # Nouns have 40 seeds of 70, verbs 20 and adjectives 10, with twelve variants each.
+    assert 10 <= drawn["noun"] <= 25
+    assert drawn["adjective"] < drawn["noun"]
+    mlms = Counter(item.stratum["mlm"] for item in session.items.values())
+    assert max(mlms.values()) - min(mlms.values()) <= 1
+    shares = {name: 1 / item.chance for name, item in session.items.items()}
+    assert 500 < sum(shares.values()) < 1200  # of 840
+    again = open_session(tmp_path / "all", dataset, per_source=30)
+    assert again.items == session.items
+    with pytest.raises(ValueError, match=r"expected the `per_source` .* \(30\), got 5"):
+        open_session(tmp_path / "all", dataset, per_source=5)
+    with pytest.raises(ValueError, match=r"expected the `per_class` .* \(None\), got 5"):
+        open_session(tmp_path / "all", dataset, per_class=5)
 
 
 def test_configurations_want_the_dataset(session: Session) -> None:
