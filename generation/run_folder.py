@@ -201,26 +201,40 @@ class RunFolder:
                 f"other contents; run merge-nli {redo} again"
             )
 
-    def record_of(self, file: Path, record: Path, base: RunFolder) -> dict[str, Any] | None:
-        """Read what made a file of `merge-nli signals`, without its problems; None without one.
+    def model_signals(
+        self, base: RunFolder, *, nonce: bool = False
+    ) -> tuple[Path, dict[str, Any]] | None:
+        """Find a file of `merge-nli signals` of this build, else of its run, and what made it.
+
+        Args:
+            base: The run that this build belongs to.
+            nonce: Whether `nonce` is wanted, and not `signals`.
+
+        Returns:
+            The file, and its record without the digest of the problems; None without one.
 
         Raises:
             ValueError: the file has been changed since, or is of other problems than the run's.
         """
-        if not record.is_file():
-            return None
-        made_by = read_record(record)
-        if made_by["sha256"] != digest_of_file(file):
-            raise ValueError(
-                f"{file}: expected it as {record.name} has it, got other contents; run merge-nli "
-                "signals again, or remove both files"
-            )
-        if made_by.pop("problems") != digest_of_file(base.problems):
-            raise ValueError(
-                f"{file}: expected the signals of the run's problems, got those of others; run "
-                f"merge-nli signals again, or remove {record.name}"
-            )
-        return made_by
+        for run in (self, base):
+            file, record = run.signals, run.signals_made
+            if nonce:
+                file, record = run.nonce, run.nonce_made
+            if not record.is_file():
+                continue
+            made_by = read_record(record)
+            if made_by["sha256"] != digest_of_file(file):
+                raise ValueError(
+                    f"{file}: expected it as {record.name} has it, got other contents; run "
+                    "merge-nli signals again, or remove both files"
+                )
+            if made_by.pop("problems") != digest_of_file(base.problems):
+                raise ValueError(
+                    f"{file}: expected the signals of the run's problems, got those of others; run "
+                    f"merge-nli signals again, or remove {record.name}"
+                )
+            return file, made_by
+        return None
 
     def require_same_build(
         self, config: Mapping[str, Any], *, made_from: Mapping[str, Any] | None = None

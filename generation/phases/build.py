@@ -105,7 +105,9 @@ def build_run(
         if not ablation:
             require_asked(base.path, config, suggested)
         pll_changes = _pll_changes(out, base, config)
-        nonce = NonceAnswers.of(out, base) if "hangs_on_word" in config.optional_columns else None
+        flags_words = "hangs_on_word" in config.optional_columns
+        answers = out.model_signals(base, nonce=True) if flags_words else None
+        nonce = NonceAnswers(*answers) if answers else None
         if ablation and not base.manifest.is_file():
             raise FileNotFoundError(
                 f"an ablation keeps the seeds that are eligible without it: expected a build in "
@@ -138,7 +140,8 @@ def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges 
     """Find the output of `merge-nli signals`, and log what `quality` is estimated by."""
     # The limit is on words as they were before their letters are shuffled.
     scored = base if config.scramble and config.min_pll_change is not None else out
-    found = PllChanges.of(scored, base)
+    signals = scored.model_signals(base)
+    found = PllChanges(*signals, cure(scored, base)) if signals else None
     if found is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "

@@ -11,14 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
 
 from generation.config import bundled_toml
 from generation.problems.shared_words import coarse_class
 from generation.records import Sentence
-from generation.run_folder import RunFolder
 from merge_dataset.files import read_where
 from merge_dataset.schema import WORD_CLASSES
 
@@ -145,19 +144,6 @@ class NonceAnswers:
     path: Path
     made_by: dict[str, Any]
     """The model, for the manifest."""
-
-    @classmethod
-    def of(cls, build: RunFolder, base: RunFolder) -> Self | None:
-        """Open those of a build, else those of the run it belongs to; None where there are none.
-
-        Raises:
-            ValueError: they were changed, or are of other problems than the run's.
-        """
-        for folder in (build, base):
-            made_by = folder.record_of(folder.nonce, folder.nonce_made, base)
-            if made_by is not None:
-                return cls(folder.nonce, made_by)
-        return None
 
     def hanging(self, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
         """Tell for [n] keys whether the label hangs on a word that is replaced.

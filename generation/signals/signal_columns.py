@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -228,19 +228,6 @@ class PllChanges:
     def is_causal(self) -> bool:
         """Tell whether a causal language model computed them."""
         return CAUSAL in self.made_by
-
-    @classmethod
-    def of(cls, build: RunFolder, base: RunFolder) -> Self | None:
-        """Open those of a build, else those of the run it belongs to; None where there are none.
-
-        Raises:
-            ValueError: they are of other problems than the run's.
-        """
-        for folder in (build, base):
-            made_by = folder.record_of(folder.signals, folder.signals_made, base)
-            if made_by is not None:
-                return cls(folder.signals, made_by, cure(build, base))
-        return None
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
         """Join the changes to replacements; null where there are none.
