@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from merge_dataset.paths import as_path, as_texts, described
+from merge_metric.runs.noise import noise_figures, noise_text
 from merge_metric.runs.run import HasCountsT, JoinOptions, Run, read_file
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
@@ -141,6 +142,8 @@ def figures_of(run: Run, settings: Settings) -> dict[str, Any]:
         shift=run.shift,
         texts=run.texts,
     )
+    if run.repeats:
+        result["noise"] = noise_figures(run.counts, run.repeats, settings)
     return result | {"n_seeds_left_out": run.n_seeds_left_out}
 
 
@@ -241,6 +244,8 @@ def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
             f"({found['seeds']:,} of the seeds, {found['variants']:,.4g} of {where})"
             + (f"; {', '.join(parts)}" if parts else "")
         )
+    if noise := result.get("noise"):
+        yield from noise_text(noise)
     if result.get("n_subsamples", 1) > 1:
         shown = ", ".join(
             f"{figure.heading} {percent(result[f'{figure.key}_std'], figure.unit):.1f}"

@@ -19,7 +19,7 @@ from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder, place_of
 from merge_metric.models.answer_letters import LETTERS
 from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.prompts import Prompt, question, read_prompt
+from merge_metric.models.prompts import Prompt, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
 
 METRIC_FOLDER: Final = "merge_nli_metric"
@@ -169,12 +169,12 @@ def settings_of(tasks: Tasks) -> dict[str, Any]:
         "revision": tasks.revision,
         "thresholds": list(tasks.thresholds),
         "choices": list(tasks.choices),
-        "question": question("{premise}", "{hypothesis}"),
+        "question": next(iter(tasks.prompts.values())).template.text("{premise}", "{hypothesis}"),
         "configurations": {
             config: {
                 "shots": prompt.name,
                 # The text before every question: the start and the examples.
-                "before": prompt.text("", "").removesuffix(question("", "")),
+                "before": prompt.text("", "").removesuffix(prompt.template.text("", "")),
                 "turns": prompt.messages("", "")[:-1],
             }
             for config, prompt in tasks.prompts.items()

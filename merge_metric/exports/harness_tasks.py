@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
-from merge_dataset.schema import SPLITS
+from merge_dataset.schema import NLI, SPLITS
 from merge_metric.exports.folders import read_split, shown
 from merge_metric.exports.harness import (
     SETTINGS,
@@ -39,7 +39,6 @@ from merge_metric.exports.registry import (
     export,
 )
 from merge_metric.models.answer_letters import LETTERS
-from merge_metric.models.prompts import question
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,7 +145,7 @@ def _task(tasks: Tasks, config: str, name: str, figures: Sequence[str]) -> dict[
         "test_split": "test",
         "output_type": "multiple_choice",
         "description": prompt.start,
-        "doc_to_text": question("{{premise}}", "{{hypothesis}}"),
+        "doc_to_text": prompt.template.text("{{premise}}", "{{hypothesis}}"),
         "doc_to_target": "label",
         # In chats the harness leaves the delimiter out.
         "doc_to_choice": list(tasks.choices) if several else list(LETTERS),
@@ -156,7 +155,7 @@ def _task(tasks: Tasks, config: str, name: str, figures: Sequence[str]) -> dict[
         "fewshot_config": {
             "sampler": "first_n",
             "samples": [
-                {"premise": each.premise, "hypothesis": each.hypothesis, "label": each.label}
+                {**dict(zip(NLI.fields, each.texts, strict=True)), "label": each.label}
                 for each in prompt.examples
             ],
             "doc_to_choice": list(LETTERS),

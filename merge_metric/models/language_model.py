@@ -49,6 +49,7 @@ class LanguageModel:
     """A causal LM that is asked multiple-choice questions."""
 
     measured: Final = (LETTER_MASS,)
+    reads_fields: Final = True
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class LanguageModel:
             **self.prompt.describe(),
         }
 
-    def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Tell the model's size and the number of cached tokens."""
         self._prepare(pairs)
         return {
@@ -144,7 +145,7 @@ class LanguageModel:
         }
 
     def probabilities(
-        self, pairs: Sequence[tuple[str, str]]
+        self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels for premise–hypothesis pairs.
 
@@ -193,7 +194,7 @@ class LanguageModel:
 
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
 
-    def _prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
+    def _prepare(self, pairs: Sequence[Pair]) -> None:
         """Find prompts that are too long before any work, and decide on the prefix cache."""
         long = nlargest(16, pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
         longest = max(self._encode(long), key=len)
@@ -220,7 +221,7 @@ class LanguageModel:
                 limit,
             )
 
-    def _encode(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
+    def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:
         prompts = self._tokens.encode(pairs)
         lengths = [len(ids) for ids in prompts]
         longest = max(range(len(pairs)), key=lengths.__getitem__)
@@ -264,7 +265,7 @@ class LanguageModel:
         )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """Run one forward pass over the prompts' tokens after the first `shared`; shape (rows, 3).
+        """Run one forward pass over the prompts' tokens after the first `shared`: (rows, n).
 
         Shorter rows are filled up at the end. A causal model sees nothing of what follows
         a token, so this needs no mask and leaves positions as they are.

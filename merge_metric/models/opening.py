@@ -111,7 +111,6 @@ def open_model(
         if model.label_order == unknown and seeds is not None:
             model.label_order = find_order(model, request.model, seeds, problem_format.labels)
         return model
-    require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
     if kind == "remote" and not request.base_url:
         raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
@@ -120,8 +119,26 @@ def open_model(
             f"missing letters: expected error or uniform, got {request.missing_letters!r}"
         )
     from merge_metric.models.prompts import read_prompt
+    from merge_metric.models.words import Words, WritingModel
 
-    prompt = read_prompt(request.shots, sources=sources, start=request.prompt_start)
+    prompt = read_prompt(
+        request.shots, sources=sources, start=request.prompt_start, problem_format=problem_format
+    )
+    words = Words.of(request) if request.answers == "words" else None
+    if words is None and "{choices}" not in prompt.template.question:
+        raise ValueError(
+            f"{request.shots}: expected a question with {{choices}}, whose letters are to be "
+            "chosen, got one without; ask for `answers` words, or show them"
+        )
+    if kind == "lm" and words:
+        from merge_metric.models.checkpoints import load
+        from merge_metric.models.inspection import CAUSAL_LM
+        from merge_metric.models.inspection import inspect as inspect_model
+
+        found = inspect_model(source, CAUSAL_LM, gguf_file=request.gguf_file)
+        loaded = load(found, device=request.device, dtype=request.dtype or "auto")
+        chat = request.chat_template
+        return WritingModel(loaded, prompt=prompt, words=words, chat_template=chat)
     if kind == "lm":
         from merge_metric.models.language_model import LanguageModel
 
@@ -146,6 +163,8 @@ def open_model(
         concurrency=request.concurrency,
         missing=request.missing_letters,
         strict=request.strict_server,
+        words=words,
+        max_requests=request.max_requests,
     )
 
 
@@ -373,14 +392,18 @@ def as_pair_model(
         found: PairModel = model
         return found
     if hasattr(model, "base_url") and hasattr(model, "chat"):
-        require_nli(problem_format, "an OpenAI client")
         require_no_order(label_order, "an OpenAI client, whose model is asked for letters")
         if not name:
             raise ValueError("an OpenAI client: expected name, what the server calls the model")
         from merge_metric.models.prompts import read_prompt
         from merge_metric.models.remote import RemoteModel
 
-        prompt, key = read_prompt("exc", sources=sources), getattr(model, "api_key", None)
+        key = getattr(model, "api_key", None)
+        prompt = read_prompt(
+            "exc" if problem_format == NLI else "none",
+            sources=sources,
+            problem_format=problem_format,
+        )
         return RemoteModel(
             str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
         )

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     Prepared = tuple[list[list[int]], Callable[[list[int]], NDArray[np.float64]]]
     """Batches of pairs, each as positions, and a function that asks a model about one."""
 
-Pair = tuple[str, str]
-"""Premise and hypothesis; of other formats than NLI, the first text and the others."""
+Pair = tuple[str, ...]
+"""Premise and hypothesis; of other formats than NLI, the first text and the others, or to a model
+with `reads_fields` each text by itself."""
 
 _LM, _SERVER, MACHINE = "Language models", "Models on a server", "Machine"
+_WORDS = "Answers in words"
 """Headings of the help."""
+
+
+PREDICTION: Final = "prediction"
+"""Name of the measure that is the label answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,10 @@ class PairModel(Protocol):
         and shares repeat them to the bit. An attribute `has_probabilities` that is false says that
         only labels are known: each has the probability 1, and files have no probabilities.
         `measured`, a tuple of names, says that there is `measures`: further numbers about each
-        answer of the batch yielded last, (b, names). Metadata have their means over all pairs.
+        answer of the batch yielded last, (b, names). Metadata have their means over all pairs;
+        but `PREDICTION` is the label answered, `NO_LABEL` for none, where it is not the most
+        probable one. `texts` are answers of that batch in the model's words.
+        `repeat_seeds` says how often each seed is asked about again, to show the noise.
         """
 
 
@@ -225,8 +234,35 @@ class ModelRequest:
     )
     prefix_cache: bool = _option(True, "Run the examples once, not per pair.", _LM)
     gguf_file: str | None = _option(None, "A GGUF file in the folder.", _LM)
+    answers: Literal["letters", "words"] = _option(
+        "letters",
+        "What counts: the letters' probabilities, or the final answer of what the model writes.",
+        _WORDS,
+    )
+    max_answer_tokens: int = _option(
+        1024, "Most tokens that a model may write, thinking included.", _WORDS, minimum=1
+    )
+    samples: int = _option(
+        1,
+        "Answers per question; their shares are the probabilities, the most frequent counts.",
+        _WORDS,
+        minimum=1,
+    )
+    temperature: float = _option(0.0, "Of what the model writes.", _WORDS, minimum=0)
+    reasoning_effort: str | None = _option(None, "As servers take it: low, medium, high.", _WORDS)
+    server_settings: tuple[str, ...] = _option(
+        (),
+        "Another setting of the server, e.g. top_p=0.9; null sends none of that name; may be "
+        "repeated.",
+        _WORDS,
+        option="--server-setting",
+        metavar="NAME=VALUE",
+    )
     base_url: str | None = _option(
         None, "OpenAI-compatible, e.g. http://localhost:8000/v1.", _SERVER
+    )
+    max_requests: int | None = _option(
+        None, "Stop after so many requests; the same command goes on.", _SERVER, minimum=1
     )
     api_key_env: str | None = _option(None, "Environment variable with the key.", _SERVER)
     concurrency: int = _option(8, "Requests at a time.", _SERVER, minimum=1)
@@ -238,6 +274,9 @@ class ModelRequest:
         "Refuse answers of another model than asked for, or of prompts that were cut.",
         _SERVER,
         option="--strict-server",
+    )
+    repeat_seeds: int = _option(
+        0, "Ask about each seed so many times more, to show the noise of the answers.", minimum=0
     )
     device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", MACHINE)
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(

@@ -1,7 +1,8 @@
 """The multiple-choice prompt for language models and its few-shot examples.
 
-The template is that of the paper (appendix, Table 6, after Madaan et al. 2025): one block
-per example, a blank line between blocks, and the last block left open for the answer.
+The template of NLI is that of the paper (appendix, Table 6, after Madaan et al. 2025): one block
+per example, a blank line between blocks, and the last block left open for the answer. Other
+problems are asked about in the same way, or as a file says (`read_prompt`).
 
 As token ids, every prompt is tokenised whole, with the answer, and split afterwards: what a
 tokenizer makes of a text can depend on what stands beside it.
@@ -12,31 +13,24 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.schema import ANLI_SOURCES, LABELS
-from merge_metric.models.answer_letters import LETTERS
-
-_QUESTION: Final = """\
-Premise: {premise}
-Hypothesis: {hypothesis}
-A. Entailment
-B. Neutral
-C. Contradiction
-Answer:"""
+from merge_dataset.schema import ANLI_SOURCES, NLI, ProblemFormat
+from merge_metric.models.answer_words import ALPHABET
 
 _BUNDLED: Final = ("snli", "mnli", "mixed")
 _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
 """Source without examples of its own → the bundled ones that `exc` shows instead."""
 
 _OPTIONS: Final = "exc, mix, none, snli, mnli, or a .toml or .jsonl file of your own"
-_KEYS: Final = ("premise", "hypothesis", "label")
+_FILES: Final = {".toml", ".jsonl"}
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +39,72 @@ log = logging.getLogger(__name__)
 class Example:
     """A problem with its answer."""
 
-    premise: str
-    hypothesis: str
+    texts: tuple[str, ...]
+    """Those of the format's fields; of NLI premise and hypothesis."""
     label: int
-    """Position in `LABELS`."""
+    """Position among the labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A question about a problem, with its texts and choices in the places of names in braces."""
+
+    fields: tuple[str, ...]
+    labels: tuple[str, ...]
+    question: str
+    """Such as "{premise} … {choices} Answer:"; `{choices}` are the lettered lines."""
+    choices: tuple[str, ...]
+    """Name of each label in the prompt; may have texts in it, such as "{second_choice}"."""
+
+    @classmethod
+    def of(cls, problem_format: ProblemFormat) -> Template:
+        """Make the template of problems for which there is none: of NLI, the paper's.
+
+        >>> print(Template.of(NLI).text("A dog.", "A cat."))
+        Premise: A dog.
+        Hypothesis: A cat.
+        A. Entailment
+        B. Neutral
+        C. Contradiction
+        Answer:
+        """
+        shown = [
+            f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in problem_format.fields
+        ]
+        question = "\n".join([*shown, "{choices}", "Answer:"])
+        choices = tuple(map(_titled, problem_format.labels))
+        return cls(problem_format.fields, problem_format.labels, question, choices)
+
+    @property
+    def letters(self) -> str:
+        """Letters of the choices."""
+        return ALPHABET[: len(self.labels)]
+
+    def named(self, *texts: str) -> tuple[str, ...]:
+        """Name the choices of a problem."""
+        values = dict(zip(self.fields, texts, strict=True))
+        return tuple(_filled(choice, values) for choice in self.choices)
+
+    def text(self, *texts: str) -> str:
+        """Write the question; texts go in as they are."""
+        lines = zip(self.letters, self.named(*texts), strict=True)
+        values = dict(zip(self.fields, texts, strict=True))
+        values["choices"] = "\n".join(f"{letter}. {name}" for letter, name in lines)
+        return _filled(self.question, values)
+
+
+def _titled(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACE.sub(lambda found: values[found[1]], text)
+
+
+_PLACE: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+
+_OF_NLI: Final = Template.of(NLI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +117,13 @@ class Prompt:
     """Name of the examples in metadata."""
     start: str = ""
     """Text before the first example, such as `<|endoftext|>`; not used in chats."""
+    template: Template = _OF_NLI
+    """Question about a problem."""
 
-    def text(self, premise: str, hypothesis: str) -> str:
-        """Write the whole prompt; it ends in "Answer:", and " A", " B" or " C" is to follow.
+    def text(self, *texts: str) -> str:
+        """Write the whole prompt; of NLI " A", " B" or " C" is to follow.
 
-        >>> print(Prompt((Example("It rains.", "It pours.", 1),)).text("A dog.", "A cat."))
+        >>> print(Prompt((Example(("It rains.", "It pours."), 1),)).text("A dog.", "A cat."))
         Premise: It rains.
         Hypothesis: It pours.
         A. Entailment
@@ -81,12 +139,18 @@ class Prompt:
         Answer:
         """
         shown = "".join(
-            f"{question(example.premise, example.hypothesis)} {LETTERS[example.label]}\n\n"
+            f"{self.template.text(*example.texts)} {self.answer(example)}\n\n"
             for example in self.examples
         )
-        return self.start + shown + question(premise, hypothesis)
+        return self.start + shown + self.template.text(*texts)
 
-    def messages(self, premise: str, hypothesis: str) -> list[dict[str, str]]:
+    def answer(self, example: Example) -> str:
+        """Write an example's answer: its letter or, where none are shown, its name."""
+        if "{choices}" in self.template.question:
+            return self.template.letters[example.label]
+        return self.template.named(*example.texts)[example.label]
+
+    def messages(self, *texts: str) -> list[dict[str, str]]:
         """Make a chat of it: every question is the user's, every letter the assistant's.
 
         There is no system message, as not every model's template has a place for one.
@@ -94,23 +158,25 @@ class Prompt:
         turns = []
         for example in self.examples:
             turns += [
-                {"role": "user", "content": question(example.premise, example.hypothesis)},
-                {"role": "assistant", "content": LETTERS[example.label]},
+                {"role": "user", "content": self.template.text(*example.texts)},
+                {"role": "assistant", "content": self.answer(example)},
             ]
-        return [*turns, {"role": "user", "content": question(premise, hypothesis)}]
+        return [*turns, {"role": "user", "content": self.template.text(*texts)}]
 
     def describe(self) -> dict[str, Any]:
         """Describe the prompt: its name, number of examples, digest of the text."""
-        digest = hashlib.sha256(self.text("{premise}", "{hypothesis}").encode()).hexdigest()
+        text = self.text(*(f"{{{field}}}" for field in self.template.fields))
+        digest = hashlib.sha256(text.encode()).hexdigest()
         return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
 
 
-def question(premise: str, hypothesis: str) -> str:
-    """Write one block of the template, with "Answer:"; texts go in as they are."""
-    return _QUESTION.format(premise=premise, hypothesis=hypothesis)
-
-
-def read_prompt(shots: str, *, sources: Iterable[str] = (), start: str = "") -> Prompt:
+def read_prompt(
+    shots: str,
+    *,
+    sources: Iterable[str] = (),
+    start: str = "",
+    problem_format: ProblemFormat = NLI,
+) -> Prompt:
     """Make the prompt with the few-shot examples that a user asks for.
 
     Args:
@@ -118,36 +184,44 @@ def read_prompt(shots: str, *, sources: Iterable[str] = (), start: str = "") -> 
             problems' own source; for Adversarial NLI, of which there are none here, those
             of MultiNLI, which the log says; `mix`: three from SNLI and three from
             MultiNLI (paper, Table 8); `snli` or `mnli`: these six, whatever the problems;
-            `none`; or a file, TOML (tables `[[example]]`) or JSON lines, with `premise`,
-            `hypothesis` and `label` (a name or its position in `LABELS`).
+            `none`; or a file, TOML (tables `[[example]]`) or JSON lines, with the fields, such as
+            `premise` and `hypothesis`, and `label` (a name or its position). TOML may also have
+            `question`, the text of the question with names of fields and `choices` in braces, and
+            a table `[choices]` with a name for each label.
         sources: Where the problems are from, such as `snli`; only `exc` asks.
         start: See `Prompt.start`.
+        problem_format: Fields and labels of the problems. Bundled examples are of NLI.
 
     Raises:
         ValueError: unknown shots, no shots for these sources, or a malformed file.
     """
+    template = Template.of(problem_format)
     if shots == "none":
-        return Prompt((), "none", start)
+        return Prompt((), "none", start, template)
+    if problem_format != NLI and Path(shots).suffix not in _FILES:
+        raise ValueError(
+            f"shots: expected none or a .toml or .jsonl file for problems with the "
+            f"{problem_format.described}, got {shots!r}, whose examples are of NLI"
+        )
     if shots == "exc":
         shots = _own_examples(sorted(set(sources)))
     if shots == "mix":
         shots = "mixed"
     if shots in _BUNDLED:
-        text = _bundled(shots)
-        examples = _from_toml(text, shots)
-    elif Path(shots).suffix in {".toml", ".jsonl"}:
-        examples = _from_file(Path(shots))
+        template, examples = _from_toml(_bundled(shots), shots, template)
+    elif Path(shots).suffix in _FILES:
+        template, examples = _from_file(Path(shots), template)
     else:
         raise ValueError(f"shots: expected {_OPTIONS}, got {shots!r}")
     counts = Counter(example.label for example in examples)
-    if len({counts[label] for label in range(len(LABELS))}) > 1:
+    if len({counts[label] for label in range(len(template.labels))}) > 1:
         log.warning(
             "`shots` %s: expected as many examples of each label, got %s: models tend to "
             "answer with the label they saw most",
             shots,
-            ", ".join(f"{counts[i]} {label}" for i, label in enumerate(LABELS)),
+            ", ".join(f"{counts[i]} {label}" for i, label in enumerate(template.labels)),
         )
-    return Prompt(examples, Path(shots).stem, start)
+    return Prompt(examples, Path(shots).stem, start, template)
 
 
 def _own_examples(sources: Sequence[str]) -> str:
@@ -179,12 +253,12 @@ def _bundled(name: str) -> str:
     return folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
-def _from_file(path: Path) -> tuple[Example, ...]:
+def _from_file(path: Path, template: Template) -> tuple[Template, tuple[Example, ...]]:
     if not path.is_file():
         raise ValueError(f"shots: expected a file at {path}, found none")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
-        return _from_toml(text, str(path))
+        return _from_toml(text, str(path), template)
     examples = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -192,20 +266,53 @@ def _from_file(path: Path) -> tuple[Example, ...]:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}: line {number}: expected JSON: {error}") from error
-            examples.append(_example(row, f"{path}: line {number}"))
-    return _require_examples(examples, str(path))
+            examples.append(_example(row, f"{path}: line {number}", template))
+    return template, _require_examples(examples, str(path))
 
 
-def _from_toml(text: str, where: str) -> tuple[Example, ...]:
+def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tuple[Example, ...]]:
     try:
-        tables = tomllib.loads(text).get("example", [])
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where}: expected TOML, got an error: {error}") from error
+    template = _own_template(content, where, template)
+    tables = content.get("example", [])
     if not isinstance(tables, list):
         raise ValueError(f"{where}: expected tables called [[example]], got {tables!r}")
-    return _require_examples(
-        [_example(t, f"{where}: example {i}") for i, t in enumerate(tables, 1)], where
-    )
+    examples = [_example(t, f"{where}: example {i}", template) for i, t in enumerate(tables, 1)]
+    is_own = "question" in content
+    return template, tuple(examples) if is_own else _require_examples(examples, where)
+
+
+def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
+    """Change the usual template as a file says."""
+    question, choices = content.get("question"), content.get("choices")
+    if choices is not None:
+        names = choices if isinstance(choices, dict) else {}
+        if {*names} != {*template.labels} or not all(isinstance(n, str) for n in names.values()):
+            raise ValueError(
+                f"{where}: choices: expected a text for each of {', '.join(template.labels)}, got "
+                f"{', '.join(names) or repr(choices)}"
+            )
+        template = replace(template, choices=tuple(names[label] for label in template.labels))
+    if question is not None:
+        if not isinstance(question, str) or not question.strip():
+            raise ValueError(f"{where}: question: expected a text, got {question!r}")
+        template = replace(template, question=question.strip("\n"))
+    used = {
+        name for text in (template.question, *template.choices) for name in _PLACE.findall(text)
+    }
+    known = {*template.fields, "choices"}
+    in_choices = {name for text in template.choices for name in _PLACE.findall(text)}
+    lacking = [field for field in template.fields if field not in used]
+    if lacking or used - known or "choices" in in_choices:
+        odd = sorted(used - known) or (["choices"] if "choices" in in_choices else [])
+        got = f"{{{odd[0]}}}" if odd else f"none for {{{lacking[0]}}}"
+        raise ValueError(
+            f"{where}: question: expected places for {{{'}, {'.join(template.fields)}}} and, if "
+            f"letters are to be chosen, {{choices}}, got {got}"
+        )
+    return template
 
 
 def _require_examples(examples: list[Example], where: str) -> tuple[Example, ...]:
@@ -216,28 +323,29 @@ def _require_examples(examples: list[Example], where: str) -> tuple[Example, ...
     return tuple(examples)
 
 
-def _example(row: Any, where: str) -> Example:
-    if not isinstance(row, Mapping) or not set(_KEYS) <= set(row):
+def _example(row: Any, where: str, template: Template) -> Example:
+    keys, labels = (*template.fields, "label"), template.labels
+    if not isinstance(row, Mapping) or not set(keys) <= set(row):
         got = ", ".join(row) if isinstance(row, Mapping) else repr(row)
-        raise ValueError(f"{where}: expected {', '.join(_KEYS)}, got {got or 'nothing'}")
-    for key in _KEYS[:2]:
+        raise ValueError(f"{where}: expected {', '.join(keys)}, got {got or 'nothing'}")
+    for key in template.fields:
         if not isinstance(row[key], str) or not row[key].strip():
             raise ValueError(f"{where}: {key}: expected a text, got {row[key]!r}")
     label = row["label"]
-    if label in LABELS:
-        label = LABELS.index(label)
-    if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < len(LABELS):
+    if label in labels:
+        label = labels.index(label)
+    if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < len(labels):
         raise ValueError(
-            f"{where}: label: expected one of {', '.join(LABELS)} or its position from 0, "
+            f"{where}: label: expected one of {', '.join(labels)} or its position from 0, "
             f"got {label!r}"
         )
-    return Example(row["premise"], row["hypothesis"], label)
+    return Example(tuple(row[field] for field in template.fields), label)
 
 
 # --- Prompts as token ids ---
 
 _PROBES: Final = (("0", "0"), ("A b", "C"), ('"x"', "y."), ("é", "Z"))
-"""Pairs so different that a prefix of all their prompts is one of every prompt."""
+"""Texts so different, in turns, that a prefix of all their prompts is one of every prompt."""
 
 _FORMS: Final = (" ", "")
 """Texts between "Answer:" and the letter: the template's space, or nothing."""
@@ -247,7 +355,7 @@ class PromptTokens:
     """Makes token ids of prompts.
 
     Attributes:
-        letters: Token ids of A, B and C, one row per form: after a space and, where that is
+        letters: Token ids of A, B, …, one row per form: after a space and, where that is
             another token after the same context, without one.
         shared: The tokens that prompts begin with, as far as some differing ones tell.
     """
@@ -273,41 +381,47 @@ class PromptTokens:
                 f"`chat_template`, or take the model's instruction-tuned version"
             )
         self._tokenizer, self._prompt, self._chat = tokenizer, prompt, chat
+        self._choices, n_fields = prompt.template.letters, len(prompt.template.fields)
+        probes = [tuple(probe[i % 2] for i in range(n_fields)) for probe in _PROBES]
+        self._probe = probes[:1]
         # Templates write the tokens that begin a text themselves; so does who gives a start.
         self._adds_special = not chat and not prompt.start
         forms = _FORMS[::-1] if chat else _FORMS
         found = [(form, *letters) for form in forms if (letters := self._letters(form))]
         if not found:
-            context = self._texts(_PROBES[:1])[0]
-            answers = [context + form + letter for form in _FORMS for letter in LETTERS]
+            context = self._texts(self._probe)[0]
+            answers = [context + form + letter for form in _FORMS for letter in self._choices]
             ends = [tokenizer.convert_ids_to_tokens(ids)[-4:] for ids in self._encode(answers)]
             raise ValueError(
-                f"expected a tokenizer in which the answers {', '.join(LETTERS)} are one token "
-                f"each, {name} ends the prompts in {ends}: this model cannot be asked by letters"
+                f"expected a tokenizer in which the answers {', '.join(self._choices)} are one "
+                f"token each, {name} ends the prompts in {ends}: this model cannot be asked by "
+                "letters; ask it with `answers` words"
             )
         self._form, first, _ = found[0]
         self.letters: tuple[tuple[int, ...], ...] = tuple(
             dict.fromkeys(ids for _, context, ids in found if context == first)
         )
-        self.shared: list[int] = common_prefix(self.encode(_PROBES))
+        self.shared: list[int] = common_prefix(self.encode(probes))
 
-    def encode(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
+    def encode(self, pairs: Sequence[tuple[str, ...]]) -> list[list[int]]:
         """Return the token ids of each pair's whole prompt, up to where the letter is to follow.
 
         Raises:
             ValueError: a prompt in which the answer is not a token of its own; a text that
                 changes how what stands after it is tokenised would do that.
         """
-        encoded = self._encode([text + self._form + LETTERS[0] for text in self._texts(pairs)])
+        encoded = self._encode(
+            [text + self._form + self._choices[0] for text in self._texts(pairs)]
+        )
         for ids, pair in zip(encoded, pairs, strict=True):
             if ids[-1] != self.letters[0][0]:
                 raise ValueError(
-                    f"expected the prompt with the answer {LETTERS[0]} to end in that letter's "
-                    f"token {self.letters[0][0]}, got {ids[-1]} for the pair {pair}"
+                    f"expected the prompt with the answer {self._choices[0]} to end in that "
+                    f"letter's token {self.letters[0][0]}, got {ids[-1]} for the pair {pair}"
                 )
         return [ids[:-1] for ids in encoded]
 
-    def _texts(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    def _texts(self, pairs: Sequence[tuple[str, ...]]) -> list[str]:
         if not self._chat:
             return [self._prompt.text(*pair) for pair in pairs]
         texts: list[str] = self._tokenizer.apply_chat_template(
@@ -340,11 +454,11 @@ class PromptTokens:
 
         None if they are not single, distinct tokens.
         """
-        text = self._texts(_PROBES[:1])[0] + form
-        encoded = self._encode([text + letter for letter in LETTERS])
+        text = self._texts(self._probe)[0] + form
+        encoded = self._encode([text + letter for letter in self._choices])
         contexts = {tuple(ids[:-1]) for ids in encoded}
         ids = tuple(ids[-1] for ids in encoded)
-        if len(contexts) > 1 or len(set(ids)) < len(LETTERS):
+        if len(contexts) > 1 or len(set(ids)) < len(self._choices):
             return None
         return contexts.pop(), ids
 

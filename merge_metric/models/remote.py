@@ -1,16 +1,19 @@
-"""Language models behind an OpenAI-compatible server that returns log-probabilities.
+"""Language models behind an OpenAI-compatible server.
 
 The server is sent one prompt per request, as not every server takes lists, and several
-requests at a time. It is asked for one token and the log-probabilities of the most probable.
+requests at a time. It is asked for one token and the log-probabilities of the most probable, or for
+an answer in words.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
@@ -20,9 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, spellings
-from merge_metric.models.answer_letters import LETTERS, letter_probabilities
+from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
+from merge_metric.models.pair_model import Pair
 from merge_metric.models.prompts import Prompt
+from merge_metric.models.words import MEASURED, Said, Words, stop_of
 
 if TYPE_CHECKING:
     import httpx
@@ -52,12 +57,14 @@ log = logging.getLogger(__name__)
 class RemoteModel:
     """A model on a server that is asked multiple-choice questions.
 
-    A letter that is not among the alternatives gets the probability 0: it has at most that
-    of the least probable of them.
+    Where it answers in words, its final answer counts (`words`). Else a letter that is not among
+    the alternatives gets the probability 0: it has at most that of the least probable of them.
 
     Attributes:
         strict: Whether answers of another model, or to prompts that were cut, are refused.
     """
+
+    reads_fields: Final = True
 
     def __init__(
         self,
@@ -75,6 +82,8 @@ class RemoteModel:
         top: int | None = None,
         missing: Missing = "error",
         strict: bool = False,
+        words: Words | None = None,
+        max_requests: int | None = None,
     ) -> None:
         """Prepare; the first request is that of `probabilities`.
 
@@ -94,6 +103,8 @@ class RemoteModel:
                 equally probable (the prediction is then the first one, entailment).
             strict: Refuse answers of another model than asked for, and of prompts that were cut;
                 by default they are noted.
+            words: Ask for answers in words, with these settings.
+            max_requests: Stop after so many requests.
 
         Raises:
             ValueError: the URL is none, or the variable is not set.
@@ -119,6 +130,12 @@ class RemoteModel:
         self._chat, self._concurrency, self._missing = chat, concurrency, missing
         self._top = top or _TOP[self._path]
         self._odd = OddAnswers(self.name, model, strict=strict)
+        self.words, self._left = words, max_requests
+        self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
+        self.has_probabilities = words is None or words.samples > 1
+        if words:
+            self.measured, self.texts = MEASURED, list[str]()
+            self.measures: NDArray[np.float64] = np.empty((0, len(MEASURED)))
 
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities, as far as it can be known from outside.
@@ -131,8 +148,9 @@ class RemoteModel:
             "name": self.name,
             "revision": None,
             "endpoint": self._endpoint.name,
-            "top_logprobs": self._top,
+            **({"chat": self._chat} if self.words else {"top_logprobs": self._top}),
             **self.prompt.describe(),
+            **(self.words.describe() if self.words else {}),
         }
 
     def noted(self) -> dict[str, Any]:
@@ -140,13 +158,21 @@ class RemoteModel:
 
         `answers_partial` had one or two of the letters among the alternatives,
         `answers_without_letters` none; `answered_as` and `prompts_cut` as `OddAnswers` has them.
+        Of answers in words, the requests, the tokens as the server counts them, and the time.
         """
+        if self.words:
+            now = time.perf_counter()
+            with self._lock:
+                told, self._used = self._used, {}
+            told["milliseconds"] = round(1000 * (now - self._since))
+            self._since = now
+            return {**told, **self._odd.notes()}
         counts = {"answers_partial": self._n_partial, "answers_without_letters": self._n_missing}
         self._n_partial, self._n_missing = 0, 0
         return {**counts, **self._odd.notes()}
 
     def probabilities(
-        self, pairs: Sequence[tuple[str, str]]
+        self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels for premise–hypothesis pairs.
 
@@ -170,59 +196,129 @@ class RemoteModel:
         """
         if not pairs:
             return
+        self._since = time.perf_counter()
         with self._endpoint:
-            yield [0], self._label_probabilities([self._ask(pairs[0])], [pairs[0]])
-            # Few are queued ahead, so that an error ends the run soon.
+            yield [0], self._read([self._ask(pairs[0])], [pairs[0]])
+            # Few are queued ahead, so that an error ends the run soon. What was sent by then may
+            # cost money, so its answers are waited for.
             rest = iter(range(1, len(pairs)))
-            running: dict[Future[dict[str, float]], int] = {}
+            running: dict[Future[Any], int] = {}
+            error: BaseException | None = None
             pool = ThreadPoolExecutor(self._concurrency)
             try:
                 while True:
-                    for row in islice(rest, 2 * self._concurrency - len(running)):
+                    for row in () if error else islice(rest, 2 * self._concurrency - len(running)):
                         running[pool.submit(self._ask, pairs[row])] = row
                     if not running:
                         break
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    finished = [running.pop(future) for future in done]
-                    answers = [future.result() for future in done]
-                    yield finished, self._label_probabilities(answers, [pairs[i] for i in finished])
+                    rows = {future: running.pop(future) for future in done}
+                    good = [future for future in done if not future.exception()]
+                    if good:
+                        finished = [rows[future] for future in good]
+                        answers = [future.result() for future in good]
+                        yield finished, self._read(answers, [pairs[i] for i in finished])
+                    failed = [future.exception() for future in done if future.exception()]
+                    if failed and not error:
+                        error = failed[0]
+                        if not isinstance(error, InterruptedError):
+                            self._endpoint.stop()
+                        running = {f: row for f, row in running.items() if not f.cancel()}
+                if error:
+                    raise error
             finally:
                 self._endpoint.stop()
                 pool.shutdown(cancel_futures=True)
 
-    def _ask(self, pair: tuple[str, str]) -> dict[str, float]:
-        """Ask for the log-probabilities of the most probable next tokens."""
+    def body(self, pair: Pair) -> dict[str, Any]:
+        """Write the request about a problem."""
         payload: dict[str, Any] = {"model": self._asked_for, "max_tokens": 1, "temperature": 0}
+        if words := self.words:
+            payload |= {"max_tokens": words.max_tokens, "temperature": words.temperature}
         if self._chat:
-            messages = self.prompt.messages(*pair)
-            payload |= {"messages": messages, "logprobs": True, "top_logprobs": self._top}
-            text = "\n".join(str(message["content"]) for message in messages)
+            payload |= {"messages": self.prompt.messages(*pair)}
+            payload |= {} if words else {"logprobs": True, "top_logprobs": self._top}
         else:
-            text = self.prompt.text(*pair)
-            payload |= {"prompt": text, "logprobs": self._top}
-        answer = self._endpoint.post(payload)
+            payload |= {"prompt": self.prompt.text(*pair)}
+            payload |= {"stop": [stop_of(self.prompt)]} if words else {"logprobs": self._top}
+        payload |= words.more if words else {}
+        return {name: value for name, value in payload.items() if value is not None}
+
+    def _ask(self, pair: Pair) -> Any:
+        """Ask about a problem; as often as answers in words are wanted."""
+        body = self.body(pair)
+        times = self.words.samples if self.words else 1
+        found = [self.take(body, self._post(body)) for _ in range(times)]
+        return found if self.words else found[0]
+
+    def _post(self, body: dict[str, Any]) -> Any:
+        with self._lock:
+            if self._left is not None:
+                if not self._left:
+                    raise InterruptedError(
+                        f"{self._endpoint.name}: stopped, as all requests that `max_requests` "
+                        "allows were sent; what was answered is kept: the same command goes on"
+                    )
+                self._left -= 1
+        return self._endpoint.post(body)
+
+    def take(self, body: Mapping[str, Any], answer: Any) -> Any:
+        """Take what counts out of the answer to a request.
+
+        Returns:
+            Log-probabilities of tokens or, of answers in words, a `Said`.
+
+        Raises:
+            ValueError: it is no such answer, or odd, and the model is strict.
+        """
+        messages = body.get("messages") or [{"content": body.get("prompt", "")}]
+        text = "\n".join(str(message["content"]) for message in messages)
         try:
             self._odd.look_at(answer, text)
-            return alternatives(answer)
+            if not self.words:
+                return alternatives(answer)
+            said = said_in(answer)
         except ValueError as error:
             raise ValueError(f"{self._endpoint.name}: {error}") from None
+        usage = answer.get("usage") if isinstance(answer.get("usage"), dict) else {}
+        with self._lock:
+            self._used["requests"] = self._used.get("requests", 0) + 1
+            for name, key in (
+                ("prompt_tokens", "prompt_tokens"),
+                ("answer_tokens", "completion_tokens"),
+            ):
+                if type(usage.get(key)) is int:
+                    self._used[name] = self._used.get(name, 0) + usage[key]
+        return said
+
+    def _read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
+        """Make probabilities of what was taken out of answers."""
+        if not self.words:
+            return self._label_probabilities(answers, pairs)
+        found = [
+            self.words.read(self.prompt, pair, said)
+            for pair, said in zip(pairs, answers, strict=True)
+        ]
+        self.measures = np.array([measures for _, measures, _ in found])
+        self.texts = [text for _, _, text in found]
+        return np.array([shares for shares, _, _ in found])
 
     def _label_probabilities(
-        self, answers: Sequence[Mapping[str, float]], pairs: Sequence[tuple[str, str]]
+        self, answers: Sequence[Mapping[str, float]], pairs: Sequence[Pair]
     ) -> NDArray[np.float64]:
-        rows = []
+        rows, letters = [], self.prompt.template.letters
         for answer, pair in zip(answers, pairs, strict=True):
-            weights = np.array(letter_probabilities(answer))
+            weights = np.array(letter_probabilities(answer, letters))
             if not weights.any():
                 if self._missing == "error":
                     raise ValueError(
-                        f"{self._endpoint.name}: expected {', '.join(LETTERS)} among the "
+                        f"{self._endpoint.name}: expected {', '.join(letters)} among the "
                         f"{self._top} most probable tokens, got {sorted(answer)} for the pair "
                         f"{pair}: ask for more, in a chat, or with more examples; or take such "
                         f"answers for equally probable labels with `missing_letters` uniform"
                     )
                 self._n_missing += 1
-                weights = np.ones(len(LETTERS))
+                weights = np.ones(len(letters))
             elif not weights.all():
                 self._n_partial += 1
             rows.append(weights / weights.sum())
@@ -248,7 +344,7 @@ def alternatives(answer: Any) -> dict[str, float]:
         raise ValueError(
             "expected log-probabilities, got an answer without: this server leaves them out, "
             "and without them there are no probabilities of labels; llama.cpp's server and vLLM "
-            "give them"
+            "give them; without, ask for answers in words with `answers` words"
         )
     try:
         found = (
@@ -259,6 +355,34 @@ def alternatives(answer: Any) -> dict[str, float]:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise ValueError(f"expected log-probabilities, got {beginning(given)}") from None
     return found
+
+
+def said_in(answer: Any) -> Said:
+    """Read what a model says out of a completion of either endpoint.
+
+    What it thinks (`reasoning_content`, `reasoning`) is left out.
+
+    Raises:
+        ValueError: no completion.
+
+    >>> said_in({"choices": [{"message": {"content": "B"}, "finish_reason": "stop"}]})
+    Said(text='B', is_cut=False)
+    """
+    try:
+        choice = answer["choices"][0]
+        message = choice.get("message")
+        content = choice.get("text") if message is None else message.get("content")
+        if message is not None and content is None:
+            content = message.get("refusal")
+        if isinstance(content, list):  # of parts
+            content = "".join(part.get("text", "") for part in content)
+        if content is not None and not isinstance(content, str):
+            raise TypeError(content)
+        if message is None and "text" not in choice:
+            raise KeyError("text")
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise ValueError(f"expected a completion, got {beginning(answer)}") from None
+    return Said(content or "", choice.get("finish_reason") == "length")
 
 
 def _read_records(content: Sequence[Any]) -> dict[str, float]:
@@ -380,8 +504,10 @@ class Endpoint:
             else:
                 self._reached = True
                 if response.is_success:
+                    is_stream = "event-stream" in response.headers.get("Content-Type", "")
                     try:
-                        return self._without_secrets(response.json())
+                        content = joined(response.text) if is_stream else response.json()
+                        return self._without_secrets(content)
                     except (ValueError, RecursionError):
                         raise ValueError(
                             f"{self.name}: expected JSON, got {self._shown(response)!r}"
@@ -424,6 +550,40 @@ class Endpoint:
                 for key, item in value.items()
             }
         return value
+
+
+def joined(stream: str) -> dict[str, Any]:
+    r"""Join the events of a stream to the completion that a server would send as one.
+
+    Raises:
+        ValueError: an event is no JSON object, or the stream ends before its end.
+
+    >>> joined('data: {"choices": [{"delta": {"content": "B"}}]}\n\ndata: [DONE]\n')["choices"]
+    [{'message': {'content': 'B'}, 'finish_reason': None}]
+    """
+    said: dict[str, list[str]] = {}
+    whole: dict[str, Any] = {}
+    reason, is_whole = None, False
+    for line in stream.splitlines():
+        name, _, value = line.partition(":")
+        if name != "data":
+            continue
+        if value.strip() == "[DONE]":
+            is_whole = True
+            break
+        event = json.loads(value)
+        if not isinstance(event, dict):
+            raise ValueError(event)
+        whole |= {key: event[key] for key in ("model", "usage") if event.get(key)}
+        for choice in event.get("choices") or ():
+            reason = choice.get("finish_reason") or reason
+            part = choice.get("delta", {}).get("content") or choice.get("text")
+            said.setdefault("message" if "delta" in choice else "text", []).append(part or "")
+    if not is_whole and reason is None:
+        raise ValueError("the stream ended before its end")
+    text = "".join(said.get("text", said.get("message", ())))
+    content = {"text": text} if "text" in said else {"message": {"content": text}}
+    return {**whole, "choices": [{**content, "finish_reason": reason}]}
 
 
 def _retry_after(response: httpx.Response) -> float | None:

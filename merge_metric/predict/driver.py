@@ -16,20 +16,23 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from merge_dataset.files import ROWS
+from merge_dataset.files import ROWS, read_schema
 from merge_dataset.locks import writing_to
 from merge_metric.models.odd_answers import require_as_asked, sentences
 from merge_metric.models.pair_model import (
+    PREDICTION,
     WHOLE,
     Known,
     PairModel,
     Share,
     require_probabilities,
 )
-from merge_metric.predict.journal import Journal, open_journal, remove_journals
+from merge_metric.predict.journal import TEXTS, Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
     Pairs,
     description_of,
@@ -39,6 +42,7 @@ from merge_metric.predict.problems import (
     pieces,
     problem_digests,
 )
+from merge_metric.runs.noise import REPEATS
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -55,6 +59,7 @@ from merge_metric.runs.predictions import (
 )
 from merge_metric.runs.relations import DRAWS
 from merge_metric.runs.row_checks import (
+    ANSWER_TEXT,
     IDS,
     PROBABILITIES,
     REQUIRED,
@@ -129,7 +134,7 @@ def predict(
         return Outcome(out, len(problems), len(run.pairs), 0, 0.0, metadata)
     with writing_to(out):
         run.require_replaceable(overwrite=overwrite)
-        with open_journal(run.journal, len(run.pairs), run.width) as journal:
+        with open_journal(run.journal, len(run.asked), run.width) as journal:
             name = run.description["name"] if progress else None
             inferred, seconds = run.ask(journal, WHOLE, name)
             metadata = run.metadata(journal, extra or {})
@@ -162,7 +167,7 @@ def answer_share(
     inferred, seconds, notes = 0, 0.0, dict[str, Any]()
     if not run.finished():
         run.require_replaceable(overwrite=overwrite)
-        with open_journal(run.journal, len(run.pairs), run.width, share=share) as journal:
+        with open_journal(run.journal, len(run.asked), run.width, share=share) as journal:
             inferred, seconds = run.ask(journal, share, None)
         notes = run.notes()
     return {
@@ -190,6 +195,8 @@ class _Run:
     """The description that the model gives of itself."""
     pairs: Pairs
     """Distinct ones."""
+    asked: NDArray[np.int64]
+    """Pairs in the order in which they are asked about: each, then seeds again."""
     pair_of_row: NDArray[np.int64]
     digests: NDArray[np.uint64]
     """Digest of the texts of each problem."""
@@ -212,8 +219,14 @@ class _Run:
                 require_distinct(problems["variant_id"], row_number)
         except ValueError as error:
             raise ValueError(f"problems: {error}") from error
-        pairs, pair_of_row = distinct_pairs(problems)
+        fields = getattr(model, "reads_fields", False)
+        pairs, pair_of_row = distinct_pairs(problems, fields=fields)
         description, digests = model.describe(), problem_digests(problems)
+        asked = np.arange(len(pairs))
+        if times := getattr(model, "repeat_seeds", 0):
+            description |= {"repeat_seeds": times}
+            is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
+            asked = np.concatenate([asked, np.tile(np.unique(pair_of_row[is_seed]), times)])
         return cls(
             model,
             problems,
@@ -222,6 +235,7 @@ class _Run:
             tuple(getattr(model, "measured", ())),
             description,
             pairs,
+            asked,
             pair_of_row,
             digests,
             fingerprint_of(description, problems, digests),
@@ -255,13 +269,19 @@ class _Run:
         if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
             return metadata
         metadata = metadata | {"problems": problems}
-        few = with_metadata(next(read_batches(self.out)), metadata)
-        write_batches(
-            self.out,
-            labelled(few, self.labels).schema,
-            len(self.problems),
-            lambda names: (rows.select(names) for rows in read_batches(self.out)),
-        )
+        further = [n for n in (ANSWER_TEXT, REPEATS) if n in read_schema(self.out).names]
+        more = pq.ParquetFile(self.out).read(further) if further else None
+
+        def batches(names: Sequence[str]) -> Iterator[pa.Table]:
+            done = 0
+            for rows in read_batches(self.out):
+                for name in further if more is not None else ():
+                    rows = rows.append_column(name, more[name].slice(done, len(rows)))
+                done += len(rows)
+                yield rows.select([*(names or rows.column_names)])
+
+        few = with_metadata(next(batches(())), metadata)
+        write_batches(self.out, labelled(few, self.labels).schema, len(self.problems), batches)
         return metadata
 
     def tell_again(self, metadata: Mapping[str, Any]) -> None:
@@ -299,7 +319,9 @@ class _Run:
             remedy = "; remove it to ask again"
             require_as_asked(f"{self.journal}: ", self._named(journal.notes), remedy)
         told = self._tell_odd(journal, set())
-        start, pairs, model = time.perf_counter(), self.pairs, self.model
+        start, model = time.perf_counter(), self.model
+        is_once = len(self.asked) == len(self.pairs)
+        pairs = self.pairs if is_once else self.pairs.at(self.asked)
         unanswered = journal.unanswered
         missing = np.flatnonzero(unanswered)
         done = len(pairs) - len(missing)
@@ -310,7 +332,9 @@ class _Run:
             for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
                 self._require_distributions(positions, rows)
                 further = [model.measures] if hasattr(model, "measures") else []
-                notes = model.noted() if hasattr(model, "noted") else None
+                notes = model.noted() if hasattr(model, "noted") else {}
+                if said := getattr(model, "texts", None):
+                    notes[TEXTS] = dict(zip(map(str, positions), said, strict=True))
                 journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
                 told |= self._tell_odd(journal, told)
                 bar.update(int(unanswered[positions].sum()))
@@ -335,7 +359,7 @@ class _Run:
 
     def _require_distributions(self, positions: list[int], answers: NDArray[np.float64]) -> None:
         """Check answers to pairs as readers of predictions files check them."""
-        pairs, labels = self.pairs.at(positions), self.labels
+        pairs, labels = self.pairs.at(self.asked[positions]), self.labels
         require_probabilities(pairs, labels, answers, _TOO_LARGE)
         rows = pa.FixedSizeListArray.from_arrays(np.ravel(answers).astype(float), len(labels))
         check_column(
@@ -349,6 +373,8 @@ class _Run:
     def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Make the file's metadata; warn of answers that look wrong, or few letters."""
         means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
+        measures = dict(zip(self.measured, means, strict=True))
+        measures.pop(PREDICTION, None)
         tally = AnswerTally(self.labels)
         for rows in self._rows(journal, REQUIRED):
             tally.add(rows)
@@ -361,8 +387,8 @@ class _Run:
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
             **self.notes(),
-            **journal.notes,
-            **dict(zip(self.measured, means, strict=True)),
+            **{name: value for name, value in journal.notes.items() if name != TEXTS},
+            **measures,
             "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
         }
@@ -379,6 +405,10 @@ class _Run:
         names = [*REQUIRED, TEXT_DIGEST]
         if getattr(self.model, "has_probabilities", True):
             names.append(PROBABILITIES)
+        if TEXTS in journal.notes:
+            names.append(ANSWER_TEXT)
+        if len(self.asked) > len(self.pairs):
+            names.append(REPEATS)
         few = next(self._rows(journal, names))
         schema = labelled(with_metadata(few, metadata), self.labels).schema
         write_batches(self.out, schema, len(self.problems), partial(self._rows, journal))
@@ -388,15 +418,44 @@ class _Run:
         for start in range(0, len(self.problems), ROWS):
             rows = slice(start, start + ROWS)
             answers = journal.answers[self.pair_of_row[rows], : len(self.labels)]
-            flat = answers.reshape(-1)
+            flat, chosen = answers.reshape(-1), self._chosen(journal, self.pair_of_row[rows])
+            said = journal.notes.get(TEXTS, {})
+            texts = [said.get(str(pair)) for pair in self.pair_of_row[rows].tolist()]
             columns = {
                 **_checked(self.problems.slice(start, ROWS)),
-                "prediction": answers.argmax(axis=1),
+                "prediction": chosen,
+                ANSWER_TEXT: pa.array(texts, pa.string()),
                 TEXT_DIGEST: to_hex(self.digests[rows]),
                 PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, len(self.labels)),
             }
+            if REPEATS in names:
+                columns[REPEATS] = self._repeats(journal, rows)
             yield pa.table(columns).select(names)
             forget_read()
+
+    def _chosen(self, journal: Journal, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tell the labels answered."""
+        if PREDICTION in self.measured:
+            place = len(self.labels) + self.measured.index(PREDICTION)
+            found: NDArray[np.int64] = journal.answers[positions, place].astype(np.int64)
+        else:
+            found = journal.answers[positions, : len(self.labels)].argmax(axis=1)
+        return found
+
+    def _repeats(self, journal: Journal, rows: slice) -> pa.Array:
+        """List the further answers to seeds; null for variants."""
+        again = self.asked[len(self.pairs) :].reshape(
+            -1, self.description["repeat_seeds"], order="F"
+        )
+        codes = self._chosen(journal, np.arange(len(self.pairs), len(self.asked)))
+        of_pair = dict(
+            zip(again[:, 0].tolist(), codes.reshape(again.shape, order="F").tolist(), strict=True)
+        )
+        part = self.problems.slice(rows.start, ROWS)
+        is_seed = pc.equal(part["variant_id"], part["seed_id"]).to_pylist()
+        pairs = self.pair_of_row[rows].tolist()
+        found = [of_pair[pair] if seed else None for pair, seed in zip(pairs, is_seed, strict=True)]
+        return pa.array(found, pa.list_(pa.int8()))
 
 
 def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -406,11 +465,11 @@ def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
     return {name: check_column(name, problems[name], row_number, labels) for name in names}
 
 
-def distinct_pairs(problems: pa.Table) -> tuple[Pairs, NDArray[np.int64]]:
+def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, NDArray[np.int64]]:
     """Return the distinct pairs in order of appearance, and each row's place among them."""
     first = first_rows(problems, format_of_problems(problems).fields)
     rows = np.flatnonzero(first == np.arange(len(first)))
-    return Pairs(problems, rows), np.searchsorted(rows, first)
+    return Pairs(problems, rows, fields=fields), np.searchsorted(rows, first)
 
 
 def _answers(

@@ -57,12 +57,15 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
     Raises:
         ValueError: it cannot be used; the message says why.
     """
-    return open_model(
+    model = open_model(
         request,
         problem_format=format_of_problems(problems),
         sources=sources_of(problems),
         seeds=partial(labelled_seeds, problems),
     )
+    if request.repeat_seeds:
+        model.repeat_seeds = request.repeat_seeds  # type: ignore[attr-defined]  # see `PairModel`
+    return model
 
 
 def labelled_seeds(problems: pa.Table) -> LabelledPairs:

@@ -24,6 +24,8 @@ _HEAD: Final = struct.Struct("<II")
 """Number of answers in a batch, and CRC-32 of the bytes that follow; of notes 0, and theirs."""
 _LENGTH: Final = struct.Struct("<I")
 """Bytes of notes, which stand before the batch that they are about."""
+TEXTS: Final = "texts"
+"""Notes of a model's own words: position, as text → answer."""
 _POSITION: Final = np.dtype("<i8")
 _NUMBER: Final = np.dtype("<f8")
 
@@ -121,6 +123,8 @@ def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, value in more.items():
         if isinstance(value, int):
             notes[name] = notes.get(name, 0) + value
+        elif name == TEXTS:
+            notes[name] = notes.get(name, {}) | value
         elif isinstance(value, list):
             notes[name] = sorted({*notes.get(name, ()), *value})
         else:

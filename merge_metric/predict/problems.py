@@ -133,34 +133,37 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
     return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
 
 
-def pairs_of(problems: pa.Table) -> Iterator[Pair]:
+def pairs_of(problems: pa.Table, *, fields: bool = False) -> Iterator[Pair]:
     """Yield each problem as a pair of texts: the first one, and the others.
 
     Premise and hypothesis of NLI; three texts or more are put together by a space from
-    the second on.
+    the second on, or stay as they are with `fields`.
     """
-    fields = format_of_problems(problems).fields
     for piece in pieces(problems):
-        for first, *others in rows_of(piece, fields):
-            yield first, " ".join(others)
+        for texts in rows_of(piece, format_of_problems(problems).fields):
+            yield texts if fields else (texts[0], " ".join(texts[1:]))
 
 
 class Pairs(Sequence[Pair]):
     """Problems as pairs of texts, few of which are Python objects at a time; see `pairs_of`."""
 
-    def __init__(self, problems: pa.Table, rows: NDArray[np.int64]) -> None:
+    def __init__(
+        self, problems: pa.Table, rows: NDArray[np.int64], *, fields: bool = False
+    ) -> None:
         """Choose problems.
 
         Args:
             problems: From `read_problems`.
             rows: Numbers of rows of it, in the order wanted.
+            fields: As `pairs_of` takes it.
         """
-        fields = format_of_problems(problems).fields
-        self._problems, self._rows = problems.select([*fields]), rows
+        names = format_of_problems(problems).fields
+        self._problems, self._rows, self._fields = problems.select([*names]), rows, fields
 
     def at(self, positions: Sequence[int] | NDArray[np.int64]) -> Pairs:
         """Take the problems at some positions."""
-        return Pairs(self._problems, self._rows[np.asarray(positions, np.int64)])
+        rows = self._rows[np.asarray(positions, np.int64)]
+        return Pairs(self._problems, rows, fields=self._fields)
 
     def __len__(self) -> int:
         """Count them."""
@@ -174,7 +177,7 @@ class Pairs(Sequence[Pair]):
         """Read one, or a list of some."""
         if isinstance(place, slice):
             return list(self._read(self._rows[place]))
-        return next(pairs_of(self._problems.slice(self._rows[place], 1)))
+        return next(pairs_of(self._problems.slice(self._rows[place], 1), fields=self._fields))
 
     def __iter__(self) -> Iterator[Pair]:
         """Read all, one after the other."""
@@ -187,7 +190,7 @@ class Pairs(Sequence[Pair]):
             if len(run):
                 first = run.min()
                 part = self._problems.slice(first, run.max() - first + 1)
-                yield from pairs_of(part.take(pa.array(run - first)))
+                yield from pairs_of(part.take(pa.array(run - first)), fields=self._fields)
 
 
 def _described(problem_format: ProblemFormat) -> dict[str, Any]:

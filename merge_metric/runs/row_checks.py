@@ -22,6 +22,9 @@ REQUIRED: Final = (*IDS, *ANSWERS)
 PROBABILITIES: Final = "probabilities"
 COLUMNS: Final = (*REQUIRED, TEXT_DIGEST, PROBABILITIES)
 
+ANSWER_TEXT: Final = "answer_text"
+"""Column of answers in a model's own words, where a file has them; no figure depends on it."""
+
 LABELS_KEY: Final = b"labels"
 """Key of a table's metadata under which `labelled` notes labels."""
 

@@ -42,6 +42,7 @@ from merge_metric.runs.model import (
     read_models,
     require_different_files,
 )
+from merge_metric.runs.noise import read_repeats
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.relations import (
     Tally,
@@ -117,6 +118,8 @@ class Run:
     """Digest of the dataset's texts that it answered, or `texts.UNVERIFIED`."""
     variants: Rows | None = None
     """The variants one by one, where they were asked for; see `rows`."""
+    repeats: Mapping[str, Ints] = field(default_factory=dict)
+    """Seed → further answers to it, where it was asked several times; see `noise`."""
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """With them: column of the dataset, or `VARIANT_IDS` → a value, or list of values, a row."""
 
@@ -360,7 +363,8 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         int((~complete).sum()),
         texts,
         variants,
-        values,
+        values=values,
+        repeats=read_repeats(model.paths, model.rows.labels),
     )
 
 
@@ -443,7 +447,8 @@ def _read_alone(path: Path) -> Run:
         counts, by_answer, _ = answers.count(seeds, {}, None)
         assert counts is not None
         shift = answers.shift(seeds, counts) if rows.has_probabilities else None
-    return Run("", ALL_ROWS, counts, by_answer, {}, shift)
+    repeats = read_repeats([path], rows.labels)
+    return Run("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
 
 
 # --- What runs have in common ---

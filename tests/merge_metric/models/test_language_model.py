@@ -36,9 +36,9 @@ from merge_metric.models.prompts import Example, Prompt, PromptTokens, common_pr
 TEXTS = sentences(40)
 SHOTS = Prompt(
     (
-        Example("A girl plays.", "A girl is here.", 0),
-        Example("The dog runs outside.", "The dog is happy.", 1),
-        Example("A man reads a book.", "A man sings.", 2),
+        Example(("A girl plays.", "A girl is here."), 0),
+        Example(("The dog runs outside.", "The dog is happy."), 1),
+        Example(("A man reads a book.", "A man sings."), 2),
     ),
     name="three",
 )
@@ -170,7 +170,7 @@ def test_chats(kind: str) -> None:
     block = "[user]\nPremise: {}\nHypothesis: {}\nA. Entailment\nB. Neutral\nC. Contradiction\n"
     block += "Answer:\n[assistant]\n"
     shown = "".join(
-        block.format(e.premise, e.hypothesis) + "ABC"[e.label] + "\n" for e in SHOTS.examples
+        block.format(e.texts[0], e.texts[1]) + "ABC"[e.label] + "\n" for e in SHOTS.examples
     )
     texts = [shown + block.format(*pair) for pair in PAIRS]
     expected = slow_answers(kind, texts, KINDS[kind].letters, add_special_tokens=False)

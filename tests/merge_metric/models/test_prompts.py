@@ -37,7 +37,7 @@ def table_6(prompt: Prompt, premise: str, hypothesis: str, answer: str) -> str:
     """Render it with Jinja, which the paper's template is written in."""
     jinja2 = pytest.importorskip("jinja2")
     shots = [
-        {"premise": e.premise, "hypothesis": e.hypothesis, "answer": "ABC"[e.label]}
+        {"premise": e.texts[0], "hypothesis": e.texts[1], "answer": "ABC"[e.label]}
         for e in prompt.examples
     ]
     template = jinja2.Environment(autoescape=False).from_string(TABLE_6)
@@ -148,7 +148,7 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert prompt == read_prompt(str(tables))
     assert prompt.name == "own"
     assert [e.label for e in prompt.examples] == [0, 1, 2]
-    assert prompt.examples[0].hypothesis == "Es ist \u2028 naß."
+    assert prompt.examples[0].texts[1] == "Es ist \u2028 naß."
     assert not caplog.records
 
 

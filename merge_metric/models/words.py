@@ -1,0 +1,310 @@
+"""Models that answer in words: they write, and their final answer is read (`answer_words`).
+
+Several answers to a question make shares, which are its probabilities; the most frequent label is
+the prediction, and a tie is broken by a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_metric.models.answer_words import NO_LABEL, answer_reader, without_thinking
+from merge_metric.models.pair_model import PREDICTION, WHOLE, Known, Pair, Share, unknown_batches
+from merge_metric.models.prompts import Prompt
+
+if TYPE_CHECKING:
+    from merge_metric.models.checkpoints import Loaded
+    from merge_metric.models.pair_model import ModelRequest, Prepared
+
+WITHOUT_LABEL: Final = "samples_without_label"
+"""Name of the share of answers that name no label."""
+
+MEASURED: Final = (PREDICTION, WITHOUT_LABEL)
+
+_KEPT: Final = 600
+"""Characters of an answer that are kept."""
+_WINDOW: Final = 1024
+"""Questions that are sorted by length together."""
+_ROWS: Final = 16
+"""Questions that a model here answers at a time."""
+
+
+class Said(NamedTuple):
+    """An answer in a model's words."""
+
+    text: str
+    is_cut: bool = False
+    """Whether the most tokens allowed were used up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Settings of models that answer in words; they identify a run."""
+
+    max_tokens: int = 1024
+    """Most tokens of an answer."""
+    temperature: float = 0.0
+    samples: int = 1
+    """Answers to each question."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of a server; None takes away what would be sent otherwise."""
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> Words:
+        """Read the settings that a user gave.
+
+        Raises:
+            ValueError: a server's setting is none, or several samples can be no different.
+        """
+        more: dict[str, Any] = {}
+        if request.reasoning_effort:
+            more["reasoning_effort"] = request.reasoning_effort
+        for text in request.server_settings:
+            name, equals, value = text.partition("=")
+            if not equals or not name.isidentifier():
+                raise ValueError(f"server_setting: expected NAME=VALUE, got {text!r}")
+            try:
+                more[name] = json.loads(value)
+            except ValueError:
+                more[name] = value
+        if request.samples > 1 and not request.temperature and "temperature" not in more:
+            raise ValueError(
+                f"samples: expected a temperature above 0 with {request.samples}, got 0, at which "
+                "all are meant to be the same"
+            )
+        return cls(
+            max_tokens=request.max_answer_tokens,
+            temperature=request.temperature,
+            samples=request.samples,
+            more=more,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the settings, as metadata have them."""
+        return {
+            "answers": "words",
+            "max_answer_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "samples": self.samples,
+            **({"server_settings": dict(sorted(self.more.items()))} if self.more else {}),
+        }
+
+    def read(
+        self, prompt: Prompt, pair: Pair, answers: Sequence[Said]
+    ) -> tuple[list[float], list[float], str]:
+        """Read the answers to a question.
+
+        Returns:
+            Shares of the labels among the answers that name one, all equal where none does; the
+            measures `MEASURED`; the words that are kept.
+
+        >>> from merge_metric.models.prompts import read_prompt
+        >>> said = [Said("B"), Said("Neutral."), Said("A"), Said("Hm.")]
+        >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), said)[1]
+        [1.0, 0.25]
+        """
+        template = prompt.template
+        reader = answer_reader(template.labels, template.named(*pair))
+        codes = [reader.read(said.text, is_cut=said.is_cut) for said in answers]
+        counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=len(template.labels))
+        kept = "\n———\n".join(_shortened(said.text, len(answers)) for said in answers)
+        lost = codes.count(NO_LABEL) / len(codes)
+        if not counts.any():
+            n = len(template.labels)
+            return [1 / n] * n, [NO_LABEL, lost], kept
+        best = np.flatnonzero(counts == counts.max()).tolist()
+        chosen = min(best, key=lambda code: _rank(pair, code)) if len(best) > 1 else best[0]
+        return (counts / counts.sum()).tolist(), [float(chosen), lost], kept
+
+
+def _rank(pair: Pair, code: int) -> bytes:
+    """Rank labels that are equally frequent, in an order of each question's own."""
+    return hashlib.sha256("\0".join((*pair, str(code))).encode(errors="replace")).digest()
+
+
+def _shortened(text: str, among: int) -> str:
+    """Keep beginning and end of an answer, without what was thought if something else was said."""
+    said = without_thinking(text) or text.strip()
+    most = max(80, _KEPT // among)
+    if len(said) > most:
+        said = f"{said[: most // 2]} … {said[-most // 2 :]}"
+    return said.encode("utf-8", "replace").decode()
+
+
+class WritingModel:
+    """A causal language model here that answers in words."""
+
+    measured: Final = MEASURED
+    reads_fields: Final = True
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        prompt: Prompt,
+        words: Words,
+        chat_template: bool = False,
+    ) -> None:
+        """Wrap a model that is loaded.
+
+        Raises:
+            ValueError: a chat template is asked for, and there is none.
+        """
+        if chat_template and not loaded.tokenizer.chat_template:
+            raise ValueError(
+                f"{loaded.name}: expected a tokenizer with a chat template, got one without: leave "
+                "out `chat_template`, or take the model's instruction-tuned version"
+            )
+        self._loaded, self.prompt, self.words, self._chat = loaded, prompt, words, chat_template
+        self.has_probabilities = words.samples > 1
+        self.measures: NDArray[np.float64] = np.empty((0, len(MEASURED)))
+        self.texts: list[str] = []
+        self._n_tokens = {"prompt_tokens": 0, "answer_tokens": 0}
+
+    def describe(self) -> dict[str, Any]:
+        """Describe everything that determines the answers."""
+        from merge_metric.models.checkpoints import describe_loaded
+
+        return {
+            "kind": "language-model",
+            "name": self._loaded.name,
+            "revision": self._loaded.revision,
+            **describe_loaded(self._loaded.model),
+            "chat_template": self._chat,
+            **self.prompt.describe(),
+            **self.words.describe(),
+        }
+
+    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Tell the model's size and where its weights are from."""
+        weights = self._loaded.weights
+        size = {"parameters": self._loaded.model.num_parameters()}
+        return size | ({"weights": dict(weights)} if weights else {})
+
+    def noted(self) -> dict[str, Any]:
+        """Count the tokens of the answers yielded since the last call, and of their prompts."""
+        told = dict(self._n_tokens)
+        self._n_tokens = dict.fromkeys(told, 0)
+        return told
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield positions and shares of the labels; see `resume`."""
+        yield from self.resume(pairs, frozenset())
+
+    def resume(
+        self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield as `PairModel.resume` does. Draws depend on the batch alone.
+
+        Raises:
+            ValueError: a prompt and its answer are longer than the model's context.
+        """
+
+        def prepare(some: Sequence[Pair]) -> Prepared:
+            prompts = [self._encode(pair) for pair in some]
+            order = sorted(range(len(some)), key=lambda row: (len(prompts[row]), row))
+            batches = [order[n : n + _ROWS] for n in range(0, len(order), _ROWS)]
+            return batches, lambda batch: self._answer(
+                [some[i] for i in batch], [prompts[i] for i in batch]
+            )
+
+        yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+
+    def _encode(self, pair: Pair) -> list[int]:
+        tokenizer = self._loaded.tokenizer
+        if self._chat:
+            text = tokenizer.apply_chat_template(
+                self.prompt.messages(*pair), tokenize=False, add_generation_prompt=True
+            )
+        else:
+            text = self.prompt.text(*pair)
+        special = not self._chat and not self.prompt.start
+        ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+        while special and ids and ids[-1] == tokenizer.eos_token_id:
+            ids.pop()
+        config = self._loaded.model.config.get_text_config()
+        most = getattr(config, "max_position_embeddings", None)
+        if most and len(ids) + self.words.max_tokens > most:
+            raise ValueError(
+                f"{self._loaded.name}: expected prompts and answers of at most {most} tokens, the "
+                f"model's context, got a prompt of {len(ids)} and `max_answer_tokens` "
+                f"{self.words.max_tokens}: allow fewer tokens, or give fewer examples with `shots`"
+            )
+        return ids
+
+    def _answer(self, pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> NDArray[np.float64]:
+        """Let the model write, and read what it wrote."""
+        said = [self._write(prompts, number) for number in range(self.words.samples)]
+        found = [
+            self.words.read(self.prompt, pair, answers)
+            for pair, answers in zip(pairs, zip(*said, strict=True), strict=True)
+        ]
+        self.measures = np.array([measures for _, measures, _ in found])
+        self.texts = [text for _, _, text in found]
+        return np.array([shares for shares, _, _ in found])
+
+    def _write(self, prompts: Sequence[list[int]], number: int) -> list[Said]:
+        """Generate an answer to each prompt of a batch."""
+        import torch
+
+        model, tokenizer = self._loaded.model, self._loaded.tokenizer
+        width = max(map(len, prompts))
+        end = model.generation_config.eos_token_id or tokenizer.eos_token_id
+        ends = {end} if isinstance(end, int) else {*(end or ())}
+        pad = tokenizer.pad_token_id
+        pad = min(ends, default=0) if pad is None else pad
+        rows = torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts])
+        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
+        # Draws are those of the batch and the number of the sample, whatever was drawn before.
+        key = hashlib.sha256(repr((number, prompts)).encode()).digest()
+        sampling: dict[str, Any] = {"do_sample": False, "temperature": None}
+        if self.words.temperature:
+            torch.manual_seed(int.from_bytes(key[:7]))
+            sampling = {"do_sample": True, "temperature": self.words.temperature}
+        with torch.inference_mode():
+            written = model.generate(
+                input_ids=rows.to(model.device),
+                attention_mask=mask.to(model.device),
+                max_new_tokens=self.words.max_tokens,
+                pad_token_id=pad,
+                top_k=None,
+                top_p=None,
+                stop_strings=None if self._chat else [self.stop],
+                tokenizer=tokenizer,
+                **sampling,
+            )[:, width:].tolist()
+        found = []
+        for ids, answer in zip(prompts, written, strict=True):
+            length = next((n for n, token in enumerate(answer) if token in ends), None)
+            text = tokenizer.decode(answer[:length], skip_special_tokens=True)
+            whole, stop, _ = text.partition(self.stop) if not self._chat else (text, "", "")
+            n_tokens = len(answer) if length is None else length
+            is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
+            found.append(Said(whole, is_cut))
+            self._n_tokens["prompt_tokens"] += len(ids)
+            self._n_tokens["answer_tokens"] += n_tokens
+        return found
+
+    @property
+    def stop(self) -> str:
+        """Text that ends an answer outside of chats: the beginning of another question."""
+        return stop_of(self.prompt)
+
+
+def stop_of(prompt: Prompt) -> str:
+    r"""Find the text by which a model that goes on shows that its answer has ended.
+
+    >>> from merge_metric.models.prompts import read_prompt
+    >>> stop_of(read_prompt("none"))
+    '\n\nPremise:'
+    """
+    return "\n\n" + prompt.template.question.partition("{")[0].strip()

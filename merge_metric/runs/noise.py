@@ -1,0 +1,162 @@
+"""Noise: how often a model changes its answer to the same text, beside the fooling rates.
+
+`predict --repeat-seeds N` asks about each seed N times more. A fooling rate is the share of seeds
+that one of their variants changes; so with noise alone it would not be 0, and grows with the number
+of variants. What can be compared is the rate among as many variants as there are repeats: the
+expected rate of N of a seed's variants drawn without replacement, or of all where it has fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from merge_dataset import json_lines as jsonl
+from merge_dataset.files import naming_damage, read_schema
+from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
+from merge_metric.seed_variant_accuracy.figures import none_if_nan
+from merge_metric.seed_variant_accuracy.inputs import Ints
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, Settings, check_opposites
+from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
+
+REPEATS: Final = "repeats"
+"""Column of a predictions file: of a seed, the further answers to it; null for variants."""
+
+RATES: Final = ("relaxed", "strict")
+
+Floats = NDArray[np.float64]
+
+
+def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints]:
+    """Read further answers to seeds.
+
+    Returns:
+        Id of a seed → positions among the labels, `NO_LABEL` for none; empty where files have none.
+
+    Raises:
+        ValueError: an answer is none of the labels.
+    """
+    found: dict[str, Ints] = {}
+    for path in paths:
+        if path.suffix == ".parquet":
+            if REPEATS not in read_schema(path).names:
+                continue
+            with naming_damage(path):
+                tables = [pq.ParquetFile(path).read(["variant_id", REPEATS])]
+        elif ".jsonl" in path.suffixes and REPEATS in jsonl.first_names(path):
+            kinds = {"variant_id": [pa.string()], REPEATS: [jsonl.NUMBERS]}
+            tables = [*jsonl.read_batches(path, kinds)]
+        else:
+            continue
+        for table in tables:
+            rows = table.filter(table[REPEATS].is_valid())
+            for seed, codes in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                answers = np.asarray(codes, np.int64)
+                if ((answers < NO_LABEL) | (answers >= len(labels))).any():
+                    raise ValueError(
+                        f"{path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
+                        f"{len(labels) - 1}, got {codes} for {seed!r}"
+                    )
+                found[seed] = answers
+    return found
+
+
+def noise_figures(
+    counts: SeedCounts, repeats: Mapping[str, Ints], settings: Settings
+) -> dict[str, Any]:
+    """Compare changes on the same text with those on variants, over the seeds answered right.
+
+    Args:
+        counts: Of a model's answers.
+        repeats: Of `read_repeats`.
+        settings: Of the bootstrap over seeds, or their clusters.
+
+    Returns:
+        `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the shares
+        of seeds that one of so many repeats, or of so many of their variants, changes, `above`,
+        their difference, `single_same_text` and `single_variant`, the same of one repeat and one
+        variant, and intervals as `*_ci`. None where undefined.
+    """
+    table = opposite_table(counts.labels, check_opposites(None, counts.labels))
+    there = np.array([str(seed) in repeats for seed in counts.seed_ids], bool)
+    kept = counts.take(there & counts.right)
+    of_seed = [repeats[str(seed)] for seed in kept.seed_ids]
+    n = kept.n_variants
+    asked = np.array([len(each) for each in of_seed], np.int64)
+    m = np.minimum(asked[:, None], n)
+    changed = {
+        "relaxed": [int((each != own).sum()) for each, own in zip(of_seed, kept.own, strict=True)],
+        "strict": [
+            int(table[own][each[each != NO_LABEL]].sum())
+            for each, own in zip(of_seed, kept.own, strict=True)
+        ],
+    }
+    result: dict[str, Any] = {
+        "n_repeats": int(asked.max(initial=0)),
+        "n_seeds": len(of_seed),
+    }
+    values: dict[str, Floats] = {}
+    for rate, of_variants in zip(RATES, (kept.n_changed, kept.n_opposite), strict=True):
+        again = np.array(changed[rate], np.int64)
+        same = _any_of(again[:, None], asked[:, None], m).mean(axis=1)
+        other = _any_of(of_variants, n, m).mean(axis=1)
+        values |= {
+            f"{rate}_same_text": same,
+            f"{rate}_variants": other,
+            f"{rate}_above": other - same,
+            f"{rate}_single_same_text": again / np.maximum(asked, 1),
+            f"{rate}_single_variant": (of_variants / np.maximum(n, 1)).mean(axis=1),
+        }
+    result |= {key: float(each.mean()) if len(each) else None for key, each in values.items()}
+    if settings.n_bootstrap and len(of_seed):
+        parts = [
+            weights / weights.sum(axis=1, keepdims=True)
+            for weights in seed_weights(len(of_seed), settings, kept.clusters)
+        ]
+        weights = np.concatenate(parts)
+        for key, each in values.items():
+            result[f"{key}_ci"] = [none_if_nan(bound) for bound in interval(weights @ each)]
+    return result
+
+
+def _any_of(changed: Ints, total: Ints, drawn: Ints) -> Floats:
+    """Compute how likely one of some drawn without replacement is among those that changed.
+
+    >>> _any_of(np.array([1, 2]), np.array([4, 4]), np.array([2, 2]))
+    array([0.5       , 0.83333333])
+    """
+    none = np.ones(np.broadcast_shapes(changed.shape, total.shape, drawn.shape))
+    for k in range(int(drawn.max(initial=0))):
+        left = np.maximum(total - changed - k, 0) / np.maximum(total - k, 1)
+        none = np.where(k < drawn, none * left, none)
+    return 1 - none
+
+
+def noise_text(noise: Mapping[str, Any]) -> list[str]:
+    """Say in lines what was found, for below a table."""
+    n = noise["n_repeats"]
+    lines = [
+        f"noise: {noise['n_seeds']:,} seeds answered right were asked {n} times more; changed by "
+        f"one of {n} repeats, by one of {n} variants, and what is left above noise:"
+    ]
+    for rate, symbol in zip(RATES, ("r_r", "r_s"), strict=True):
+        keys = (f"{rate}_same_text", f"{rate}_variants", f"{rate}_above")
+        shown = ", ".join(_shown(noise, key) for key in keys)
+        single = f"{rate}_single_same_text", f"{rate}_single_variant"
+        alone = " and ".join(_shown(noise, key) for key in single)
+        lines.append(f"  {symbol} {shown}; by a single repeat and a single variant {alone}")
+    return lines
+
+
+def _shown(noise: Mapping[str, Any], key: str) -> str:
+    value, bounds = noise[key], noise.get(f"{key}_ci")
+    if value is None:
+        return "–"
+    around = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else ""
+    return f"{100 * value:.1f}{around}"

@@ -1,0 +1,390 @@
+"""Models that answer in words, on a server that plays the usual providers, and here."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.completions_server import Reply, Request, Server, serving
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_dataset.schema import ProblemFormat
+from merge_metric.models.answer_words import NO_LABEL
+from merge_metric.models.opening import open_model
+from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.remote import RemoteModel, joined, said_in
+from merge_metric.models.words import Said, Words, stop_of
+from merge_metric.predict.driver import predict
+from merge_metric.runs.predictions import read_metadata, read_predictions
+
+PROMPT = read_prompt("none")
+SAID = ["A", "**B**", "<think>A</think>The answer is (C).", "I cannot tell.", "", '{"answer": "B"}']
+CODES = [0, 1, 2, NO_LABEL, NO_LABEL, 1]
+PAIRS = [(f"Premise {n}.", f"Hypothesis {n}.") for n in range(len(SAID))]
+
+
+def number_of(payload: dict[str, Any]) -> int:
+    """The number of the pair that is asked about."""
+    text = payload["prompt"] if "prompt" in payload else payload["messages"][-1]["content"]
+    return int(text.split("Premise: Premise ")[-1].partition(".")[0])
+
+
+def chat(text: str | None, reason: str = "stop", **message: Any) -> dict[str, Any]:
+    choice = {"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}
+    usage = {"prompt_tokens": 40, "completion_tokens": 7}
+    return {"choices": [choice], "model": "tiny", "usage": usage}
+
+
+def completion(text: str) -> dict[str, Any]:
+    return {"choices": [{"text": text, "finish_reason": "stop"}], "model": "tiny"}
+
+
+def spoken(request: Request, number: int = 0) -> Reply:
+    form = chat if request.path.endswith("/chat/completions") else completion
+    return Reply(form(SAID[number_of(request.payload)]))
+
+
+def problems(count: int = len(SAID)) -> pa.Table:
+    """A seed, and its variants."""
+    return pa.table(
+        {
+            "variant_id": ["s", *(f"s/{n}" for n in range(1, count))],
+            "seed_id": ["s"] * count,
+            "premise": [pair[0] for pair in PAIRS[:count]],
+            "hypothesis": [pair[1] for pair in PAIRS[:count]],
+            "label": [1] * count,
+        }
+    )
+
+
+def model_at(server: Server, words: Words | None = None, **options: Any) -> RemoteModel:
+    options = {"backoff": 0.01, "chat": True, **options}
+    return RemoteModel(server.url, "tiny", prompt=PROMPT, words=words or Words(), **options)
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_final_answers_are_read(is_chat: bool, tmp_path: Path) -> None:
+    """From both endpoints; words, tokens and requests go into the file."""
+    with serving(spoken) as server:
+        out = tmp_path / "p.parquet"
+        outcome = predict(model_at(server, chat=is_chat), problems(), out, progress=False)
+    found = read_predictions(out)
+    assert found["prediction"].to_pylist() == CODES
+    assert "probabilities" not in found.column_names
+    told = pq.read_table(out)["answer_text"].to_pylist()
+    assert told == ["A", "**B**", "The answer is (C).", "I cannot tell.", "", '{"answer": "B"}']
+    metadata = outcome.metadata
+    assert metadata["requests"] == len(SAID)
+    assert metadata["samples_without_label"] == pytest.approx(2 / 6)
+    assert metadata.get("prompt_tokens") == (40 * 6 if is_chat else None)
+    assert metadata.get("answer_tokens") == (7 * 6 if is_chat else None)
+    assert metadata["milliseconds"] >= 0
+    assert len(metadata["texts"]) == 8  # the digest of the problems
+    assert read_metadata(out)["requests"] == metadata["requests"]
+
+
+def test_what_is_sent() -> None:
+    """No log-probabilities; settings by name, of which null takes one away."""
+    more = {"top_p": 0.9, "max_tokens": None, "max_completion_tokens": 99}
+    with serving(spoken) as server:
+        words = Words(max_tokens=50, temperature=0.5, samples=2, more=more)
+        model = model_at(server, words)
+        list(model.probabilities(PAIRS[:1]))
+        list(model_at(server, Words(max_tokens=50), chat=False).probabilities(PAIRS[:1]))
+    asked = {"model": "tiny", "temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 99}
+    messages = PROMPT.messages(*PAIRS[0])
+    assert [r.payload for r in server.requests[:2]] == [{**asked, "messages": messages}] * 2
+    assert server.requests[2].payload == {
+        "model": "tiny",
+        "max_tokens": 50,
+        "temperature": 0,
+        "prompt": PROMPT.text(*PAIRS[0]),
+        "stop": ["\n\nPremise:"],
+    }
+    described = model.describe()
+    assert described["server_settings"] == more
+    assert (described["samples"], described["temperature"]) == (2, 0.5)
+    assert "top_logprobs" not in described
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (chat("B"), Said("B")),
+        (chat("B", "length"), Said("B", is_cut=True)),
+        (chat(None, reasoning_content="The answer is A."), Said("")),
+        (chat("C", reasoning="A?"), Said("C")),
+        (chat(None, refusal="I can't."), Said("I can't.")),
+        (chat([{"type": "text", "text": "B"}, {"type": "text", "text": "."}]), Said("B.")),
+        (completion(" B"), Said(" B")),
+    ],
+)
+def test_forms_of_completions(answer: Any, expected: Said) -> None:
+    """Reasoning beside the answer, refusals, parts, cut answers."""
+    assert said_in(answer) == expected
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [], {}, {"choices": []}, {"choices": [{}]}, {"choices": [{"message": 1}]}]
+)
+def test_no_completion(answer: Any) -> None:
+    """Anything else is an error."""
+    with pytest.raises(ValueError, match="expected a completion, got"):
+        said_in(answer)
+
+
+def stream(*parts: str, end: str = "data: [DONE]\n\n") -> bytes:
+    events = [{"choices": [{"delta": {"content": part}}]} for part in parts]
+    last = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    return "".join(f"data: {json.dumps(e)}\n\n" for e in [*events, last]).encode() + end.encode()
+
+
+def test_servers_that_stream() -> None:
+    """Events are joined; a stream that breaks off is no answer."""
+    headers = {"Content-Type": "text/event-stream; charset=utf-8"}
+    with serving(lambda r, n: Reply(stream("The ans", "wer is B"), headers=headers)) as server:
+        model = model_at(server)
+        ((_, shares),) = model.probabilities(PAIRS[:1])
+        assert shares.tolist() == [[0, 1, 0]]
+        assert model.noted()["answer_tokens"] == 2
+    broken = stream("B", end="")
+    with (
+        serving(lambda r, n: Reply(broken, headers=headers)) as server,
+        pytest.raises(ValueError, match="expected JSON, got"),
+    ):
+        list(model_at(server).probabilities(PAIRS[:1]))
+    text = 'data: {"choices": [{"text": "B", "finish_reason": "length"}]}\n'
+    assert said_in(joined(text)) == Said("B", is_cut=True)
+
+
+def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:
+    """429 with Retry-After, 500, an overload: asked again, each answer once."""
+    faults: Iterator[Reply] = iter(
+        [
+            Reply({"error": "slow"}, 429, {"Retry-After": "0"}),
+            Reply({"error": "x"}, 500),
+            Reply({"error": "overloaded"}, 529),
+        ]
+    )
+
+    def flaky(request: Request, number: int) -> Reply:
+        return next(faults, None) or spoken(request)
+
+    with serving(flaky) as server:
+        out = tmp_path / "p.parquet"
+        predict(model_at(server, concurrency=1), problems(), out, progress=False)
+    assert read_predictions(out)["prediction"].to_pylist() == CODES
+    assert len(server.requests) == len(SAID) + 3
+
+
+def test_most_requests(tmp_path: Path) -> None:
+    """It stops in good order, and the same command goes on."""
+    out = tmp_path / "p.parquet"
+    with serving(spoken) as server:
+        for concurrency in (1, 4):
+            model = model_at(server, max_requests=2, concurrency=concurrency)
+            with pytest.raises(InterruptedError, match="`max_requests` allows were sent; what was"):
+                predict(model, problems(), out, progress=False)
+        assert (len(server.requests), out.exists()) == (4, False)
+        predict(model_at(server, max_requests=2), problems(), out, progress=False)
+        assert len(server.requests) == 6
+    assert read_predictions(out)["prediction"].to_pylist() == CODES
+    assert read_metadata(out)["requests"] == 6
+
+
+# --- Several answers ---
+
+
+def test_shares_are_probabilities(tmp_path: Path) -> None:
+    """The most frequent counts; answers without a label do not vote, and are counted."""
+    script = {0: ["A", "B", "B", "?"], 1: ["?", "?", "?", "?"], 2: ["C", "C", "C", "C"]}
+    turns = {number: itertools.cycle(said) for number, said in script.items()}
+
+    def answer(request: Request, number: int) -> Reply:
+        return Reply(chat(next(turns[number_of(request.payload)])))
+
+    with serving(answer) as server:
+        out, words = tmp_path / "p.parquet", Words(samples=4, temperature=1.0)
+        predict(model_at(server, words, concurrency=1), problems(3), out, progress=False)
+    found = read_predictions(out)
+    assert found["prediction"].to_pylist() == [1, NO_LABEL, 2]
+    third = pytest.approx([1 / 3] * 3)
+    assert found["probabilities"].to_pylist() == [
+        pytest.approx([1 / 3, 2 / 3, 0]),
+        third,
+        [0, 0, 1],
+    ]
+    assert read_metadata(out)["samples_without_label"] == pytest.approx(5 / 12)
+    assert pq.read_table(out)["answer_text"][0].as_py().split("\n———\n") == ["A", "B", "B", "?"]
+
+
+@given(st.lists(st.sampled_from(["A", "B", "C", "?"]), min_size=1, max_size=9), st.text("ab "))
+def test_votes(said: list[str], premise: str) -> None:
+    """A tie is broken the same way whenever the question is the same, whatever the order."""
+    words, pair = Words(samples=len(said)), (premise, "x")
+    shares, (chosen, lost), _ = words.read(PROMPT, pair, [Said(text) for text in said])
+    votes = {letter: said.count(letter) for letter in "ABC"}
+    assert lost == said.count("?") / len(said)
+    if not any(votes.values()):
+        assert chosen == NO_LABEL
+        return
+    assert votes["ABC"[int(chosen)]] == max(votes.values())
+    total = sum(votes.values())
+    assert shares == [votes[letter] / total for letter in "ABC"]
+    assert words.read(PROMPT, pair, [Said(text) for text in said[::-1]])[1][0] == chosen
+
+
+def test_ties_favour_no_label() -> None:
+    """Over many questions each of two labels wins about half of the ties."""
+    words, said = Words(samples=2), [Said("A"), Said("C")]
+    chosen = [words.read(PROMPT, (f"{n}", "x"), said)[1][0] for n in range(400)]
+    assert 150 < chosen.count(0) < 250
+
+
+# --- Settings ---
+
+
+def request(**options: Any) -> ModelRequest:
+    return ModelRequest(model="m", base_url="http://localhost:1/v1", answers="words", **options)
+
+
+def test_settings_that_are_none() -> None:
+    """What cannot be is told before anything is asked."""
+    with pytest.raises(ValueError, match=r"samples: expected a temperature above 0 with 5, got 0"):
+        Words.of(request(samples=5))
+    for text in ("top_p", "=1", "a b=1"):
+        with pytest.raises(ValueError, match=r"server_setting: expected NAME=VALUE, got"):
+            Words.of(request(server_settings=(text,)))
+    more = ("top_p=0.9", "stop=null", "mode=fast", 'extra={"a": [1]}')
+    found = Words.of(request(server_settings=more, reasoning_effort="low", samples=1)).more
+    expected = {"reasoning_effort": "low", "top_p": 0.9, "stop": None, "mode": "fast"}
+    assert found == {**expected, "extra": {"a": [1]}}
+
+
+# --- Other problems ---
+
+READING = ProblemFormat(("context", "question", "answer"), ("incorrect", "correct"))
+OWN = """\
+question = \"\"\"
+Passage: {context}
+{question} {answer}?
+{choices}
+Answer:\"\"\"
+
+[choices]
+incorrect = "No"
+correct = "Yes, {answer}"
+
+[[example]]
+context = "A dog sleeps."
+question = "Who sleeps?"
+answer = "A dog"
+label = "correct"
+"""
+
+
+def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
+    """Question, choices that differ per problem, and examples; read as they are named."""
+    path = tmp_path / "own.toml"
+    path.write_text(OWN, encoding="utf-8")
+    prompt = read_prompt(str(path), problem_format=READING)
+    assert prompt.text("A {cat} runs.", "Who?", "A cat") == (
+        "Passage: A dog sleeps.\nWho sleeps? A dog?\nA. No\nB. Yes, A dog\nAnswer: B\n\n"
+        "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
+    )
+    said = [Said("Yes, a cat.")]
+    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1] == [1, 0]
+    assert stop_of(prompt) == "\n\nPassage:"
+    usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")
+    assert usual == "Context: C.\nQuestion: Q?\nAnswer: A\nA. Incorrect\nB. Correct\nAnswer:"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("{context}", "x"), r"question: expected places for .* got none for \{context\}"),
+        (("{choices}", "{choice}"), r"question: expected places for .* got \{choice\}"),
+        (('correct = "Yes, {answer}"', ""), r"choices: expected a text for each of incorrect, co"),
+        (("Yes, {answer}", "{choices}"), r"question: expected places .* got \{choices\}"),
+        (('label = "correct"', 'label = "right"'), r"example 1: label: expected one of incorrect,"),
+        (('answer = "A dog"', ""), r"example 1: expected context, question, answer, label, got"),
+    ],
+)
+def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    """Told before the run, with the file."""
+    path = tmp_path / "own.toml"
+    assert change[0] in OWN
+    path.write_text(OWN.replace(change[0], change[1]), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"own.toml: {message}"):
+        read_prompt(str(path), problem_format=READING)
+
+
+def test_examples_of_nli_are_of_nli() -> None:
+    """Bundled shots for other problems are refused."""
+    with pytest.raises(
+        ValueError, match=r"shots: expected none or a .toml or .jsonl file for prob"
+    ):
+        read_prompt("mix", problem_format=READING)
+
+
+def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
+    """By letters and in words, with two labels."""
+    table = pa.table(
+        {
+            "variant_id": ["r", "r/1"],
+            "seed_id": ["r", "r"],
+            "context": ["A dog sleeps.", "A cat sleeps."],
+            "question": ["Who?", "Who?"],
+            "answer": ["A dog", "A cat"],
+            "label": [1, 1],
+        }
+    )
+    noted = {"merge_nli": json.dumps({"format": READING.as_record(), "configs": ["r"]})}
+    table = table.replace_schema_metadata(noted)
+
+    def answer(request: Request, number: int) -> Reply:
+        assert "Context: A " in request.payload["messages"][-1]["content"]
+        top = [{"token": t, "logprob": p} for t, p in ((" B", -0.1), ("A", -3.0))]
+        reply = chat("Correct")
+        if "logprobs" in request.payload:
+            reply["choices"][0]["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
+        return Reply(reply)
+
+    with serving(answer) as server:
+        for kind in ("letters", "words"):
+            asked = ModelRequest(
+                model="m",
+                base_url=server.url,
+                answers=kind,  # type: ignore[arg-type]
+                shots="none",
+                chat_template=True,
+            )
+            model = open_model(asked, problem_format=READING)
+            out = tmp_path / f"{kind}.parquet"
+            predict(model, table, out, progress=False)
+            assert pq.read_table(out)["prediction"].to_pylist() == ["correct", "correct"]
+
+
+def test_letters_need_choices(tmp_path: Path) -> None:
+    """A prompt without lettered choices is for answers in words."""
+    path = tmp_path / "free.toml"
+    path.write_text(
+        'question = "{premise} / {hypothesis}: entailment, neutral or contradiction?"\n'
+        '[[example]]\npremise = "A."\nhypothesis = "B."\nlabel = 2\n',
+        encoding="utf-8",
+    )
+    asked = ModelRequest(model="m", base_url="http://localhost:1/v1", shots=str(path))
+    with pytest.raises(ValueError, match=r"expected a question with \{choices\}"):
+        open_model(asked)
+    prompt = read_prompt(str(path))
+    assert prompt.text("C.", "D.").startswith(
+        "A. / B.: entailment, neutral or contradiction? Contr"
+    )

@@ -1,0 +1,165 @@
+"""Noise of repeated answers: by hand, against every draw, and from a server that wavers."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.completions_server import Reply, Request, serving
+
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.remote import RemoteModel
+from merge_metric.models.words import Words
+from merge_metric.predict.driver import predict
+from merge_metric.runs.noise import noise_figures, noise_text, read_repeats
+from merge_metric.runs.predictions import read_metadata
+from merge_metric.runs.run import ALL_ROWS
+from merge_metric.score import score_file, scores_text
+from merge_metric.seed_variant_accuracy.counts import count
+from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.options import Settings
+
+OPPOSITE = {0: 2, 2: 0}
+
+
+def is_strict(own: int, said: int) -> bool:
+    """An opposite or, of neutral, any other label."""
+    return said not in (own, -1) and OPPOSITE.get(own, said) == said
+
+
+def expected_share(flags: list[bool], drawn: int) -> float:
+    """The share of draws without replacement that have one of the flags, by trying all."""
+    draws = list(combinations(flags, drawn))
+    return sum(any(draw) for draw in draws) / len(draws)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_rates_are_those_of_all_draws(number: int) -> None:
+    """Seeds with fewer and more variants than repeats, in subsamples, with answers of no label."""
+    rng = random.Random(number)
+    n_repeats, seeds = rng.randint(1, 4), {}
+    columns: dict[str, list[Any]] = {"p": [], "r": [], "s": [], "o": [], "k": []}
+    for seed in range(9):
+        gold, own = rng.randrange(3), rng.randrange(3)
+        own = gold if rng.random() < 0.7 else own
+        said = [rng.choice([own, own, rng.randrange(-1, 3)]) for _ in range(rng.randint(2, 7))]
+        drawn = [sorted({n % 2, rng.randrange(2)}) for n in range(len(said))]
+        repeats = [rng.choice([own, own, own, rng.randrange(-1, 3)]) for _ in range(n_repeats)]
+        seeds[str(seed)] = (gold, own, said, drawn, repeats)
+        columns["p"] += said
+        columns["r"] += [gold] * len(said)
+        columns["s"] += [str(seed)] * len(said)
+        columns["o"] += [own] * len(said)
+        columns["k"] += drawn
+    rows = read_rows(
+        predictions=columns["p"],
+        references=columns["r"],
+        seed_ids=columns["s"],
+        seed_predictions=columns["o"],
+        subsamples=columns["k"],
+    )
+    again = {seed: np.array(each[4]) for seed, each in seeds.items()}
+    found = noise_figures(count(rows), again, Settings(90, 50, 0))
+    right = [each for each in seeds.values() if each[0] == each[1]]
+    assert (found["n_seeds"], found["n_repeats"]) == (len(right), n_repeats)
+    for rate in ("relaxed", "strict"):
+
+        def flags(own: int, answers: list[int], rate: str = rate) -> list[bool]:
+            return [a != own if rate == "relaxed" else is_strict(own, a) for a in answers]
+
+        same, other = [], []
+        for _, own, said, drawn, repeats in right:
+            of_parts = []
+            for part in (0, 1):
+                there = [a for a, k in zip(said, drawn, strict=True) if part in k]
+                m = min(n_repeats, len(there))
+                of_parts.append(
+                    (
+                        expected_share(flags(own, repeats), m),
+                        expected_share(flags(own, there), m),
+                    )
+                )
+            same.append(np.mean([a for a, _ in of_parts]))
+            other.append(np.mean([b for _, b in of_parts]))
+        if not right:
+            assert found[f"{rate}_above"] is None
+            continue
+        assert found[f"{rate}_same_text"] == pytest.approx(np.mean(same))
+        assert found[f"{rate}_variants"] == pytest.approx(np.mean(other))
+        assert found[f"{rate}_above"] == pytest.approx(np.mean(other) - np.mean(same))
+        low, high = found[f"{rate}_above_ci"]
+        assert low <= found[f"{rate}_above"] + 1e-12
+        assert high >= found[f"{rate}_above"] - 1e-12
+    assert len(noise_text(found)) == 3
+
+
+def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
+    """Asked again, kept in a column, scored beside the rates; a run without has none."""
+    turn = {"n": 0}
+
+    def answer(request: Request, number: int) -> Reply:
+        text = request.payload["messages"][-1]["content"]
+        if "Seed 0" in text:  # says something else every third time
+            turn["n"] += 1
+            said = "C" if turn["n"] % 3 == 0 else "B"
+        else:
+            said = "A" if "Variant 1.1" in text else "B"
+        return Reply({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]})
+
+    rows = [("0", "0", "Seed 0."), ("0/0", "0", "Variant 0.0."), ("0/1", "0", "Variant 0.1.")]
+    rows += [("1", "1", "Seed 1."), ("1/0", "1", "Variant 1.0."), ("1/1", "1", "Variant 1.1.")]
+    problems = pa.table(
+        {
+            "variant_id": [row[0] for row in rows],
+            "seed_id": [row[1] for row in rows],
+            "premise": [row[2] for row in rows],
+            "hypothesis": ["H."] * 6,
+            "label": [1] * 6,
+        }
+    )
+    with serving(answer) as server:
+        for ending in ("parquet", "jsonl"):
+            turn["n"] = 0
+            model = RemoteModel(
+                server.url,
+                "m",
+                prompt=read_prompt("none"),
+                chat=True,
+                words=Words(),
+                concurrency=1,
+            )
+            model.repeat_seeds = 2  # type: ignore[attr-defined]
+            out = tmp_path / f"p.{ending}"
+            predict(model, problems, out, progress=False)
+            found = read_repeats([out], ("entailment", "neutral", "contradiction"))
+            assert {seed: codes.tolist() for seed, codes in found.items()} == {
+                "0": [1, 2],
+                "1": [1, 1],
+            }
+    assert len(server.requests) == 2 * (6 + 4)
+    metadata = read_metadata(tmp_path / "p.parquet")
+    assert (metadata["repeat_seeds"], metadata["requests"]) == (2, 10)
+    assert pq.read_table(tmp_path / "p.parquet")["repeats"].to_pylist()[1] is None
+    results = score_file(tmp_path / "p.parquet", n_bootstrap=20)
+    noise = results[ALL_ROWS]["noise"]
+    assert (noise["relaxed_same_text"], noise["relaxed_variants"]) == (0.5, 0.5)
+    assert (noise["relaxed_above"], noise["relaxed_single_same_text"]) == (0, 0.25)
+    text = scores_text(results)
+    assert "noise: 2 seeds answered right were asked 2 times more" in text
+    assert "r_r 50.0" in text
+
+
+def test_repeats_that_are_none(tmp_path: Path) -> None:
+    """Numbers of no label."""
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"variant_id": ["s"], "repeats": [[0, 3]]}), path)
+    with pytest.raises(
+        ValueError, match=r"repeats: expected numbers from -1 \(no label\) to 2, got"
+    ):
+        read_repeats([path], ("a", "b", "c"))
