@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +28,7 @@ from merge_dataset.commands.command_line import (
     options_of,
     user_errors,
     with_settings,
+    write_result,
 )
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_metric.models.pair_model import ModelRequest
@@ -84,6 +87,25 @@ def predict_command(
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     dataset_revision: Annotated[str | None, option("Revision of the dataset on the Hub.")] = None,
+    dry_run: Annotated[
+        bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
+    ] = False,
+    prices: Annotated[
+        str | None,
+        option(
+            "Of a million tokens of prompts and of answers, e.g. 0.15,0.6; for the cost.",
+            metavar="IN,OUT",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, option("A tokenizer.json by which --dry-run counts tokens.")
+    ] = None,
+    batch_out: Annotated[
+        Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
+    ] = None,
+    batch_in: Annotated[
+        list[Path] | None, option("Take answers from these results of batches; may be repeated.")
+    ] = None,
     given: Annotated[Given, options_of(ModelRequest, "predict", defaults=True)],
     executor: ExecutorName = None,
     tasks: TaskCount = None,
@@ -94,9 +116,9 @@ def predict_command(
     """Run a model over a dataset and write a predictions file.
 
     The model is an NLI classifier, a causal language model (multiple choice) or a model on a
-    server. For problems that are not of NLI it is a classifier of their labels, which reads
-    the first text and the others as a pair. Each distinct pair is asked once. An interrupted
-    run goes on where it stopped when given the same command again.
+    server. A language model may answer in words, too (--answers words). A classifier of
+    other labels than NLI's reads the first text and the others as a pair. Each distinct pair
+    is asked once. An interrupted run goes on where it stopped when given the same command again.
 
     \b
     Examples:
@@ -109,6 +131,11 @@ def predict_command(
     \b
       merge-nli predict --model meta-llama/Llama-3.1-8B --dataset merge-nli
         --config snli --limit-seeds 500 --shots mix
+
+    \b
+      merge-nli predict --base-url https://api.example.com/v1 --model reasoner
+        --api-key-env EXAMPLE_KEY --chat-template --answers words --reasoning-effort low
+        --dataset merge-nli --config snli --limit-seeds 200 --dry-run --prices 1.1,4.4
 
     \b
       merge-nli predict --preset paper --only SMFA --dataset merge-nli
@@ -131,6 +158,34 @@ def predict_command(
     distribution = distribution_of(executor, tasks, workers, resources)
     problems = _read_problems(dataset, config, dataset_revision, limit_seeds, rng_seed)
     request = ModelRequest(model=model or "", **given)
+    price_in, price_out = _read_prices(prices)
+    if dry_run or batch_out is not None or batch_in:
+        if preset is not None or distribution is not None:
+            raise ValueError(
+                "--dry-run, --batch-out, --batch-in: expected --model, in this process"
+            )
+        from merge_metric.predict import batch
+        from merge_metric.predict.driver import predict
+        from merge_metric.predict.jobs import open_for
+
+        if out is None:
+            raise ValueError("--dry-run, --batch-out, --batch-in: expected --out, got none")
+        opened = open_for(request, problems)
+        extra = _cost(prices)
+        if dry_run:
+            both = None if price_in is None or price_out is None else (price_in, price_out)
+            found = batch.plan(opened, problems, out, prices=both, tokenizer=tokenizer)
+            write_result(output, found, batch.plan_text(found))
+        elif batch_out is not None:
+            made = batch.write_requests(opened, problems, out, batch_out, overwrite=overwrite)
+            files = {"requests": {str(path): n for path, n in made}}
+            lines = [f"{path}: {n:,} requests" for path, n in made] or ["no request is left"]
+            write_result(output, files, *lines)
+        else:
+            take = partial(batch.take_results, paths=batch_in or ())
+            outcome = predict(opened, problems, out, extra=extra, overwrite=overwrite, batch=take)
+            _report([outcome], [], None, dataset, output)
+        return
     if distribution is not None:
         dealt = _predict_in_tasks(
             request, preset, entries, problems, distribution, out=out, overwrite=overwrite
@@ -139,13 +194,38 @@ def predict_command(
         return
     failed: list[str] = []
     if preset is None:
-        outcomes = list(predict_request(request, problems, out=out, overwrite=overwrite))
+        extra = _cost(prices)
+        outcomes = list(
+            predict_request(request, problems, out=out, extra=extra, overwrite=overwrite)
+        )
     else:
         require_usable(request, problems, entries=entries)
         outcomes, failed = predict_preset(
             request, preset, entries, problems, folder=out, overwrite=overwrite
         )
     _report(outcomes, failed, None, dataset, output)
+
+
+def _read_prices(text: str | None) -> tuple[float | None, float | None]:
+    """Read prices of a million tokens of prompts and of answers."""
+    if text is None:
+        return None, None
+    try:
+        price_in, price_out = map(float, text.split(","))
+        if not (0 <= price_in < math.inf and 0 <= price_out < math.inf):
+            raise ValueError(text)
+    except ValueError:
+        raise ValueError(
+            f"--prices: expected two numbers, of a million tokens of prompts and of answers, such "
+            f"as 0.15,0.6, got {text!r}"
+        ) from None
+    return price_in, price_out
+
+
+def _cost(prices: str | None) -> dict[str, Any]:
+    """Make the metadata by which a report knows the prices."""
+    price_in, price_out = _read_prices(prices)
+    return {} if price_in is None else {"prices": [price_in, price_out]}
 
 
 def _predict_in_tasks(
@@ -361,6 +441,7 @@ def _report(
 def _tell(outcome: Outcome, dataset: str) -> str:
     """Tell of a file: its problems, labels and accuracy, and the command that scores it."""
     from merge_metric.models.label_order import describe_evidence
+    from merge_metric.runs.noise import usage_text
 
     metadata, inferred = outcome.metadata, outcome.inferred
     speed = f"{inferred / max(outcome.seconds, 1e-9):,.0f} per second"
@@ -374,6 +455,10 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         if evidence := metadata.get("label_order_evidence"):
             known_by += f": {describe_evidence(evidence)}"
         lines.append(f"  classes: {', '.join(order)} ({known_by})")
+    if requests := metadata.get("requests"):
+        lines.append(f"  {usage_text(metadata, requests)}")
+    if lost := metadata.get("samples_without_label"):
+        lines.append(f"  answers that name no label: {lost:.1%}")
     if truncated := metadata.get("truncated"):
         lines.append(f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs")
     if check := metadata.get("label_order_check"):

@@ -114,10 +114,10 @@ class RemoteModel:
             raise ValueError(
                 f"expected an API key in the environment variable {api_key_env}, found none"
             )
-        self._path = "chat/completions" if chat else "completions"
+        self.path = "chat/completions" if chat else "completions"
         self._endpoint = Endpoint(
             base_url,
-            self._path,
+            self.path,
             key=key,
             connections=concurrency,
             timeout=timeout,
@@ -127,8 +127,8 @@ class RemoteModel:
         self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
         self.strict = strict
         self._n_partial, self._n_missing = 0, 0
-        self._chat, self._concurrency, self._missing = chat, concurrency, missing
-        self._top = top or _TOP[self._path]
+        self.chat, self._concurrency, self._missing = chat, concurrency, missing
+        self._top = top or _TOP[self.path]
         self._odd = OddAnswers(self.name, model, strict=strict)
         self.words, self._left = words, max_requests
         self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
@@ -148,7 +148,7 @@ class RemoteModel:
             "name": self.name,
             "revision": None,
             "endpoint": self._endpoint.name,
-            **({"chat": self._chat} if self.words else {"top_logprobs": self._top}),
+            **({"chat": self.chat} if self.words else {"top_logprobs": self._top}),
             **self.prompt.describe(),
             **(self.words.describe() if self.words else {}),
         }
@@ -164,8 +164,9 @@ class RemoteModel:
             now = time.perf_counter()
             with self._lock:
                 told, self._used = self._used, {}
-            told["milliseconds"] = round(1000 * (now - self._since))
-            self._since = now
+            if self._since:
+                told["milliseconds"] = round(1000 * (now - self._since))
+                self._since = now
             return {**told, **self._odd.notes()}
         counts = {"answers_partial": self._n_partial, "answers_without_letters": self._n_missing}
         self._n_partial, self._n_missing = 0, 0
@@ -198,7 +199,7 @@ class RemoteModel:
             return
         self._since = time.perf_counter()
         with self._endpoint:
-            yield [0], self._read([self._ask(pairs[0])], [pairs[0]])
+            yield [0], self.read([self._ask(pairs[0])], [pairs[0]])
             # Few are queued ahead, so that an error ends the run soon. What was sent by then may
             # cost money, so its answers are waited for.
             rest = iter(range(1, len(pairs)))
@@ -217,7 +218,7 @@ class RemoteModel:
                     if good:
                         finished = [rows[future] for future in good]
                         answers = [future.result() for future in good]
-                        yield finished, self._read(answers, [pairs[i] for i in finished])
+                        yield finished, self.read(answers, [pairs[i] for i in finished])
                     failed = [future.exception() for future in done if future.exception()]
                     if failed and not error:
                         error = failed[0]
@@ -235,7 +236,7 @@ class RemoteModel:
         payload: dict[str, Any] = {"model": self._asked_for, "max_tokens": 1, "temperature": 0}
         if words := self.words:
             payload |= {"max_tokens": words.max_tokens, "temperature": words.temperature}
-        if self._chat:
+        if self.chat:
             payload |= {"messages": self.prompt.messages(*pair)}
             payload |= {} if words else {"logprobs": True, "top_logprobs": self._top}
         else:
@@ -291,7 +292,7 @@ class RemoteModel:
                     self._used[name] = self._used.get(name, 0) + usage[key]
         return said
 
-    def _read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    def read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
         """Make probabilities of what was taken out of answers."""
         if not self.words:
             return self._label_probabilities(answers, pairs)

@@ -162,7 +162,7 @@ class WritingModel:
                 f"{loaded.name}: expected a tokenizer with a chat template, got one without: leave "
                 "out `chat_template`, or take the model's instruction-tuned version"
             )
-        self._loaded, self.prompt, self.words, self._chat = loaded, prompt, words, chat_template
+        self._loaded, self.prompt, self.words, self.chat = loaded, prompt, words, chat_template
         self.has_probabilities = words.samples > 1
         self.measures: NDArray[np.float64] = np.empty((0, len(MEASURED)))
         self.texts: list[str] = []
@@ -177,7 +177,7 @@ class WritingModel:
             "name": self._loaded.name,
             "revision": self._loaded.revision,
             **describe_loaded(self._loaded.model),
-            "chat_template": self._chat,
+            "chat_template": self.chat,
             **self.prompt.describe(),
             **self.words.describe(),
         }
@@ -221,13 +221,13 @@ class WritingModel:
 
     def _encode(self, pair: Pair) -> list[int]:
         tokenizer = self._loaded.tokenizer
-        if self._chat:
+        if self.chat:
             text = tokenizer.apply_chat_template(
                 self.prompt.messages(*pair), tokenize=False, add_generation_prompt=True
             )
         else:
             text = self.prompt.text(*pair)
-        special = not self._chat and not self.prompt.start
+        special = not self.chat and not self.prompt.start
         ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
         while special and ids and ids[-1] == tokenizer.eos_token_id:
             ids.pop()
@@ -278,7 +278,7 @@ class WritingModel:
                 pad_token_id=pad,
                 top_k=None,
                 top_p=None,
-                stop_strings=None if self._chat else [self.stop],
+                stop_strings=None if self.chat else [self.stop],
                 tokenizer=tokenizer,
                 **sampling,
             )[:, width:].tolist()
@@ -286,7 +286,7 @@ class WritingModel:
         for ids, answer in zip(prompts, written, strict=True):
             length = next((n for n, token in enumerate(answer) if token in ends), None)
             text = tokenizer.decode(answer[:length], skip_special_tokens=True)
-            whole, stop, _ = text.partition(self.stop) if not self._chat else (text, "", "")
+            whole, stop, _ = text.partition(self.stop) if not self.chat else (text, "", "")
             n_tokens = len(answer) if length is None else length
             is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
             found.append(Said(whole, is_cut))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -36,10 +34,11 @@ from merge_metric.predict.journal import TEXTS, Journal, open_journal, remove_jo
 from merge_metric.predict.problems import (
     Pairs,
     description_of,
+    distinct_pairs,
+    fingerprint_of,
     first_rows,
     forget_read,
     format_of_problems,
-    pieces,
     problem_digests,
 )
 from merge_metric.runs.noise import REPEATS
@@ -100,6 +99,7 @@ def predict(
     progress: bool = True,
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    batch: Callable[[PredictRun, Journal], int] | None = None,
 ) -> Outcome:
     """Ask a model about each distinct pair of the problems, and write a predictions file.
 
@@ -116,6 +116,7 @@ def predict(
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
         overwrite: Replace a predictions file of another run.
+        batch: Gets the answers in another way than to ask, and says how many (`batch`).
 
     Raises:
         BlockingIOError: another process is at work on the same file.
@@ -123,7 +124,7 @@ def predict(
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
     """
-    run = _Run.of(model, problems, out)
+    run = PredictRun.of(model, problems, out)
     if metadata := run.finished():
         log.info("%s: complete already", out)
         with suppress(OSError), writing_to(out):
@@ -136,7 +137,10 @@ def predict(
         run.require_replaceable(overwrite=overwrite)
         with open_journal(run.journal, len(run.asked), run.width) as journal:
             name = run.description["name"] if progress else None
-            inferred, seconds = run.ask(journal, WHOLE, name)
+            if batch is not None:
+                inferred, seconds = batch(run, journal), 0.0
+            else:
+                inferred, seconds = run.ask(journal, WHOLE, name)
             metadata = run.metadata(journal, extra or {})
             # Another program may have written it meanwhile.
             run.require_replaceable(overwrite=overwrite)
@@ -163,7 +167,7 @@ def answer_share(
     Raises:
         FileExistsError, ValueError: as in `predict`.
     """
-    run = _Run.of(model, problems, out)
+    run = PredictRun.of(model, problems, out)
     inferred, seconds, notes = 0, 0.0, dict[str, Any]()
     if not run.finished():
         run.require_replaceable(overwrite=overwrite)
@@ -181,7 +185,7 @@ def answer_share(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class PredictRun:
     """A model, the problems, and the predictions file they make."""
 
     model: PairModel
@@ -270,13 +274,14 @@ class _Run:
             return metadata
         metadata = metadata | {"problems": problems}
         further = [n for n in (ANSWER_TEXT, REPEATS) if n in read_schema(self.out).names]
-        more = pq.ParquetFile(self.out).read(further) if further else None
+        whole = pq.ParquetFile(self.out).read(further) if further else None
+        more = {} if whole is None else dict(zip(further, whole.columns, strict=True))
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:
             done = 0
             for rows in read_batches(self.out):
-                for name in further if more is not None else ():
-                    rows = rows.append_column(name, more[name].slice(done, len(rows)))
+                for name, column in more.items():
+                    rows = rows.append_column(name, column.slice(done, len(rows)))
                 done += len(rows)
                 yield rows.select([*(names or rows.column_names)])
 
@@ -330,12 +335,7 @@ class _Run:
         bar = tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None)
         with bar:
             for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
-                self._require_distributions(positions, rows)
-                further = [model.measures] if hasattr(model, "measures") else []
-                notes = model.noted() if hasattr(model, "noted") else {}
-                if said := getattr(model, "texts", None):
-                    notes[TEXTS] = dict(zip(map(str, positions), said, strict=True))
-                journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
+                self.keep(journal, positions, rows)
                 told |= self._tell_odd(journal, told)
                 bar.update(int(unanswered[positions].sum()))
                 unanswered[positions] = False
@@ -346,6 +346,15 @@ class _Run:
                 f"{answered:,}"
             )
         return answered, time.perf_counter() - start
+
+    def keep(self, journal: Journal, positions: list[int], rows: NDArray[np.float64]) -> None:
+        """Check a batch of answers, and put them into the journal with what the model notes."""
+        self._require_distributions(positions, rows)
+        further = [self.model.measures] if hasattr(self.model, "measures") else []
+        notes = self.model.noted() if hasattr(self.model, "noted") else {}
+        if said := getattr(self.model, "texts", None):
+            notes[TEXTS] = dict(zip(map(str, positions), said, strict=True))
+        journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
 
     def _named(self, notes: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": self.description["name"], **notes}
@@ -465,13 +474,6 @@ def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
     return {name: check_column(name, problems[name], row_number, labels) for name in names}
 
 
-def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, NDArray[np.int64]]:
-    """Return the distinct pairs in order of appearance, and each row's place among them."""
-    first = first_rows(problems, format_of_problems(problems).fields)
-    rows = np.flatnonzero(first == np.arange(len(first)))
-    return Pairs(problems, rows, fields=fields), np.searchsorted(rows, first)
-
-
 def _answers(
     model: PairModel, pairs: Pairs, missing: NDArray[np.int64], share: Share
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
@@ -486,23 +488,6 @@ def _answers(
     asked = pairs if len(mine) == len(pairs) else pairs.at(mine)
     for positions, answers in model.probabilities(asked):
         yield mine[positions].tolist(), answers
-
-
-def fingerprint_of(
-    description: Mapping[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
-) -> str:
-    """Digest everything that determines a predictions file."""
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
-    for name in ("variant_id", "seed_id", "label"):
-        # As JSON has the list of all, of which not all are Python objects at a time.
-        before = "["
-        for piece in pieces(problems.select([name])):
-            values = json.dumps(piece[name].to_pylist())[1:-1]
-            digest.update(f"{before}{values}".encode())
-            before = ", "
-        digest.update(b"]")
-    digest.update(digests.astype("<u8", copy=False).data)
-    return digest.hexdigest()
 
 
 # --- Where predictions go: never in the place of another run's ---

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -300,6 +302,36 @@ def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
         ).fetchnumpy()
     forget_read()
     return np.asarray(found["first"], np.int64)
+
+
+def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, NDArray[np.int64]]:
+    """Return the distinct pairs in order of appearance, and each row's place among them."""
+    first = first_rows(problems, format_of_problems(problems).fields)
+    rows = np.flatnonzero(first == np.arange(len(first)))
+    return Pairs(problems, rows, fields=fields), np.searchsorted(rows, first)
+
+
+def fingerprint_of(
+    description: Mapping[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
+) -> str:
+    """Digest everything that determines a predictions file.
+
+    Args:
+        description: What a model says of itself.
+        problems: What it is asked about.
+        digests: Of their texts.
+    """
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+    for name in ("variant_id", "seed_id", "label"):
+        # As JSON has the list of all, of which not all are Python objects at a time.
+        before = "["
+        for piece in pieces(problems.select([name])):
+            values = json.dumps(piece[name].to_pylist())[1:-1]
+            digest.update(f"{before}{values}".encode())
+            before = ", "
+        digest.update(b"]")
+    digest.update(digests.astype("<u8", copy=False).data)
+    return digest.hexdigest()
 
 
 def _distinct(problems: pa.Table, dataset: str) -> pa.Table:

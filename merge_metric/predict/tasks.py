@@ -38,7 +38,6 @@ from merge_metric.predict.driver import (
     Outcome,
     answer_share,
     check_folder,
-    fingerprint_of,
     predict,
 )
 from merge_metric.predict.jobs import (
@@ -48,7 +47,7 @@ from merge_metric.predict.jobs import (
     open_by_part,
     require_usable,
 )
-from merge_metric.predict.problems import on_disk, problem_digests
+from merge_metric.predict.problems import fingerprint_of, on_disk, problem_digests
 
 _PROBLEMS: Final = "problems.parquet"
 

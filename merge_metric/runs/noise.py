@@ -138,6 +138,31 @@ def _any_of(changed: Ints, total: Ints, drawn: Ints) -> Floats:
     return 1 - none
 
 
+def usage_text(metadata: Mapping[str, Any], requests: int) -> str:
+    """Say what a model on a server took: requests, tokens, time and, with prices, cost."""
+    parts = [f"{requests:,} requests"]
+    counts = [metadata.get(name) for name in ("prompt_tokens", "answer_tokens")]
+    if all(type(count) is int for count in counts):
+        parts.append(f"{counts[0]:,} tokens of prompts and {counts[1]:,} of answers")
+    if type(metadata.get("milliseconds")) is int:
+        parts.append(f"{metadata['milliseconds'] / 1000:,.0f} s")
+    if (cost := cost_of(metadata)) is not None:
+        parts.append(f"cost {cost:,.2f}")
+    return ", ".join(parts)
+
+
+def cost_of(metadata: Mapping[str, Any]) -> float | None:
+    """Compute the cost of the tokens that a server counted, where prices were given."""
+    try:
+        price_in, price_out = metadata["prices"]
+        return (
+            float(price_in * metadata["prompt_tokens"] + price_out * metadata["answer_tokens"])
+            / 1e6
+        )
+    except (KeyError, TypeError, ValueError):
+        return None  # not given, or metadata that are not ours
+
+
 def noise_text(noise: Mapping[str, Any]) -> list[str]:
     """Say in lines what was found, for below a table."""
     n = noise["n_repeats"]

@@ -1,0 +1,302 @@
+"""Before and instead of asking a server: what a run takes, and batch files in OpenAI's format.
+
+A batch file has a request per line, with an id that names the run, the question and the sample; a
+file of results has the answers under these ids, in any order. Answers go into the run's journal, so
+that they may come from several files, and what failed can be asked again, in a batch or directly.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from merge_dataset.files import atomic
+from merge_metric.models.odd_answers import beginning
+from merge_metric.models.remote import RemoteModel
+from merge_metric.predict.driver import PredictRun
+from merge_metric.predict.journal import Journal, open_journal
+
+if TYPE_CHECKING:
+    from merge_metric.models.pair_model import PairModel
+
+MOST_REQUESTS: Final = 50_000
+"""Requests in a batch file, as OpenAI takes them."""
+MOST_BYTES: Final = 190_000_000
+"""Bytes in a batch file; OpenAI takes 200 MB."""
+
+_CHARACTERS: Final = 4
+"""Characters of a token of English, about."""
+
+log = logging.getLogger(__name__)
+
+
+def require_server(model: PairModel, what: str) -> RemoteModel:
+    """Raise ValueError unless a model is on a server."""
+    if not isinstance(model, RemoteModel):
+        raise ValueError(f"{what}: expected a model on a server, with `base_url`")
+    return model
+
+
+def write_requests(
+    model: PairModel, problems: pa.Table, out: Path, path: Path, *, overwrite: bool = False
+) -> list[tuple[Path, int]]:
+    """Write the requests that are not answered yet to batch files, whole or not at all.
+
+    Args:
+        model: On a server.
+        problems: As `predict` takes them.
+        out: The predictions file, whose journal may have answers.
+        path: The first file; further ones get -2, -3, … before their ending.
+        overwrite: As in `predict`.
+
+    Returns:
+        The files, and how many requests each has.
+
+    Raises:
+        FileExistsError: a file is there, or predictions of another run are at `out`.
+        ValueError: the model is on no server.
+    """
+    server, run = require_server(model, "batch_out"), PredictRun.of(model, problems, out)
+    run.require_replaceable(overwrite=overwrite)
+    samples = server.words.samples if server.words else 1
+    pairs = run.pairs.at(run.asked)
+    left = [] if run.finished() else np.flatnonzero(_journal_now(run)).tolist()
+    made: list[tuple[Path, int]] = []
+    lines: list[str] = []
+    size = 0
+
+    def write() -> None:
+        number = f"-{len(made) + 1}" if made else ""
+        place = path.with_name(f"{path.stem}{number}{path.suffix}")
+        if place.exists() and not overwrite:
+            raise FileExistsError(
+                f"{place}: expected no file, found one; name another, or remove it"
+            )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(place) as partial:
+            partial.write_text("".join(lines), encoding="utf-8")
+        made.append((place, len(lines)))
+
+    for position in left:
+        body = server.body(pairs[position])
+        for sample in range(samples):
+            request = {
+                "custom_id": f"{_run_id(run)}-{position}-{sample}",
+                "method": "POST",
+                "url": f"/v1/{server.path}",
+                "body": body,
+            }
+            line = json.dumps(request, ensure_ascii=False) + "\n"
+            if lines and (len(lines) == MOST_REQUESTS or size + len(line.encode()) > MOST_BYTES):
+                write()
+                lines, size = [], 0
+            lines.append(line)
+            size += len(line.encode())
+    if lines:
+        write()
+    return made
+
+
+def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> int:
+    """Put the answers of files of results into a run's journal.
+
+    Args:
+        run: The run.
+        journal: Its journal, open.
+        paths: Files of results, in any order, with some of the answers or all.
+
+    Returns:
+        How many questions were answered.
+
+    Raises:
+        ValueError: a line is no result of this run, or, when all are read, answers are missing;
+            what was found is kept.
+    """
+    server = require_server(run.model, "batch_in")
+    samples = server.words.samples if server.words else 1
+    pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
+    waiting: dict[int, dict[int, Any]] = {}
+    failed: dict[str, str] = {}
+    n_answered = 0
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: expected a file of results, found no file there")
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}: line {number}"
+                result = _result(line, where)
+                identity = str(result.get("custom_id"))
+                position, sample = _place(identity, run, samples, where)
+                answer, reason = _answer_in(result)
+                if reason:
+                    failed[identity] = reason
+                    continue
+                failed.pop(identity, None)
+                if not unanswered[position]:
+                    continue
+                pair = pairs[position]
+                try:
+                    said = server.take(server.body(pair), answer)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from None
+                waiting.setdefault(position, {})[sample] = said
+                if len(waiting[position]) == samples:
+                    found = waiting.pop(position)
+                    given = [found[n] for n in range(samples)] if server.words else found[0]
+                    rows = server.read([given], [pair])
+                    run.keep(journal, [position], rows)
+                    unanswered[position] = False
+                    n_answered += 1
+    if missing := int(unanswered.sum()):
+        reasons = f", such as {next(iter(failed.values()))[:200]!r}" if failed else ""
+        raise ValueError(
+            f"expected answers to {len(run.asked):,} questions, {missing:,} are missing: "
+            f"{len(failed):,} requests failed{reasons}; what was answered is kept: give further "
+            "results with `batch_in`, write requests for the rest with `batch_out`, or ask the "
+            "server without either"
+        )
+    return n_answered
+
+
+def _run_id(run: PredictRun) -> str:
+    return run.fingerprint[:16]
+
+
+def _journal_now(run: PredictRun) -> Any:
+    """Tell which questions are not answered yet, and leave the journal as it is."""
+    if not run.journal.exists():
+        return np.ones(len(run.asked), bool)
+    try:
+        with open_journal(run.journal, len(run.asked), run.width) as journal:
+            found = journal.unanswered
+            raise _KeepError
+    except _KeepError:
+        return found
+
+
+class _KeepError(Exception):
+    """Ends the use of a journal that is to stay."""
+
+
+def _result(line: str, where: str) -> dict[str, Any]:
+    try:
+        result = json.loads(line)
+        if not isinstance(result, dict):
+            raise TypeError(result)
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError(
+            f"{where}: expected a JSON object with custom_id, got {line[:100]!r}"
+        ) from None
+    return result
+
+
+def _place(identity: str, run: PredictRun, samples: int, where: str) -> tuple[int, int]:
+    """Find the question and the sample that a result is for."""
+    name, _, rest = identity.partition("-")
+    position, _, sample = rest.partition("-")
+    good = position.isdecimal() and sample.isdecimal()
+    if (
+        name != _run_id(run)
+        or not good
+        or not (int(position) < len(run.asked) and int(sample) < samples)
+    ):
+        raise ValueError(
+            f"{where}: expected a result of this run, whose custom_id begins with {_run_id(run)}, "
+            f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
+        )
+    return int(position), int(sample)
+
+
+def _answer_in(result: Mapping[str, Any]) -> tuple[Any, str]:
+    """Take the server's answer out of a result, or the reason why there is none."""
+    response, error = result.get("response"), result.get("error")
+    if error or not isinstance(response, dict):
+        return None, beginning(error or "no response")
+    if response.get("status_code", 200) != 200:
+        return None, beginning(f"HTTP {response['status_code']}: {response.get('body')}")
+    return response.get("body"), ""
+
+
+# --- Before the bill ---
+
+
+def plan(
+    model: PairModel,
+    problems: pa.Table,
+    out: Path,
+    *,
+    prices: tuple[float, float] | None = None,
+    tokenizer: Path | None = None,
+) -> dict[str, Any]:
+    """Say what a run would take; nothing is asked.
+
+    Args:
+        model: The model.
+        problems: As `predict` takes them.
+        out: The predictions file; what its journal has is not asked again.
+        prices: Of a million tokens of prompts and of answers.
+        tokenizer: A tokenizer.json, by which tokens are counted.
+
+    Returns:
+        `requests`, `prompt_tokens` and how they were `counted_by`, `most_answer_tokens` and, with
+        prices, `most_cost`.
+    """
+    run = PredictRun.of(model, problems, out)
+    words = getattr(model, "words", None)
+    samples = words.samples if words else 1
+    left = np.zeros(len(run.asked), bool) if run.finished() else _journal_now(run)
+    asked = run.pairs.at(run.asked[left])
+    prompt: Any = getattr(model, "prompt", None)
+    if prompt is None:
+        raise ValueError("dry_run: expected a language model, which is asked by prompts")
+    is_chat = bool(getattr(model, "chat", False))
+    tokens = 0
+    if tokenizer is not None:
+        from tokenizers import Tokenizer
+
+        place = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+        if not place.is_file():
+            raise FileNotFoundError(f"{place}: expected a tokenizer.json, found no file there")
+        known = Tokenizer.from_file(str(place))
+    for pair in asked:
+        texts = [m["content"] for m in prompt.messages(*pair)] if is_chat else [prompt.text(*pair)]
+        if tokenizer is None:
+            tokens += -(-sum(map(len, texts)) // _CHARACTERS)
+        else:
+            tokens += sum(len(known.encode(text).ids) for text in texts)
+    requests = len(asked) * samples
+    found: dict[str, Any] = {
+        "requests": requests,
+        "prompt_tokens": tokens * samples,
+        "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
+        "most_answer_tokens": requests * (words.max_tokens if words else 1),
+    }
+    if prices:
+        parts = zip(prices, (found["prompt_tokens"], found["most_answer_tokens"]), strict=True)
+        found["most_cost"] = sum(price * count for price, count in parts) / 1e6
+    return found
+
+
+def plan_text(found: Mapping[str, Any]) -> str:
+    """Say in words what `plan` found."""
+    lines = [
+        f"{found['requests']:,} requests",
+        f"about {found['prompt_tokens']:,} tokens of prompts ({found['counted_by']}"
+        + (
+            "; other languages and tokenizers differ)"
+            if "characters" in found["counted_by"]
+            else ")"
+        ),
+        f"at most {found['most_answer_tokens']:,} tokens of answers, thinking included",
+    ]
+    if "most_cost" in found:
+        lines.append(f"cost: at most {found['most_cost']:,.2f}")
+    return "\n".join(lines)

@@ -1,0 +1,250 @@
+"""Batch files and dry runs: the predictions are those of asking one by one."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.completions_server import Reply, Request, Server, serving
+from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.remote import RemoteModel
+from merge_metric.models.words import Words
+from merge_metric.predict import batch
+from merge_metric.predict.driver import predict
+from merge_metric.runs.predictions import read_metadata
+
+N = 12
+PROMPT = read_prompt("none")
+runner = CliRunner()
+
+
+def problems() -> pa.Table:
+    return pa.table(
+        {
+            "variant_id": [f"s{n // 4}" if n % 4 == 0 else f"s{n // 4}/{n}" for n in range(N)],
+            "seed_id": [f"s{n // 4}" for n in range(N)],
+            "premise": [f"Premise {n}." for n in range(N)],
+            "hypothesis": ["H."] * N,
+            "label": [n // 4 for n in range(N)],
+        }
+    )
+
+
+def answered(body: dict[str, Any]) -> dict[str, Any]:
+    """What a server says to a request, by letters or in words."""
+    n = int(body["messages"][-1]["content"].split("Premise ")[1].partition(".")[0])
+    choice: dict[str, Any] = {"message": {"content": f"Answer: {'ABC?'[n % 4]}"}}
+    if "logprobs" in body:
+        top = [{"token": "ABC"[n % 3], "logprob": -0.1}, {"token": "A", "logprob": -3.0}]
+        choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
+    usage = {"prompt_tokens": 30, "completion_tokens": 5}
+    return {"choices": [{**choice, "finish_reason": "stop"}], "usage": usage}
+
+
+def model_at(url: str, words: Words | None, **options: Any) -> RemoteModel:
+    model = RemoteModel(url, "m", prompt=PROMPT, chat=True, words=words, backoff=0.01, **options)
+    if words:
+        model.repeat_seeds = 1  # type: ignore[attr-defined]
+    return model
+
+
+def results_of(files: list[tuple[Path, int]]) -> list[str]:
+    """Lines of results, as a provider writes them."""
+    lines = [line for path, _ in files for line in path.read_text().splitlines()]
+    found = []
+    for line in lines:
+        request = json.loads(line)
+        assert request.keys() == {"custom_id", "method", "url", "body"}
+        assert (request["method"], request["url"]) == ("POST", "/v1/chat/completions")
+        response = {"status_code": 200, "request_id": "r", "body": answered(request["body"])}
+        result = {"custom_id": request["custom_id"], "response": response, "error": None}
+        found.append(json.dumps({"id": "b", **result}))
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", [None, Words(), Words(samples=3, temperature=1.0)], ids=["letters", "words", "samples"]
+)
+def test_a_batch_is_as_good_as_asking(
+    words: Words | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several files, in any order, partly failed; what is missing is said, and asked again."""
+    monkeypatch.setattr(batch, "MOST_REQUESTS", 5)
+    with serving(lambda r, n: Reply(answered(r.payload))) as server:
+        asked, url = tmp_path / "asked.parquet", server.url
+        predict(model_at(url, words), problems(), asked, progress=False)
+    out = tmp_path / "p.parquet"
+    total = (N + (3 if words else 0)) * (words.samples if words else 1)
+    path = tmp_path / "requests.jsonl"
+    files = batch.write_requests(model_at(url, words), problems(), out, path)
+    assert [place.name for place, _ in files[:2]] == ["requests.jsonl", "requests-2.jsonl"]
+    assert [n for _, n in files] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
+    with pytest.raises(FileExistsError, match=r"requests.jsonl: expected no file, found one"):
+        batch.write_requests(model_at(url, words), problems(), out, path)
+    lines = results_of(files)
+    random.Random(0).shuffle(lines)
+    failed = json.loads(lines.pop())
+    failed["response"] = {"status_code": 429, "body": {"error": "slow down"}}
+    parts = [lines[: total // 2], [*lines[total // 2 :], json.dumps(failed)]]
+    places = [tmp_path / f"results-{n}.jsonl" for n in range(2)]
+    for place, part in zip(places, parts, strict=True):
+        place.write_text("\n".join(part) + "\n\n")
+    take = partial(batch.take_results, paths=places)
+    with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, such as .HTTP 429"):
+        predict(model_at(url, words), problems(), out, progress=False, batch=take)
+    rest = batch.write_requests(
+        model_at(url, words), problems(), out, tmp_path / "rest.jsonl"
+    )  # only what is left
+    assert sum(n for _, n in rest) == (words.samples if words else 1)
+    last = tmp_path / "last.jsonl"
+    last.write_text("\n".join(results_of(rest)))
+    take = partial(batch.take_results, paths=[last])
+    predict(model_at(url, words), problems(), out, progress=False, batch=take)
+    tables = [pq.read_table(place) for place in (asked, out)]
+    assert tables[0].equals(tables[1])
+    assert {*tables[0].column_names} >= ({"answer_text", "repeats"} if words else {"probabilities"})
+    metadata = [read_metadata(place) for place in (asked, out)]
+    assert metadata[1].pop("milliseconds", None) is None
+    metadata[0].pop("milliseconds", None)
+    differ = {k for k in metadata[0] if metadata[0][k] != metadata[1].get(k)}
+    assert differ <= {"requests", "prompt_tokens", "answer_tokens"}  # samples that came twice count
+    assert not [*tmp_path.glob(".*journal*")]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no JSON", r"line 1: expected a JSON object with custom_id, got 'no JSON'"),
+        ('["custom_id"]', r"line 1: expected a JSON object with custom_id"),
+        ('{"custom_id": "other-0-0"}', r"line 1: expected a result of this run, whose custom_id"),
+        ('{"custom_id": "RUN-99-0"}', r"line 1: expected a result of this run"),
+        ('{"custom_id": "RUN-0-1"}', r"line 1: expected a result of this run"),
+        ('{"custom_id": "RUN-0-0"}', r"15 are missing: 1 requests failed, such as 'no response'"),
+        (
+            '{"custom_id": "RUN-0-0", "response": {"status_code": 200, "body": {}}}',
+            r"line 1: .*expected a completion, got \{\}",
+        ),
+        ("", r"expected answers to 15 questions, 15 are missing: 0 requests failed; what"),
+    ],
+)
+def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
+    """Told with file and line; nothing else is written."""
+    model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
+    (file, _), *_ = batch.write_requests(model, problems(), out, tmp_path / "r.jsonl")
+    run = json.loads(file.read_text().splitlines()[0])["custom_id"].partition("-")[0]
+    path = tmp_path / "results.jsonl"
+    path.write_text(line.replace("RUN", run))
+    take = partial(batch.take_results, paths=[path])
+    with pytest.raises(ValueError, match=message):
+        predict(model, problems(), out, progress=False, batch=take)
+    assert not out.exists()
+
+
+# --- On the command line ---
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four seeds with a variant each."""
+    folder = tmp_path_factory.mktemp("data") / "merge-nli"
+    seeds, variants = [], []
+    for n in range(4):
+        texts = (f"Premise {n}. The dog runs.", f"A dog runs {n}.")
+        seeds.append(seed_row(f"snli:{n}", texts, n % 3))
+        both = {"premise": ["m"], "hypothesis": ["m"]}
+        variants.append(variant_row(seeds[-1], "noun", "dog", "cat", both))
+    write_source(folder, seeds, variants, provenance=run_manifest("snli"))
+    return folder
+
+
+def command(server: Server | str, dataset: Path, out: Path, *more: object) -> list[str]:
+    url = server if isinstance(server, str) else server.url
+    return [
+        "predict", "--base-url", url, "--model", "m", "--dataset", str(dataset), "--shots", "none",
+        "--chat-template", "--answers", "words", "--out", str(out), *map(str, more),
+    ]  # fmt: skip
+
+
+def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
+    """Requests, tokens and cost; nothing is asked or written."""
+    out = tmp_path / "p.parquet"
+    url = "http://localhost:1/v1"
+    more = ("--dry-run", "--prices", "1,10", "--repeat-seeds", 2, "--max-answer-tokens", 100)
+    found = runner.invoke(app, command(url, dataset, out, *more, "--format", "json"))
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert (told["requests"], told["most_answer_tokens"]) == (16, 1600)
+    assert told["most_cost"] == pytest.approx((told["prompt_tokens"] + 16000) / 1e6)
+    assert 16 * 15 < told["prompt_tokens"] < 16 * 60
+    text = runner.invoke(app, command(url, dataset, out, *more)).stdout
+    assert text.startswith("16 requests\nabout ")
+    assert "(4 characters a token; other languages and tokenizers differ)" in text
+    assert "cost: at most 0.02" in text
+    assert [*tmp_path.iterdir()] == []
+    for prices in ("1", "a,b", "1,-1", "1,inf"):
+        refused = runner.invoke(app, command(url, dataset, out, "--prices", prices))
+        assert refused.exit_code == 2
+        assert "--prices: expected two numbers" in refused.output
+    lacking = [part for part in command(url, dataset, out, "--dry-run") if part != str(out)]
+    lacking.remove("--out")
+    assert "expected --out, got none" in runner.invoke(app, lacking).output
+
+
+def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
+    """Out, and in again; usage and cost are said."""
+    out, requests = tmp_path / "p.parquet", tmp_path / "r.jsonl"
+    with serving(lambda r, n: Reply(answered(r.payload))) as server:
+        written = runner.invoke(app, command(server, dataset, out, "--batch-out", requests))
+        assert written.exit_code == 0, written.output
+        assert f"{requests}: 8 requests" in written.stdout
+        results = tmp_path / "results.jsonl"
+        results.write_text("\n".join(results_of([(requests, 8)])))
+        more = ("--batch-in", results, "--prices", "1000,10000")
+        read = runner.invoke(app, command(server, dataset, out, *more))
+    assert read.exit_code == 0, read.output
+    assert server.requests == []
+    assert "8 requests, 240 tokens of prompts and 40 of answers, cost 0.64" in read.stdout
+    assert "answers that name no label: 25.0%" in read.stdout
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(dataset: Path, tmp_path: Path) -> None:
+    """No answer that was kept is paid for twice, and the words are there."""
+    out, halfway = tmp_path / "p.parquet", threading.Event()
+
+    def answer(request: Request, number: int) -> Reply:
+        if number >= 5 and not halfway.is_set():
+            halfway.set()
+            threading.Event().wait(3)
+        return Reply(answered(request.payload))
+
+    with serving(answer) as server:
+        arguments = [sys.executable, "-m", "generation", *command(server, dataset, out)]
+        arguments += ["--concurrency", "1"]
+        process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        assert halfway.wait(120)
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        assert not out.exists()
+        before = len(server.requests)
+        assert runner.invoke(app, command(server, dataset, out)).exit_code == 0
+    assert before == 6
+    assert len(server.requests) == 6 + 3
+    table = pq.read_table(out)
+    assert len(table) == 8
+    assert table["answer_text"].null_count == 0
+    assert read_metadata(out)["requests"] == 8
