@@ -112,6 +112,17 @@ def open_model(
             model.label_order = find_order(model, request.model, seeds, problem_format.labels)
         return model
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
+    return _open_language_model(request, source, kind, problem_format, sources)
+
+
+def _open_language_model(
+    request: ModelRequest,
+    source: str,
+    kind: ModelKind,
+    problem_format: ProblemFormat,
+    sources: Sequence[str],
+) -> PairModel:
+    """Open a model that is asked by prompts, here or on a server."""
     if kind == "remote" and not request.base_url:
         raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
     if kind == "remote" and request.missing_letters not in ("error", "uniform"):
@@ -119,7 +130,7 @@ def open_model(
             f"missing letters: expected error or uniform, got {request.missing_letters!r}"
         )
     from merge_metric.models.prompts import read_prompt
-    from merge_metric.models.words import Words, WritingModel
+    from merge_metric.models.written_answers import Words, WritingModel
 
     prompt = read_prompt(
         request.shots, sources=sources, start=request.prompt_start, problem_format=problem_format

@@ -40,7 +40,7 @@ class Example:
     """A problem with its answer."""
 
     texts: tuple[str, ...]
-    """Those of the format's fields; of NLI premise and hypothesis."""
+    """Texts of the format's fields; of NLI premise and hypothesis."""
     label: int
     """Position among the labels."""
 
@@ -52,7 +52,7 @@ class Template:
     fields: tuple[str, ...]
     labels: tuple[str, ...]
     question: str
-    """Such as "{premise} … {choices} Answer:"; `{choices}` are the lettered lines."""
+    """Text such as "{premise} … {choices} Answer:"; `{choices}` are the lettered lines."""
     choices: tuple[str, ...]
     """Name of each label in the prompt; may have texts in it, such as "{second_choice}"."""
 

@@ -27,7 +27,7 @@ from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
 from merge_metric.models.pair_model import Pair
 from merge_metric.models.prompts import Prompt
-from merge_metric.models.words import MEASURED, Said, Words, stop_of
+from merge_metric.models.written_answers import MEASURED, Said, Words, stop_of
 
 if TYPE_CHECKING:
     import httpx

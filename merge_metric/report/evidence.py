@@ -35,6 +35,7 @@ from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
 from merge_metric.runs.model import Model, Predictions, as_sources, read_models
+from merge_metric.runs.noise import read_words
 from merge_metric.runs.relations import check_configurations, choose
 from merge_metric.runs.run import (
     JoinOptions,
@@ -160,6 +161,8 @@ class Respondent:
     n_predictions: int
     answers: Mapping[str, NDArray[np.int16]]
     """File of the dataset → the answer to each of its rows, `MISSING` where there is none."""
+    said: Mapping[str, str]
+    """Id of a problem → the answer in the model's own words, where it answers in words."""
 
     @classmethod
     def of(cls, model: Model) -> Respondent:
@@ -171,7 +174,14 @@ class Respondent:
                 f"WHERE file = {number} ORDER BY row"
             )
             answers[file] = found["answer"].to_numpy()
-        return cls(model.name, model.files, model.description, model.n_predictions, answers)
+        return cls(
+            model.name,
+            model.files,
+            model.description,
+            model.n_predictions,
+            answers,
+            read_words(model.paths),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,7 +349,9 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             }
             for c in evidence.configurations
         ],
-        "sources": [embed_source(source) for source in sources],
+        "sources": [
+            embed_source(source, [model.said for model in evidence.models]) for source in sources
+        ],
     }
 
 

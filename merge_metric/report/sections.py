@@ -17,6 +17,7 @@ from merge_metric.report.wording import (
     RELAXED,
     STRICT,
 )
+from merge_metric.runs.noise import noise_text
 from merge_metric.seed_variant_accuracy.figures import Figure
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -85,8 +86,18 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
         notes=(
             f"In percent{_with_intervals(evidence)}.",
             *([configuration.mixture] if configuration.mixture else []),
+            *_of_answers(evidence, configuration),
         ),
     )
+
+
+def _of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
+    """Say which models gave answers without a label, and how noisy they are."""
+    for name, result in zip(evidence.names, configuration.results, strict=True):
+        if result and (found := result.get("without_label")):
+            yield f"{name}: {found['share']:.1%} of the answers name no label and count as wrong."
+        if result and (noise := result.get("noise")):
+            yield f"{name}: {' '.join(line.strip() for line in noise_text(noise))}."
 
 
 def kin(evidence: Evidence, configuration: Configuration) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -398,6 +398,8 @@ def seed_rows(
 Spans = Sequence[Sequence[int]]
 
 _ALPHABET: Final = digits + ascii_lowercase
+_WORDS: Final = 200
+"""Characters of an answer that are shown."""
 _DIGITS: Final = {**dict(enumerate(_ALPHABET)), NO_LABEL: "?", MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
@@ -421,8 +423,13 @@ _FAULTS: Final = {
 """Column → the value that is a fault, and its name on the page."""
 
 
-def embed_source(source: SourceSeeds) -> dict[str, Any]:
-    """Pack seeds in columns; shown variants in groups of the same words replaced in one seed."""
+def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+    """Pack seeds in columns; shown variants in groups of the same words replaced in one seed.
+
+    Args:
+        source: The seeds and variants.
+        said: Each model's answers in its own words, by ids.
+    """
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
     spans = [f"{side}_spans" for side in NLI.fields]
@@ -461,6 +468,7 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
     order = [variant for group in groups for variant in members[group]]
     all_answered = (source.n_answered == source.n_variants).all()
     return {
+        **_own_words(source, said, order),
         "name": source.source,
         "classes": list(source.word_classes),
         "ids": source.seeds["seed_id"].to_pylist(),
@@ -483,6 +491,30 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
             if variant in texts
         },
     }
+
+
+def _own_words(
+    source: SourceSeeds, said: Sequence[Mapping[str, str]], order: Sequence[int]
+) -> dict[str, Any]:
+    """Pack answers in models' own words: to seeds, and to the variants in their order."""
+    if not any(said):
+        return {}
+    seeds = source.seeds["seed_id"].to_pylist()
+    ids = source.read(["variant_id"])["variant_id"].to_pylist()
+    variants = [ids[place] for place in order]
+    return {
+        "said": [
+            {
+                kind: {n: _cut(told[i]) for n, i in enumerate(names) if i in told}
+                for kind, names in (("own", seeds), ("answers", variants))
+            }
+            for told in said
+        ]
+    }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WORDS else f"{text[: _WORDS // 2]} … {text[-_WORDS // 2 :]}"
 
 
 def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from merge_dataset.provenance import PARAPHRASES
 from merge_metric.models.label_order import describe_evidence
 from merge_metric.report.evidence import Evidence, Result
+from merge_metric.runs.noise import usage_text
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,
@@ -219,6 +220,10 @@ _OF_THE_RUN: Final = (
 """Keys about a run rather than its model; the JSON has them."""
 
 
+_USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices")
+"""Keys that `usage_text` says."""
+
+
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     """List what a reader must know of a source's data.
 
@@ -256,6 +261,9 @@ def model_text(description: Mapping[str, Any]) -> str:
     'kind: classifier; packages, torch: 2.13'
     """
     shown = {k: v for k, v in description.items() if k not in _OF_THE_RUN}
+    if requests := description.get("requests"):
+        shown = {k: v for k, v in shown.items() if k not in _USAGE}
+        shown["usage"] = usage_text(description, requests)
     if evidence := shown.get("label_order_evidence"):
         shown["label_order_evidence"] = describe_evidence(evidence)
     return _settings(shown)

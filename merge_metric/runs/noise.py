@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from merge_dataset import json_lines as jsonl
 from merge_dataset.files import naming_damage, read_schema
+from merge_metric.runs.row_checks import ANSWER_TEXT
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.inputs import Ints
@@ -64,6 +65,18 @@ def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints
                         f"{len(labels) - 1}, got {codes} for {seed!r}"
                     )
                 found[seed] = answers
+    return found
+
+
+def read_words(paths: Sequence[Path]) -> dict[str, str]:
+    """Read answers in a model's own words: id of a problem → words; empty where files have none."""
+    found: dict[str, str] = {}
+    for path in paths:
+        if path.suffix == ".parquet" and ANSWER_TEXT in read_schema(path).names:
+            with naming_damage(path):
+                columns = pq.ParquetFile(path).read(["variant_id", ANSWER_TEXT]).columns
+            ids, texts = (column.to_pylist() for column in columns)
+            found |= {name: text for name, text in zip(ids, texts, strict=True) if text}
     return found
 
 

@@ -239,8 +239,14 @@
         : `${n} variants; those that most models answer wrong first`;
     const shares = models.length > MOST_COLUMNS ? [modelTotals(seed, right, answered)] : [];
     const shown = variants.length ? [element("div", { className: "scroll" }, [table]), more] : [];
-    const parts = [...shares, ...wordLines(seed, variants), element("h4", { textContent: title }), ...shown];
+    const parts = [...shares, ...saidOf("own", seed), ...wordLines(seed, variants), element("h4", { textContent: title }), ...shown];
     return element("tr", { className: "details" }, [element("td", { colspan }, parts)]);
+  }
+
+  /** What models said in their own words, shown as text. */
+  function saidOf(kind, place) {
+    return models.filter((model) => source.said?.[model]?.[kind][place]).map((model) =>
+      element("p", { className: "said" }, [`${data.models[model]}: `, element("q", { textContent: source.said[model][kind][place] })]));
   }
 
   /** A line for each replaced word: its replacements that are shown, and each model's share. */
@@ -295,7 +301,10 @@
     return element("tr", {}, [
       element("td", { className: "sentences" }, [sentences(premise, inPremise, hypothesis, inHypothesis)]),
       element("td", { className: "replaced" }, [replaced, ...small]),
-      ...models.map((model) => element("td", { "data-label": data.models[model] }, [answer(answers[model], source.gold[seed])])),
+      ...models.map((model) => element("td", { "data-label": data.models[model] }, [
+        answer(answers[model], source.gold[seed]),
+        ...(source.said?.[model]?.answers[position] ? [element("small", { className: "said", textContent: source.said[model].answers[position] })] : []),
+      ])),
     ]);
   }
 

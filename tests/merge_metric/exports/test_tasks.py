@@ -148,8 +148,10 @@ def test_settings(folder: Path, tmp_path: Path) -> None:
         (config,) = settings["configurations"].values()
         pair = {"premise": "{x}", "hypothesis": "y"}
         question = settings["question"].format(**pair)
-        assert config["before"] + question == prompt.text(**pair)
-        assert [*config["turns"], {"role": "user", "content": question}] == prompt.messages(**pair)
+        assert config["before"] + question == prompt.text(*pair.values())
+        assert [*config["turns"], {"role": "user", "content": question}] == prompt.messages(
+            *pair.values()
+        )
         assert settings["thresholds"] == [100]
         both = ["A", "B", "C"] if name == "b" else []  # chat models may answer either way
         assert settings["choices"] == [" A", " B", " C", *both]

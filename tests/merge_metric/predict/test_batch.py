@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
-from merge_metric.models.words import Words
+from merge_metric.models.written_answers import Words
 from merge_metric.predict import batch
 from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata
@@ -45,7 +45,7 @@ def problems() -> pa.Table:
 
 
 def answered(body: dict[str, Any]) -> dict[str, Any]:
-    """What a server says to a request, by letters or in words."""
+    """A server's answer to a request, by letters or in words."""
     n = int(body["messages"][-1]["content"].split("Premise ")[1].partition(".")[0])
     choice: dict[str, Any] = {"message": {"content": f"Answer: {'ABC?'[n % 4]}"}}
     if "logprobs" in body:

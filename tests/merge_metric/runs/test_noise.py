@@ -15,7 +15,7 @@ from helpers.completions_server import Reply, Request, serving
 
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
-from merge_metric.models.words import Words
+from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
 from merge_metric.runs.noise import noise_figures, noise_text, read_repeats
 from merge_metric.runs.predictions import read_metadata

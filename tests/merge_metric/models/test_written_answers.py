@@ -21,7 +21,7 @@ from merge_metric.models.opening import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, joined, said_in
-from merge_metric.models.words import Said, Words, stop_of
+from merge_metric.models.written_answers import Said, Words, stop_of
 from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata, read_predictions
 
@@ -257,7 +257,7 @@ def request(**options: Any) -> ModelRequest:
 
 
 def test_settings_that_are_none() -> None:
-    """What cannot be is told before anything is asked."""
+    """Settings that cannot be are refused before anything is asked."""
     with pytest.raises(ValueError, match=r"samples: expected a temperature above 0 with 5, got 0"):
         Words.of(request(samples=5))
     for text in ("top_p", "=1", "a b=1"):
