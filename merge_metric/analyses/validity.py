@@ -42,10 +42,6 @@ _SHOWN: Final = {
 def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
     """Make the table of rows of `validity_row`.
 
-    Args:
-        rows: Of models on configurations; None for those without judgements.
-        cluster: As the rows were made with.
-
     Raises:
         ValueError: there is no row.
     """

@@ -50,11 +50,6 @@ def word_classes(
 ) -> Table:
     """Make two rows per model, configuration and pair of classes: variants of each of the two.
 
-    Args:
-        runs: Models on configurations of all classes, with the group `word_class`.
-        settings: CT and bootstrap of differences.
-        matched: See `on_shared_seeds`.
-
     Raises:
         ValueError: a configuration of a single class, or no seed has variants of two.
     """
@@ -181,11 +176,6 @@ def source_mlms(
     Groups without any variant in a configuration are left out, with a warning, and so
     are models that are not in the mapping.
 
-    Args:
-        runs: Models on configurations, with the group `mlms`.
-        counterparts: Name of a model → its MLMs.
-        settings: CT and bootstrap of differences, and the seed of the draws.
-
     Raises:
         ValueError: no model is in the mapping, or nothing can be contrasted.
     """
@@ -271,10 +261,6 @@ def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
 
     The poster has this of two MLMs, each group on the seeds that it has. Such rows come first;
     further rows are on the seeds that have all groups, as in `source_mlms`, where any has.
-
-    Args:
-        runs: Models on configurations, with the group `mlms`.
-        settings: CT and bootstrap of differences, and the seed of the draws.
 
     Raises:
         ValueError: a configuration with variants of less than two groups.

@@ -108,15 +108,6 @@ def _export(
 ) -> Exported:
     """Write a folder with a folder of files for each configuration.
 
-    Args:
-        folder: The dataset folder.
-        out: The folder to write.
-        name: Name of the export.
-        kind: Kind of the files.
-        configs: Configurations; by default all.
-        write: Writes a configuration's files, and maps their names to numbers of rows.
-        overwrite: Replace an earlier export.
-
     Raises:
         FileExistsError: `out` holds something.
         NotADirectoryError: there is no such dataset folder.

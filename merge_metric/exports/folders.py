@@ -128,11 +128,6 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a temporary folder that becomes `out` if the block ends without an error.
 
-    Args:
-        out: The folder; it may exist if it is empty.
-        description: Content of the file `MARK`.
-        overwrite: Replace an earlier export.
-
     Raises:
         BlockingIOError: another command is writing to `out`.
         FileExistsError: `out` holds something that must not be replaced.

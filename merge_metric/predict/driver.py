@@ -153,13 +153,6 @@ def answer_share(
 ) -> dict[str, Any]:
     """Ask a model about a share of the pairs, for `predict` to make a file once all are done.
 
-    Args:
-        model: The model.
-        problems: All of them.
-        out: The predictions file; the answers go to a journal beside it.
-        share: Pairs wanted.
-        overwrite: As in `predict`.
-
     Returns:
         What the model says of itself and of the pairs (`description`, `notes`, `measured`), the
         file, the pairs that it was asked about this time, and the seconds that took; JSON-able.

@@ -83,12 +83,6 @@ def require_usable(
 ) -> None:
     """Inspect a model, or all of a list, before the first is run.
 
-    Args:
-        request: The model and its settings, or settings for models of a list.
-        problems: What they are asked about.
-        machine: Where each of them runs; by default this one.
-        entries: Models of a list.
-
     Raises:
         ValueError: some cannot be used, or have no room: all that is wrong, and how to run the
             others.
@@ -127,14 +121,7 @@ def predict_preset(
 ) -> tuple[list[Outcome], list[str]]:
     """Run the models of a list one after another; one that fails does not stop the others.
 
-    Args:
-        request: Settings; `model` and `kind` are the list's. `label_order` applies to
-            classifiers.
-        preset: Name of the list.
-        entries: Its models to run.
-        problems: What they are asked about.
-        folder: Where predictions files go, one per model and source.
-        overwrite: Replace predictions files of other runs.
+    `label_order` of the request is that of classifiers; `model` and `kind` are the list's.
 
     Returns:
         What was done, and for each model that failed why.
@@ -227,12 +214,6 @@ def require_free(
 ) -> None:
     """Raise if a file has predictions of another run, before the model is loaded.
 
-    Args:
-        out: The predictions file.
-        known: What the model will say of itself, as far as that is known.
-        problems: What it is to be asked about.
-        overwrite: Whether another run's file may be replaced.
-
     Raises:
         FileExistsError: it must not be replaced.
     """
@@ -264,15 +245,7 @@ def files_of(
     folder: Path | None,
     short_name: str | None,
 ) -> list[tuple[pa.Table, Path]]:
-    """List the problems and the predictions file of each source, or all in one file.
-
-    Args:
-        model: Open.
-        problems: What it is asked about.
-        out: The one file; by default one per source, in `folder`.
-        folder: By default `PREDICTIONS`.
-        short_name: The model's in a list of models.
-    """
+    """List the problems and the predictions file of each source, or all in one file."""
     if out is not None:
         return [(problems, out)]
     description = model.describe()

@@ -314,13 +314,7 @@ def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, 
 def fingerprint_of(
     description: Mapping[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
 ) -> str:
-    """Digest everything that determines a predictions file.
-
-    Args:
-        description: What a model says of itself.
-        problems: What it is asked about.
-        digests: Of their texts.
-    """
+    """Digest everything that determines a predictions file."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in ("variant_id", "seed_id", "label"):
         # As JSON has the list of all, of which not all are Python objects at a time.

@@ -127,9 +127,7 @@ def require_same_texts(model: Model, config: str) -> str:
 def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
     """Warn where variants stand in other subsamples than when a model was asked.
 
-    Args:
-        model: Of files that remember the draw; those of earlier releases do not.
-        configs: Those that are scored.
+    Files of earlier releases do not remember the draw.
     """
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
     for path, description in zip(model.paths, model.rows.descriptions, strict=True):
@@ -198,11 +196,6 @@ def judge_missing(
 
 def explain(answers: ConfigAnswers, model: Model, config: str) -> None:
     """Let the metric say in what a dataset contradicts itself.
-
-    Args:
-        answers: Those to the configuration, counted, so that `kept_seeds` are known.
-        model: Whose they are.
-        config: The configuration.
 
     Raises:
         ValueError: it does.

@@ -85,11 +85,6 @@ def noise_figures(
 ) -> dict[str, Any]:
     """Compare changes on the same text with those on variants, over the seeds answered right.
 
-    Args:
-        counts: Of a model's answers.
-        repeats: Of `read_repeats`.
-        settings: Of the bootstrap over seeds, or their clusters.
-
     Returns:
         `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the shares
         of seeds that one of so many repeats, or of so many of their variants, changes, `above`,

@@ -88,22 +88,13 @@ class AnswerTally:
 
 
 def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
-    """Warn of what the model did otherwise than it was asked; see `doubts_of_model`.
-
-    Args:
-        where: What the message begins with: the model, or the predictions file.
-        metadata: Of the predictions file.
-    """
+    """Warn of what the model did otherwise than it was asked; see `doubts_of_model`."""
     for sentence in doubts_of_model(metadata):
         log.warning("%s: warning: %s", where, sentence)
 
 
 def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Say which texts the model's tokenizer cut or did not know, and what a server did otherwise.
-
-    Args:
-        metadata: Of a predictions file.
-    """
+    """Say which texts the tokenizer cut or did not know, and what a server did otherwise."""
     yield from _cut_texts(metadata)
     try:
         found = metadata["unknown_tokens"]
@@ -157,13 +148,7 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
 
 
 def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:
-    """Warn of answers that look as if they were not the model's answers to these problems.
-
-    Args:
-        where: What the message begins with: the model, or the predictions files.
-        tally: All answers.
-        metadata: Of the predictions file; empty where it says nothing.
-    """
+    """Warn of answers that look as if they were not the model's answers to these problems."""
     is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
     if is_majority or not tally.parts:  # the baseline is made to say one label
         return
@@ -285,13 +270,7 @@ def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[fl
 
 
 def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, Any]) -> str:
-    """Say which order of labels would be better.
-
-    Args:
-        best: Better labels of predictions 0, 1, ….
-        labels: Of the problems.
-        metadata: Of the predictions file: the order of its classes, unless it gives names.
-    """
+    """Say which order of labels would be better."""
     order = metadata.get("label_order") or []
     known = isinstance(order, list) and sorted(map(str, order)) == sorted(labels)
     if metadata.get("gives_names") or not known:
