@@ -116,26 +116,6 @@ def test_a_later_run_of_the_same_models_replaces(paraphrases: Path, tmp_path: Pa
         (NLI_MODEL | {"revision": "sha256:9"}, "some-nli-model sha256:9"),
     ],
 )
-def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
-    """Sizes, files and splits of the new configuration; the others are as they were."""
-    header = card.read_front_matter((both / "README.md").read_text())
-    assert header == card.front_matter(both)
-    config = header["configs"][-1]
-    assert config["config_name"] == "snli_paraphrases"
-    assert config["data_files"] == [
-        {"split": "seeds", "path": "snli_paraphrases/seeds.parquet"},
-        {"split": "variants", "path": "snli_paraphrases/variants.parquet"},
-    ]
-    splits = {each["name"]: each["num_examples"] for each in header["dataset_info"][-1]["splits"]}
-    assert splits == {"seeds": 3, "variants": 6}
-    assert header["license"] == ["cc-by-sa-4.0"]
-    assert header["size_categories"] == ["n<1K"]
-    assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
-    many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(989)])
-    export_dataset(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
-    assert card.front_matter(both)["size_categories"] == ["1K<n<10K"]  # 11 and 989 variants
-
-
 def test_another_model_is_refused(
     paraphrases: Path, tmp_path: Path, other: dict[str, Any], name: str
 ) -> None:
@@ -234,3 +214,23 @@ def load(**options):
     (tmp_path / "elsewhere").mkdir()
     anywhere = f"{load}print(json.dumps(load(cache_dir={str(cache)!r})))"
     assert python(anywhere, tmp_path / "elsewhere") == wanted
+
+
+def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
+    """Sizes, files and splits of the new configuration; the others are as they were."""
+    header = card.read_front_matter((both / "README.md").read_text())
+    assert header == card.front_matter(both)
+    config = header["configs"][-1]
+    assert config["config_name"] == "snli_paraphrases"
+    assert config["data_files"] == [
+        {"split": "seeds", "path": "snli_paraphrases/seeds.parquet"},
+        {"split": "variants", "path": "snli_paraphrases/variants.parquet"},
+    ]
+    splits = {each["name"]: each["num_examples"] for each in header["dataset_info"][-1]["splits"]}
+    assert splits == {"seeds": 3, "variants": 6}
+    assert header["license"] == ["cc-by-sa-4.0"]
+    assert header["size_categories"] == ["n<1K"]
+    assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
+    many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(989)])
+    export_dataset(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
+    assert card.front_matter(both)["size_categories"] == ["1K<n<10K"]  # 11 and 989 variants
