@@ -94,7 +94,7 @@ $(PEERS)/.ready: Makefile
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  'textattack==0.3.11' 'nlpaug==1.1.11' 'transformers==4.57.5' 'huggingface_hub<1' \
-	  'datasets==4.4.1' 'flair==0.15.1' "$$(grep '^torch==' constraints.txt)"
+	  'datasets==4.4.1' 'flair==0.15.1' 'onnx==1.23.2' 'onnxruntime==1.32.0' 'openvino==2026.4.1' "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
 test-browser: $(READY) $(DOCS)/.ready  ## Pages in headless Chromium, which must be installed

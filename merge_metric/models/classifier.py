@@ -47,15 +47,14 @@ class Classifier:
             label_order: What its classes mean.
             batch_tokens: Most tokens in a forward pass.
         """
-        from merge_metric.models.flat_batches import is_flat
+        from merge_metric.models.flat_batches import is_flat, tokens_for
 
         model, self._tokenizer, self.name, self.revision, self.weights = loaded
         self.label_order = label_order
         self._model: Any = model.eval()
         self._is_flat = is_flat(model)
-        self._budget = batch_tokens or _BATCH_TOKENS.get(
-            model.device.type, _BATCH_TOKENS_ACCELERATOR
-        )
+        usual = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS_ACCELERATOR)
+        self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self.max_tokens = max_tokens(model, self._tokenizer)
         self._warned = False
         config = model.config.get_text_config()

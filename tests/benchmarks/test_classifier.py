@@ -12,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.bench import exported
 from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.packed_product import classifier_flop, packed_products, products_flop, shape_of
 from helpers.bench.results import Measurement, Side, compare
 
 import merge_metric
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.benchmark
 
 SEEDS: Final = 256
 """Labelled problems from which the variants are made."""
+PAIRS: Final = {"bert-tiny-nli": 8000, "minilm-l6-nli": 1000}
+"""Model → number of pairs that runtimes are asked about."""
 TOLERANCE: Final = 1e-4
 """Tolerance for probabilities: batches of other sizes round otherwise."""
 
@@ -77,6 +81,83 @@ def over_all_rows(model: str, rows: list[tuple[str, str]]) -> Callable[[list[int
         return found
 
     return answer
+
+
+def over_pairs(model: str, pairs: list[tuple[str, str]]) -> Callable[[list[int]], Any]:
+    """Ours, on pairs alone. Found are probabilities."""
+    import torch
+
+    torch.set_num_threads(1)
+    ours = Classifier.load(model, device="cpu")
+
+    def answer(rows: list[int]) -> Callable[[], Any]:
+        found = np.empty((len(rows), 3))
+        for positions, probabilities in ours.probabilities([tuple(pairs[i]) for i in rows]):
+            found[positions] = probabilities
+        return found.tolist
+
+    return answer
+
+
+@pytest.mark.parametrize("model", PAIRS)
+def test_runtimes(
+    model: str, labelled: list[dict[str, str]], shared_models: Path, peers_python: str, rounds: int
+) -> None:
+    """At least as fast as ONNX Runtime and OpenVINO on the same pairs, and equal."""
+    folder = shared_models / model
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    measurement = Measurement("classifier", f"{model}-runtimes")
+    pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
+    pairs = [pairs[i] for i in spread(range(len(pairs)), PAIRS[model])]
+    where: dict[str, Any] = {"model": str(folder), "pairs": pairs}
+    contenders = [Contender("ours, pairs alone", over_pairs, where)] + [
+        Contender(
+            name,
+            exported.classifier,
+            where | {"runtime": name.replace(" ", "").lower()},
+            peers_python,
+        )
+        for name in ("ONNX Runtime", "OpenVINO")
+    ]
+    shape = shape_of(folder)
+    yardstick = Contender(
+        "packed products, float32",
+        packed_products,
+        {"hidden": shape[0], "inner": shape[1], "dtype": "float32"},
+    )
+    rows = list(range(len(pairs)))
+    with ExitStack() as running:
+        for contender in (*contenders, yardstick):
+            running.enter_context(contender)
+        for contender in contenders:
+            contender.ask(rows=rows[:256])
+        requests = [partial(contender.ask, rows=rows) for contender in contenders]
+        *replies, products = in_turn(rounds, *requests, partial(yardstick.ask, times=20))
+    packed = products_flop(*shape) / float(np.median([reply.cpu for reply in products]))
+    found = [np.array(each[0].answer) for each in replies]
+    ours, *theirs = (
+        Side.of(contender.name, each, len(rows))
+        for contender, each in zip(contenders, replies, strict=True)
+    )
+    theirs.sort(key=lambda side: float(np.median(side.cpu)))
+    apart = max(float(abs(each - found[0]).max()) for each in found[1:])
+    measurement.write(
+        [
+            compare(
+                f"classifier, {model}",
+                ours,
+                side,
+                unit="pair",
+                at_least=1,
+                agreement=f"probabilities differ by {apart:.0e} at most",
+                flop=classifier_flop(folder, pairs),
+                packed=packed,
+            )
+            for side in theirs
+        ]
+    )
+    assert apart < TOLERANCE
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,28 +13,33 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from helpers.bench import fill_mask
+from helpers.bench import exported, fill_mask
 from helpers.bench.contender import FOLDER, Contender, Reply, in_turn, spread
 from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
 from helpers.bench.packed_product import packed_products, products_flop, question_flop, shape_of
-from helpers.bench.results import Measurement, Row, Side, compare
+from helpers.bench.results import Measurement, Row, Side, compare, machine
 from tokenizers import Tokenizer
+
+from generation.suggestions.masked_lm import _HEADS
 
 pytestmark = pytest.mark.benchmark
 
 REFERENCE: Final = "fp32"
 REDUCED: Final = ("bfloat16",)
 """Precisions judged by the decisions that they change."""
-BEST_PEER: Final = {"BERT-base": 1.8, "minilm-l6-mlm": 3.2, "bert-tiny-mlm": 9}
-"""Model → how many times the best peer we want to be; of the others, faster at all."""
-BEST_PEER_REDUCED: Final = {"BERT-base": 6}
+IN_PYTORCH: Final = {"BERT-base": 1.8, "minilm-l6-mlm": 3.2, "bert-tiny-mlm": 9}
+"""Model → how many times the best peer in PyTorch we want to be; of the others, faster at all."""
+RUNTIME: Final = {"bert-tiny-mlm": 1.2}
+"""Model → how many times the best runtime; of the others, at least as fast."""
 TEXT_ATTACK: Final = {"BERT-base": 40, "bert-tiny-mlm": 270}
 AS_SHIPPED: Final = "TextAttack as it ships"
 EXACT: Final = "fill-mask pipeline, sorted by length, batches of 32"
 """The peer that has to agree with us."""
 NLPAUG: Final = "nlpaug, 200 words"
+RUNTIMES: Final = ("ONNX Runtime", "OpenVINO")
+REDUCED_RUNTIME: Final = "OpenVINO, bfloat16"
 NO_PEER: Final = "plain loop, one by one"
 FEWEST: Final = 8
 """Contexts in a turn, however slow the contender."""
@@ -80,7 +86,7 @@ def test_suggestions(
     ]
     peers = [
         Contender(name, load, _arguments(folder, contexts, **options), peers_python)
-        for name, load, options in peers_of(model)
+        for name, load, options in peers_of(model, folder)
     ]
     shape = shape_of(folder)
     yardsticks = [
@@ -93,15 +99,15 @@ def test_suggestions(
     flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
     reference, *others = asked
     reduced, theirs = others[: len(REDUCED)], others[len(REDUCED) :]
-    best = min(
-        (asked for asked in theirs if asked.contender.name != NO_PEER),
-        key=lambda asked: float(np.median(asked.side.cpu)),
-    )
+    others = [asked for asked in theirs if asked.contender.name not in {NO_PEER, REDUCED_RUNTIME}]
+    best = min(others, key=lambda asked: float(np.median(asked.side.cpu)))
+    best_reduced = min(theirs, key=lambda asked: float(np.median(asked.side.cpu)))
     # The fair comparison first.
     theirs.sort(key=lambda asked: asked is not best)
     pieces = Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token
     row = partial(compare, f"suggestions, {model}", unit="context")
-    goals = dict.fromkeys((EXACT, NLPAUG, best.contender.name), BEST_PEER.get(model, 1))
+    goals = dict.fromkeys((EXACT, NLPAUG), IN_PYTORCH.get(model, 1))
+    goals |= dict.fromkeys(RUNTIMES, RUNTIME.get(model, 1))
     goals[AS_SHIPPED] = TEXT_ATTACK.get(model)
     rows: list[Row] = [
         row(
@@ -113,15 +119,15 @@ def test_suggestions(
             packed=packed[0],
         )
         for asked in theirs
+        if asked.contender.name != REDUCED_RUNTIME
     ]
     for asked, fastest in zip(reduced, packed[1:], strict=True):
         said = f"{changed_decisions(reference, asked):.1%} of the more probable words change"
-        goal = BEST_PEER_REDUCED.get(model)
         rows.append(
             row(
                 asked.side,
-                best.side,
-                at_least=goal,
+                best_reduced.side,
+                at_least=1,
                 agreement=said,
                 flop=flop,
                 packed=fastest,
@@ -134,7 +140,9 @@ def test_suggestions(
         assert_same_set(reference.answers[i], found)
 
 
-def peers_of(model: str) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
+def peers_of(
+    model: str, folder: Path
+) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
     """Name, loading function and options of each peer that knows the model's architecture."""
     home = str(FOLDER / "textattack")
     found: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
@@ -143,16 +151,25 @@ def peers_of(model: str) -> list[tuple[str, Callable[..., fill_mask.Answer], dic
         ("fill-mask pipeline, one by one", fill_mask.pipeline, {}),
         (NO_PEER, fill_mask.plain_loop, {}),
     ]
+    kind = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
+    exact = {"heads": _HEADS[kind]}
+    found += [
+        (name, exported.suggestions, exact | {"runtime": name.replace(" ", "").lower()})
+        for name in RUNTIMES
+    ]
+    if {"avx512_bf16", "amx_bf16"} & set(machine()["instructions"]):
+        reduced = {"runtime": "openvino", "precision": "bf16"}
+        found.append((REDUCED_RUNTIME, exported.suggestions, exact | reduced))
     if not model.startswith("ALBERT"):
         found += [
             ("TextAttack, max_length=64", fill_mask.text_attack, {"home": home, "max_length": 64}),
             (AS_SHIPPED, fill_mask.text_attack, {"home": home}),
         ]
     if not model.startswith(("ALBERT", "ELECTRA")):
-        kind = {"model_type": "roberta" if model.startswith("RoBERTa") else "bert"}
+        named = {"model_type": "roberta" if model.startswith("RoBERTa") else "bert"}
         found += [
-            (NLPAUG, fill_mask.nlpaug, kind),
-            (f"{NLPAUG}, sorted by length", fill_mask.nlpaug, kind | {"by_length": True}),
+            (NLPAUG, fill_mask.nlpaug, named),
+            (f"{NLPAUG}, sorted by length", fill_mask.nlpaug, named | {"by_length": True}),
         ]
     return found
 

@@ -105,7 +105,7 @@ def pipeline(
 
     torch.set_num_threads(1)
     fill = pipeline("fill-mask", model=model, device=-1, dtype=torch.float32, top_k=TOP)
-    texts = _masked(contexts, fill.tokenizer.mask_token)
+    texts = masked_texts(contexts, fill.tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
         order = _by_length(texts, rows, fill.tokenizer) if by_length else list(rows)
@@ -132,7 +132,7 @@ def nlpaug(
     ).model
     pick = lm.pick
     lm.pick = lambda *arguments, **options: pick(*arguments, **(options | {"n": TOP}))
-    texts = _masked(contexts, lm.tokenizer.mask_token)
+    texts = masked_texts(contexts, lm.tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
         order = _by_length(texts, rows, lm.tokenizer) if by_length else list(rows)
@@ -157,7 +157,7 @@ def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(model)
     mlm = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
-    texts = _masked(contexts, tokenizer.mask_token)
+    texts = masked_texts(contexts, tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
         found = []
@@ -171,7 +171,7 @@ def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
     return answer
 
 
-def _masked(contexts: Sequence[Context], mask: str) -> list[str]:
+def masked_texts(contexts: Sequence[Context], mask: str) -> list[str]:
     return [s[:start] + mask + s[start + len(word) :] for s, word, start in contexts]
 
 

@@ -74,6 +74,14 @@ def question_flop(folder: Path, texts: list[str]) -> float:
     return float(tokens * config["num_hidden_layers"] * layer + head)
 
 
+def classifier_flop(folder: Path, pairs: list[tuple[str, str]]) -> float:
+    """Count the operations of a pair on average: the layers' products."""
+    encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
+    tokens = sum(len(encode(*pair).ids) for pair in pairs) / len(pairs)
+    layer = sum(2.0 * wide * high for wide, high in layer_products(*shape_of(folder)))
+    return float(tokens * _config(folder)["num_hidden_layers"] * layer)
+
+
 def _config(folder: Path) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return found

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 _PACKAGES: Final = (
     "torch", "transformers", "tokenizers", "spacy", "numpy", "pyarrow", "evaluate", "datasets",
-    "textattack", "nlpaug",
+    "textattack", "nlpaug", "onnxruntime", "openvino",
 )  # fmt: skip
 
 

@@ -1,0 +1,215 @@
+"""Peers that run models outside PyTorch: ONNX Runtime and OpenVINO, from one exported graph.
+
+As who knows them would: texts sorted by length, batches of whatever size is quickest, the head on
+the masked tokens alone, all optimisations of the graph, one thread. They run in the environment of
+the peers, so each function imports what it needs itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from helpers.bench.contender import FOLDER
+from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts
+
+_BATCH_SIZES: Final = (16, 32, 64)
+_TRIED: Final = 256
+"""Texts with which batch sizes are tried."""
+
+Runs = Callable[..., Any]
+"""Token ids, attention mask, and types or places, (texts, tokens) or (texts,) → logits."""
+
+
+def suggestions(
+    model: str,
+    contexts: Sequence[Context],
+    runtime: str,
+    heads: Sequence[str],
+    precision: str = "f32",
+) -> Answer:
+    """The masked LM. Found are ids.
+
+    Args:
+        model: Folder.
+        contexts: Of all requests.
+        runtime: `onnxruntime` or `openvino`.
+        heads: Modules after the trunk.
+        precision: OpenVINO's hint.
+    """
+    import numpy as np
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    mask = tokenizer.mask_token_id
+    mlm = AutoModelForMaskedLM.from_pretrained(
+        model, dtype=torch.float32, attn_implementation="eager"
+    )
+
+    class AtMasks(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mlm = mlm
+
+        def forward(
+            self, ids: torch.Tensor, attention: torch.Tensor, places: torch.Tensor
+        ) -> torch.Tensor:
+            trunk = getattr(self.mlm, self.mlm.base_model_prefix)
+            vectors = trunk(input_ids=ids, attention_mask=attention)[0]
+            vectors = vectors[torch.arange(vectors.shape[0]), places]
+            for head in heads:
+                vectors = getattr(self.mlm, head)(vectors)
+            return vectors
+
+    run = _runtime(AtMasks().eval(), f"{Path(model).name}.onnx", runtime, precision)
+    texts = masked_texts(contexts, tokenizer.mask_token)
+
+    def of_rows(rows: Sequence[int], size: int) -> dict[int, Any]:
+        encoded = tokenizer.backend_tokenizer.encode_batch_fast([texts[i] for i in rows])
+        ids = dict(zip(rows, (each.ids for each in encoded), strict=True))
+        found = {}
+        for batch, *inputs in _batches(ids, size, tokenizer.pad_token_id):
+            places = np.array([ids[i].index(mask) for i in batch])
+            logits = run(*inputs, places)
+            best = np.argpartition(logits, -TOP, axis=1)[:, -TOP:]
+            order = np.argsort(-np.take_along_axis(logits, best, 1), axis=1)
+            found |= zip(batch, np.take_along_axis(best, order, 1), strict=True)
+        return found
+
+    size = _quickest(lambda size: of_rows(range(min(_TRIED, len(texts))), size))
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        found = of_rows(rows, size)
+        return lambda: [found[i].tolist() for i in rows]
+
+    return answer
+
+
+def classifier(
+    model: str, pairs: Sequence[tuple[str, str]], runtime: str, precision: str = "f32"
+) -> Answer:
+    """A classifier of pairs. Found are probabilities of entailment, neutral, contradiction."""
+    import numpy as np
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    of_pairs = AutoModelForSequenceClassification.from_pretrained(
+        model, dtype=torch.float32, attn_implementation="eager"
+    )
+    order = [of_pairs.config.label2id[n] for n in ("entailment", "neutral", "contradiction")]
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.of_pairs = of_pairs
+
+        def forward(
+            self, ids: torch.Tensor, attention: torch.Tensor, types: torch.Tensor
+        ) -> torch.Tensor:
+            found: torch.Tensor = self.of_pairs(
+                input_ids=ids, attention_mask=attention, token_type_ids=types
+            ).logits
+            return found
+
+    run = _runtime(Logits().eval(), f"{Path(model).name}.onnx", runtime, precision)
+
+    def of_rows(rows: Sequence[int], size: int) -> dict[int, Any]:
+        encoded = tokenizer.backend_tokenizer.encode_batch_fast([tuple(pairs[i]) for i in rows])
+        both = dict(zip(rows, ((e.ids, e.type_ids) for e in encoded), strict=True))
+        ids = {row: each for row, (each, _) in both.items()}
+        found = {}
+        for batch, padded, attention in _batches(ids, size, tokenizer.pad_token_id):
+            types = np.zeros_like(padded)
+            for i, row in enumerate(batch):
+                types[i, : len(ids[row])] = both[row][1]
+            logits = run(padded, attention, types)
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+            found |= zip(batch, (odds / odds.sum(axis=1, keepdims=True))[:, order], strict=True)
+        return found
+
+    size = _quickest(lambda size: of_rows(range(min(_TRIED, len(pairs))), size))
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        found = of_rows(rows, size)
+        return lambda: [found[i].tolist() for i in rows]
+
+    return answer
+
+
+def _batches(ids: dict[int, list[int]], size: int, padding: int) -> Any:
+    """Yield rows sorted by length, their padded token ids, and which of these are tokens."""
+    import numpy as np
+
+    order = sorted(ids, key=lambda row: len(ids[row]))
+    for first in range(0, len(order), size):
+        batch = order[first : first + size]
+        padded = np.full((len(batch), len(ids[batch[-1]])), padding)
+        attention = np.zeros_like(padded)
+        for i, row in enumerate(batch):
+            padded[i, : len(ids[row])] = ids[row]
+            attention[i, : len(ids[row])] = 1
+        yield batch, padded, attention
+
+
+def _quickest(ask: Callable[[int], object]) -> int:
+    """Choose a batch size by the second of two trials each."""
+    seconds = {}
+    for size in _BATCH_SIZES:
+        ask(size)
+        before = time.process_time()
+        ask(size)
+        seconds[size] = time.process_time() - before
+    return min(seconds, key=seconds.__getitem__)
+
+
+def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:
+    """Export a module of three inputs unless that was done, and load it in a runtime."""
+    import torch
+
+    path = FOLDER / "exported" / name
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{name}")
+        ids = torch.arange(5, 5 + 4 * 17).view(4, 17)
+        third = (
+            torch.zeros_like(ids) if "types" in module.forward.__annotations__ else ids[:, 0] - 4
+        )
+        names = ["ids", "attention", "third"]
+        axes = {each: {0: "texts", 1: "tokens"} for each in names}
+        if third.ndim == 1:
+            axes["third"] = {0: "texts"}
+            third = third % 17
+        torch.onnx.export(
+            module,
+            (ids, torch.ones_like(ids), third),
+            partial,
+            input_names=names,
+            dynamic_axes=axes,
+            opset_version=17,
+            dynamo=False,
+        )
+        partial.rename(path)
+    if runtime == "openvino":
+        import openvino
+
+        settings = {
+            "PERFORMANCE_HINT": "THROUGHPUT",
+            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_NUM_THREADS": 1,
+            "NUM_STREAMS": 1,
+        }
+        compiled = openvino.Core().compile_model(path, "CPU", settings)
+        request = compiled.create_infer_request()
+        return lambda *inputs: request.infer(inputs, share_inputs=True, share_outputs=True)[0]
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
