@@ -204,7 +204,7 @@ def test_what_is_for_nli_only(folder: Path, tmp_path: Path) -> None:
     """It says so."""
     model = ("--kind", "lm", "--model", tmp_path)
     said = run_cli("predict", "--dataset", folder, "--config", "pairs", *model, code=2)
-    assert "expected problems of NLI, got some with the fields first, second" in said
+    assert "--shots: expected none or a .toml or .jsonl file for problems with the fields f" in said
     train = write(tmp_path / "t.jsonl", [{"hypothesis": "A.", "label": "neutral"}])
     options = ("--dataset", folder, "--config", "pairs", "--train", train)
     for name in ("hypothesis-only", "majority"):

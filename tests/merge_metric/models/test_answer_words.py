@@ -80,6 +80,10 @@ SEEN = [
     ("I cannot determine the relationship.", ""), ("As an AI model, I can't say.", ""),
     ("A man is sleeping.", ""), ("C'est vrai.", ""), ("I am not sure.", ""), ("...", ""),
     ("\n", ""), ("D", ""), ("The answer is D.", ""), ("Yes", ""), ("1", ""),
+    # SmolLM2-135M-Instruct, cut off
+    ("B. Contradiction\n\nThe", ""), ("A. Entailment\nDemon", "A"), ("C. Contraction", "C"),
+    ("C. Contradiction\n\nFurthermore", "C"), ("The tossetrim is not a contradiction", ""),
+    ("A young musician left the trumpet on the", ""), ("False", ""), ("D. Contra", ""),
     # other languages
     ("Antwort: B", "B"), ("Die richtige Antwort ist C.", "C"), ("La respuesta es B.", "B"),
     ("La risposta è A.", "A"), ("A resposta é C.", "C"), ("Ответ: B", "B"), ("答案:C", "C"),
