@@ -112,7 +112,7 @@ def _predictions() -> dict[str, str]:
         "other.jsonl": as_lines([{**r, "variant_id": f"x{r['variant_id']}"} for r in lines]),
         "german.jsonl": as_lines([{**r, "prediction": names[r["prediction"]],
                                    "label": names[r["label"]]} for r in lines]),
-        "null.jsonl": changed(prediction=None),
+        "null.jsonl": changed(label=None),
         "twice.jsonl": as_lines([*lines, lines[5]]),
         "logits.jsonl": changed(probabilities=[2.5, -1.0, 0.3]),
         "two.jsonl": changed(probabilities=[0.4, 0.6]),
