@@ -461,6 +461,35 @@ _CHOICES: Final = re.compile(r"is not one of ([^.]+)")
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
+_MEANT: Final = {
+    **dict.fromkeys(("json", "as-json"), ("format json",)),
+    **dict.fromkeys(("csv", "markdown", "latex"), ("format",)),
+    **dict.fromkeys(("n", "bootstrap", "samples", "replicates"), ("n-bootstrap", "limit-seeds")),
+    **dict.fromkeys(("plot", "plots", "figure", "figures"), ("figures", "plots", "out")),
+    **dict.fromkeys(("o", "output", "outfile", "save"), ("out",)),
+    **dict.fromkeys(("d", "data", "dataset"), ("dataset", "data")),
+    **dict.fromkeys(("i", "input", "file"), ("data", "dataset")),
+    **dict.fromkeys(("f", "force", "y"), ("overwrite", "yes")),
+    **dict.fromkeys(("gpu", "cuda"), ("device cuda",)),
+    **dict.fromkeys(("batch-size", "bs"), ("batch-tokens",)),
+    **dict.fromkeys(("m", "model-name", "checkpoint"), ("model", "mlm")),
+    **dict.fromkeys(("seed", "random-seed"), ("rng-seed",)),
+    **dict.fromkeys(("t", "threshold"), ("ct", "correctness-threshold")),
+}
+"""Options of other tools → those that they mean, the likeliest first; one that the command does not
+have is not named."""
+
+_COMMANDS_MEANT: Final = {
+    **dict.fromkeys(("evaluate", "eval", "test", "run"), "predict, then score"),
+    **dict.fromkeys(("plot", "curves", "analyze"), "analyse"),
+    **dict.fromkeys(("upload", "push"), "publish"),
+    **dict.fromkeys(("create", "make"), "generate"),
+    **dict.fromkeys(("validate", "verify"), "check"),
+    "train": "baseline hypothesis-only",
+}
+_EXTRA: Final = re.compile(r"unexpected extra argument\S* \((\S+?)[ )]")
+
+
 class OneLineErrors(TyperGroup):
     """A group of commands whose wrong use is told in one line, with exit code 2.
 
@@ -506,7 +535,9 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
         parameters = error.ctx.command.params if error.ctx else ()
         known = [name[2:] for each in parameters for name in each.opts if name.startswith("--")]
         said = error.option_name.lstrip("-")
-        near = difflib.get_close_matches(said, known, n=1) or [k for k in known if said in k]
+        near = [each for each in _MEANT.get(said, ()) if each.split()[0] in known]
+        near = near or difflib.get_close_matches(said, known, n=1)
+        near = near or [each for each in known if said in each.split("-")]
         hint = f"; did you mean --{near[0]}?" if near else ""
         return _ended(f"no option {error.option_name}{hint}", help_)
     if kind == "BadOptionUsage":
@@ -514,6 +545,8 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
     parameter = getattr(error, "param", None)
     if parameter is None:
         message = error.format_message().strip().rstrip(".").replace(". Did", "; did")
+        if meant := _instead_of(message, context):
+            message = f"{message.partition(';')[0]}; did you mean {meant}?"
         return _ended(f"{message[:1].lower()}{message[1:]}", help_)
     is_option = parameter.param_type_name == "option"  # else it is called as in the help
     shown = parameter.metavar or parameter.name
@@ -526,6 +559,19 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
         if option in parameter.opts:
             value = after if equals else next(iter(given[place + 1 : place + 2]), None)
     return _ended(f"{name}: {_expected(error.message, value)}", help_)
+
+
+def _instead_of(message: str, context: Any) -> str:
+    """Name the command or option that a word stands for which is none; empty where none is near."""
+    if extra := _EXTRA.search(message):
+        known = {name for each in context.command.params for name in each.opts}
+        suffix = Path(extra[1]).suffix
+        likely = ("--recipe",) if suffix == ".toml" else ("--data", "--out") if suffix else ()
+        options = (each for each in (*likely, *(() if suffix else ("--dataset",))) if each in known)
+        return next((f"{option} {extra[1]}" for option in options), "")
+    if context is not None and context.parent is None and message.startswith("No such command"):
+        return _COMMANDS_MEANT.get(next(iter(_QUOTED.findall(message)), ""), "")
+    return ""
 
 
 def _ended(message: str, help_: str) -> str:

@@ -328,9 +328,9 @@ CHANGES = (
                r, rows, "seed_id", lambda _: rows[3]["seed_id"]),
            "it differs in 1 of 1,599 problems", "refused"),
     Change("no answer", lambda r, rows, told: _set(r, rows, "prediction", lambda _: None),
-           "expected a value, got none", "refused"),
+           "", "passes", "an answer that names no label counts as wrong"),
     Change("a label that there is not", lambda r, rows, told: _set(
-               r, rows, "prediction", lambda _: r.choice((-1, 3, 99))),
+               r, rows, "prediction", lambda _: r.choice((-2, 3, 99))),
            "prediction: expected one of", "refused"),
     Change("texts of another dataset", lambda r, rows, told: _digest(rows),
            "text", "refused"),
