@@ -421,15 +421,16 @@ class PredictRun:
             rows = slice(start, start + ROWS)
             answers = journal.answers[self.pair_of_row[rows], : len(self.labels)]
             flat, chosen = answers.reshape(-1), self._chosen(journal, self.pair_of_row[rows])
-            said = journal.notes.get(TEXTS, {})
-            texts = [said.get(str(pair)) for pair in self.pair_of_row[rows].tolist()]
             columns = {
                 **_checked(self.problems.slice(start, ROWS)),
                 "prediction": chosen,
-                ANSWER_TEXT: pa.array(texts, pa.string()),
                 TEXT_DIGEST: to_hex(self.digests[rows]),
                 PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, len(self.labels)),
             }
+            if ANSWER_TEXT in names:
+                said = journal.notes[TEXTS]
+                texts = [said.get(str(pair)) for pair in self.pair_of_row[rows].tolist()]
+                columns[ANSWER_TEXT] = pa.array(texts, pa.string())
             if REPEATS in names:
                 columns[REPEATS] = self._repeats(journal, rows)
             yield pa.table(columns).select(names)
