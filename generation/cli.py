@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Annotated
 
@@ -59,8 +60,13 @@ def _options_of_all(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", help="No progress: warnings and errors alone. Stands anywhere."),
+    ] = False,
 ) -> None:
-    pass
+    if quiet:
+        logging.disable(logging.INFO)
 
 
 # What help shows: the groups in this order, with their commands in this order.

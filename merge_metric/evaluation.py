@@ -206,6 +206,7 @@ class Evaluation:
             self.dataset,
             list(self.results),
             allow_missing=any(each.allow_missing for each in every),
+            tell=False,  # `evaluate_model` did
         )
         write_report(evidence, file, output)
         return file

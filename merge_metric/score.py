@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from merge_dataset.paths import as_path, as_texts, described
 from merge_metric.runs.noise import noise_figures, noise_text
@@ -156,14 +156,16 @@ def scores_text(
     *,
     more: Sequence[Figure] = (),
     cluster: str = "",
+    explain: bool = False,
 ) -> str:
-    """Render the results of `score_file`: a table each, and once what its columns mean.
+    """Render the results of `score_file`: a table each.
 
     Args:
         results: Configuration → result.
         correctness_threshold: Has a column where it is not 50, 80, 90 or 100, in place of 90.
         more: Further figures to show.
         cluster: As they were scored with.
+        explain: Say what the figures mean, too.
     """
     parts = []
     for config, result in results.items():
@@ -172,14 +174,37 @@ def scores_text(
     explained = dict.fromkeys((*(CATALOGUE[key] for key in MAIN_FIGURES), *more))
     legend = [
         line
-        for figure in explained
+        for figure in (explained if explain else ())
         for line in wrap(f"{figure.heading}: {figure.explanation}".replace("{ct}", "CT"), WIDTH)
     ]
     unit = "In percent"
     if any("seed_accuracy_ci" in result for result in results.values()):
         units = resampled_units(cluster)
         unit += f"; below each value its 95 % interval, by bootstrap over {units}"
-    return "\n\n".join([*parts, "\n".join([*legend, *wrap(f"{unit}.", WIDTH)])])
+    unit += "." if explain else ". What the figures mean: --explain."
+    return "\n\n".join([*parts, "\n".join([*legend, *wrap(unit, WIDTH)])])
+
+
+def scores_tables(
+    results: Mapping[str, _Result],
+    correctness_threshold: int,
+    more: Sequence[Figure],
+    output: Literal["markdown", "latex", "csv"],
+) -> str:
+    """Render the results of `score_file`: tables; CSV is one, which names the configurations."""
+    tables = [score_table(each, results[each], correctness_threshold, more) for each in results]
+    if output != "csv":
+        return "\n\n".join(getattr(table, f"to_{output}")() for table in tables)
+    first = replace(
+        tables[0],
+        columns=(Column("config", "configuration"), *tables[0].columns),
+        rows=tuple(
+            {"config": config, **{key: row[key] for key in row if key != "size"}}
+            for config, table in zip(results, tables, strict=True)
+            for row in table.rows
+        ),
+    )
+    return first.to_csv()
 
 
 def score_table(

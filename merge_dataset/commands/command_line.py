@@ -34,6 +34,7 @@ from merge_dataset.redaction import MaskingFormatter, mask_urls
 from merge_dataset.settings import Setting, declared_settings, parse_toml
 
 OutputFormat = Literal["text", "json"]
+TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
 
 STOPPED: Final = (
     "stopped: nothing is half-written, and what was finished is kept; the same command goes on "

@@ -149,9 +149,10 @@ def hardest(
         columns=(
             Column("seed_id", "seed"),
             Column("gold", "gold"),
-            Column("votes", "votes"),
-            Column(CORRECTED, "corrected"),
+            Column("votes", "votes", optional=True),
+            Column(CORRECTED, "corrected", optional=True),
             Column("variants_right", "variants right", "share"),
+            Column("instead", "instead", optional=True),
             Column("answers", "answers"),
             *(
                 Column(field, field[0].upper() if fields == NLI.fields else field, "passage")
@@ -161,7 +162,10 @@ def hardest(
         rows=tuple(rows),
         notes=(
             "Variants right in percent, averaged over models; each distinct variant counts once. "
-            "Votes of the annotators, where known, and answers of the models to the seed itself: "
+            "Of seeds with the same share those come first that more models answer wrong, then the "
+            "dataset's order counts. Instead: the commonest wrong answer to the variants, with its "
+            "share; where annotators voted for it, the label may be in doubt. Votes of the "
+            "annotators, where known, and answers of the models to the seed itself: "
             f"{legend(labels)}.",
             *notes,
         ),
@@ -277,6 +281,9 @@ def _seeds(
     n_variants = by_answer.sum(axis=2)
     n_right = by_answer[:, np.arange(len(ids)), counts[0].gold]
     by_model, mean = n_right / n_variants, mean_right(n_right, n_variants)
+    of_answers = by_answer.sum(axis=0)
+    wrong_answers = of_answers.copy()
+    wrong_answers[np.arange(len(ids)), counts[0].gold] = 0
     n_models_right = np.sum([each.right for each in counts], axis=0)
     order = hardest_first(mean, len(runs) - n_models_right)
     told = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
@@ -293,6 +300,7 @@ def _seeds(
             "votes": _tally(text["annotator_labels"], labels),
             "answers": _tally([int(each.own[n]) for each in counts], labels),
             "variants_right": float(mean[n]),
+            "instead": _instead(wrong_answers[n], int(of_answers[n].sum()), labels),
             "n_right": int(n_models_right[n]),
             "n_models": len(runs),
             "by_model": {
@@ -320,6 +328,13 @@ def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
             "; name configurations of one kind with --config"
         )
     return next(iter(found), NLI.fields)
+
+
+def _instead(wrong: Ints, n_answers: int, labels: Sequence[str]) -> str | None:
+    """Name the commonest wrong answer and its share of all, as "N 85 %"; None without any."""
+    most = int(wrong.argmax())
+    name = [*initials(labels), "?"][most]
+    return f"{name} {100 * wrong[most] / n_answers:.0f} %" if wrong[most] else None
 
 
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:

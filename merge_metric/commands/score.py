@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +15,20 @@ from merge_dataset.commands.command_line import (
     Cluster,
     Configs,
     DatasetFolder,
-    Format,
     ForSpreadsheets,
+    TableFormat,
     needing,
     option,
     user_errors,
     with_settings,
-    write_result,
 )
 from merge_dataset.files import to_json
 
 log = logging.getLogger(__name__)
 
+Tables = Annotated[
+    TableFormat, option("How to write the tables; JSON has all figures.", "--format")
+]
 Threshold = Annotated[
     float,
     option("Correctness threshold (CT), an integer from 1 to 100.", "--ct", metavar="PERCENT"),
@@ -46,7 +49,8 @@ def score_command(
         Path | None, option("The dataset folder, which knows subsamples and word classes.")
     ] = None,
     config: Configs = None,
-    output: Format = "text",
+    output: Tables = "text",
+    explain: Annotated[bool, option("Also say what the figures mean.", "--explain")] = False,
     allow_missing: AllowMissing = False,
     by: Annotated[
         list[str] | None,
@@ -144,6 +148,7 @@ def score_command(
         named_figure,
         read_gates,
         score_all,
+        scores_tables,
         scores_text,
     )
     from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
@@ -172,7 +177,7 @@ def score_command(
     )
     runs = read_file(predictions, dataset, options)
     settings = Settings(threshold, n_bootstrap, rng_seed)
-    results = score_all(runs, settings, shown=output == "text")
+    results = score_all(runs, settings, shown=output not in ("json", "csv"))
     if per_seed is not None:
         write_seed_results(
             per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets
@@ -183,7 +188,11 @@ def score_command(
         "dataset": dataset and str(dataset),
         "results": results,
     }
-    write_result(output, whole, scores_text(results, threshold, more=more, cluster=cluster))
+    if output == "text" or output == "json":
+        text = scores_text(results, threshold, more=more, cluster=cluster, explain=explain)
+        typer.echo(to_json(whole) if output == "json" else text)
+    else:
+        typer.echo(scores_tables(results, threshold, more, output))
     for tracker in trackers:
         place = log_results(
             tracker, results, model=model_name(predictions), dataset=str(dataset or "")
@@ -203,7 +212,7 @@ def compare_command(
     ],
     dataset: DatasetFolder,
     config: Configs = None,
-    output: Format = "text",
+    output: Tables = "text",
     allow_missing: AllowMissing = False,
     n_bootstrap: Annotated[
         int, option("Replicates for intervals; tests take more if need be.", min=1)
@@ -216,7 +225,7 @@ def compare_command(
 
     There are two tests for each pair of models, corrected for the number of pairs
     (Holm): McNemar's on which seeds are answered right, and the paired bootstrap of SV
-    accuracy at --ct, by which models are ranked.
+    accuracy at --ct, by which models are ranked. CSV has the differences alone.
 
     A model is called NAME, or else what its file says, or else like the file.
 
@@ -229,6 +238,7 @@ def compare_command(
         --config snli_nouns --ct 80 --format json
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.compare import compare_files
+    from merge_metric.tables import Column
 
     comparisons = compare_files(
         predictions,
@@ -240,11 +250,19 @@ def compare_command(
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )
-    if output == "json":
-        whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
-        typer.echo(to_json(whole, allow_nan=False))
-    else:
-        typer.echo("\n\n\n".join(comparison.to_text() for comparison in comparisons))
+    match output:
+        case "json":
+            whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
+            typer.echo(to_json(whole, allow_nan=False))
+        case "text":
+            typer.echo("\n\n\n".join(comparison.to_text() for comparison in comparisons))
+        case "csv":  # one table: the models' own figures are those of score
+            rows = [{"config": c.config, **row} for c in comparisons for row in c.pairs.rows]
+            columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)
+            typer.echo(replace(comparisons[0].pairs, columns=columns, rows=tuple(rows)).to_csv())
+        case _:
+            tables = [table for c in comparisons for table in (c.models, c.pairs)]
+            typer.echo("\n\n".join(getattr(table, f"to_{output}")() for table in tables))
 
 
 def _read_tracker(name: str) -> str:

@@ -40,7 +40,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     log.info("Step 3 of 3: figures and report (some seconds)")
     runs = read_file(predictions, dataset, JoinOptions(configs=[config]))
     results = score_all(runs, Settings(), shown=True)
-    table = scores_text(results)
+    table = scores_text(results, explain=True)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     of_dataset = f"--dataset {shlex.quote(str(dataset))}"
     then = (

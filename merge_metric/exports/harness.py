@@ -68,7 +68,7 @@ def prepare(
     out: Path,
     config: Sequence[str] | None = None,
     *,
-    shots: str = "exc",
+    shots: str = "auto",
     prompt_start: str = "",
     letters: Letters = "spaced",
     ct: Sequence[int] | None = None,

@@ -410,11 +410,7 @@ def as_pair_model(
         from merge_metric.models.remote import RemoteModel
 
         key = getattr(model, "api_key", None)
-        prompt = read_prompt(
-            "exc" if problem_format == NLI else "none",
-            sources=sources,
-            problem_format=problem_format,
-        )
+        prompt = read_prompt("auto", sources=sources, problem_format=problem_format)
         return RemoteModel(
             str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
         )

@@ -227,7 +227,9 @@ class ModelRequest:
         "What a classifier's classes 0, 1, 2 mean, e.g. c,e,n; or seeds: "
         "find it out from gold labels where nothing says it.",
     )
-    shots: str = _option("exc", "exc, mix, none, snli, mnli, or a .toml or .jsonl file.", _LM)
+    shots: str = _option(
+        "auto", "auto, exc, mix, none, snli, mnli, or a .toml or .jsonl file.", _LM
+    )
     prompt_start: str = _option("", "Text before the prompt, e.g. <|endoftext|>.", _LM)
     chat_template: bool = _option(
         False, "Ask in the model's chat template.", _LM, option="--chat-template"

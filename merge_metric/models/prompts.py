@@ -29,7 +29,7 @@ _BUNDLED: Final = ("snli", "mnli", "mixed")
 _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
 """Source without examples of its own → the bundled ones that `exc` shows instead."""
 
-_OPTIONS: Final = "exc, mix, none, snli, mnli, or a .toml or .jsonl file of your own"
+_OPTIONS: Final = "auto, exc, mix, none, snli, mnli, or a .toml or .jsonl file of your own"
 _FILES: Final = {".toml", ".jsonl"}
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,8 @@ def read_prompt(
     """Make the prompt with the few-shot examples that a user asks for.
 
     Args:
-        shots: `exc`: the six examples from the training or development set of the
+        shots: `auto`: `exc` where there are such examples, else `mix`, and `none` of other formats
+            than NLI; `exc`: the six examples from the training or development set of the
             problems' own source; for Adversarial NLI, of which there are none here, those
             of MultiNLI, which the log says; `mix`: three from SNLI and three from
             MultiNLI (paper, Table 8); `snli` or `mnli`: these six, whatever the problems;
@@ -188,7 +189,7 @@ def read_prompt(
             `premise` and `hypothesis`, and `label` (a name or its position). TOML may also have
             `question`, the text of the question with names of fields and `choices` in braces, and
             a table `[choices]` with a name for each label.
-        sources: Where the problems are from, such as `snli`; only `exc` asks.
+        sources: Where the problems are from, such as `snli`; `exc` and `auto` ask.
         start: See `Prompt.start`.
         problem_format: Fields and labels of the problems. Bundled examples are of NLI.
 
@@ -196,15 +197,15 @@ def read_prompt(
         ValueError: unknown shots, no shots for these sources, or a malformed file.
     """
     template = Template.of(problem_format)
-    if shots == "none":
+    if shots == "none" or (shots == "auto" and problem_format != NLI):
         return Prompt((), "none", start, template)
     if problem_format != NLI and Path(shots).suffix not in _FILES:
         raise ValueError(
             f"shots: expected none or a .toml or .jsonl file for problems with the "
             f"{problem_format.described}, got {shots!r}, whose examples are of NLI"
         )
-    if shots == "exc":
-        shots = _own_examples(sorted(set(sources)))
+    if shots in ("auto", "exc"):
+        shots = _own_examples(sorted(set(sources)), otherwise="mix" if shots == "auto" else None)
     if shots == "mix":
         shots = "mixed"
     if shots in _BUNDLED:
@@ -224,7 +225,7 @@ def read_prompt(
     return Prompt(examples, Path(shots).stem, start, template)
 
 
-def _own_examples(sources: Sequence[str]) -> str:
+def _own_examples(sources: Sequence[str], *, otherwise: str | None) -> str:
     """Find the bundled file with examples from the given sources' own other sets."""
     own = {
         source: name
@@ -240,6 +241,13 @@ def _own_examples(sources: Sequence[str]) -> str:
                 name,
             )
         return name
+    if otherwise:
+        log.info(
+            "`shots`: there are no examples of %s; those of %s are shown",
+            ", ".join(sources) or "these problems",
+            otherwise,
+        )
+        return otherwise
     apart = "run sources one by one, or " if len(sources) > 1 else ""
     raise ValueError(
         f"shots: expected with exc problems of one of the sources {', '.join(own)} (MultiNLI's may "

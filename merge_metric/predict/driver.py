@@ -325,8 +325,8 @@ class PredictRun:
         done = len(pairs) - len(missing)
         if len(missing) and done:
             log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
-        bar = tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None)
-        with bar:
+        hidden = {"disable": True} if name is None else {}  # else the environment decides
+        with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", **hidden) as bar:
             for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
                 self.keep(journal, positions, rows)
                 told |= self._tell_odd(journal, told)

@@ -240,6 +240,7 @@ def gather_evidence(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
     progress: bool = False,
+    tell: bool = True,
 ) -> Evidence:
     """Read predictions and score them.
 
@@ -256,6 +257,7 @@ def gather_evidence(
         n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
         progress: Show bars on stderr.
+        tell: Warn of what is odd about the answers, or missing.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
@@ -274,7 +276,7 @@ def gather_evidence(
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     sessions = as_paths("annotations", annotations)
     judged = read_judgements(sessions) if sessions else None
-    opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS])))
+    opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS]), tell=tell))
     meant = [choose(model.tally) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
     same_labels((config, format_in(folder, config).labels) for config in chosen)
@@ -287,9 +289,12 @@ def gather_evidence(
                 log.warning("%s has no complete predictions for %s", model.name, config)
     by = (FLAGS,) if any(flags_in(format_in(folder, config)) for config in chosen) else ()
     options = JoinOptions(by=by, cluster=cluster, allow_missing=allow_missing)
-    scored = _score_all(opened, chosen, wanted, options, settings, judged, progress=progress)
+    scored = _score_all(
+        opened, chosen, wanted, options, settings, judged, progress=progress, tell=tell
+    )
     models = tuple(map(Respondent.of, opened))
-    bar = tqdm(chosen, desc="comparing", unit="configuration", disable=not progress)
+    hidden = {} if progress else {"disable": True}  # else the environment decides
+    bar = tqdm(chosen, desc="comparing", unit="configuration", **hidden)
     configurations = tuple(
         _configuration(each, folder, list(wanted), scored, settings) for each in bar
     )
@@ -337,14 +342,16 @@ def _score_all(
     judged: pa.Table | None,
     *,
     progress: bool,
+    tell: bool,
 ) -> dict[str, dict[str, Scored]]:
     """Score each model on what is wanted of it: configuration → model → how it fares."""
     scored: dict[str, dict[str, Scored]] = {config: {} for config in chosen}
     total = sum(map(len, wanted.values()))
-    with tqdm(total=total, desc="scoring", unit="result", disable=not progress) as bar:
+    hidden = {} if progress else {"disable": True}  # else the environment decides
+    with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
         for model in (each for each in models if wanted[each.name]):
             mine = replace(options, configs=wanted[model.name])
-            for run in runs_of(model, mine, with_rows=judged is not None):
+            for run in runs_of(model, mine, with_rows=judged is not None, tell=tell):
                 result = figures_of(run, settings)
                 if not scored[run.config]:
                     tell_few(run.config, run.counts, seeds_of_parts(result))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +29,9 @@ _EACH: Final = 3
 
 _COUNTED: Final = 0.4
 """Rates up to this are told as one in a number of seeds, higher ones in percent."""
+
+_UNKNOWN: Final = -np.inf
+"""Rank of a variant whose quality, or log-odds, is not known: after all others."""
 
 _SV: Final = sv_at(90)
 _FALL: Final = CATALOGUE["qt_gap"]
@@ -115,10 +117,7 @@ def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_se
     shares = f"{texts[least]} to {texts[most]} %"
     if not pair:
         return f"The models answer {shares} of the seeds right."
-    sign = 1 if pair[0]["a"] == most else -1
-    points = sorted(100 * sign * bound for bound in pair[0][f"{SEED.key}_ci"] or ())
-    bounds = f" (95 % interval {' to '.join(map(number, points))} points)" if points else ""
-    return f"{who} answer {shares} of the seeds right; the difference may be chance{bounds}."
+    return f"{who} answer {shares} of the seeds right{_may_be_chance(pair[0], SEED.key, most)}."
 
 
 def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -136,12 +135,14 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
         bounds = f" (95 % interval {interval(rate)} %)" if rate.has_interval else ""
         who = "It" if len(scored) == 1 else most
         return f"{who} changes its answer on some variant of {_of_right(rate)}{bounds}."
-    bounds_of = [pair[f"{RELAXED.key}_ci"] for pair in _pair(comparison, most, least)]
+    pairs = _pair(comparison, most, least)
+    bounds_of = [pair[f"{RELAXED.key}_ci"] for pair in pairs]
     if not any(both and (both[0] > 0 or both[1] < 0) for both in bounds_of):
         shares = dict.fromkeys(_share(rates[name]) for name in (least, most))
+        chance = _may_be_chance(pairs[0], RELAXED.key, most) if pairs and most != least else ""
         return (
             f"On some variant they change their answer to about {' to '.join(shares)} of the "
-            "seeds that they answer right."
+            f"seeds that they answer right{chance}."
         )
     if len(rates) > _EACH:
         return (
@@ -287,9 +288,10 @@ def flipped_example(
 ) -> FooledSeed | None:
     """Choose a seed that the least steady model answers right and a variant that it does not.
 
-    Among variants that are shown: first those answered with the opposite of the gold label, then
-    those that most other models answer right, then those whose replacement is the commonest, as
-    rare ones are odd more often, then short ones. None where no such variant is shown.
+    Among variants that are shown: first those of the best quality, where it is known, else of the
+    highest log-odds, so that the variant and not the model is the last to be doubted; of several,
+    the one answered with the opposite of the gold label, which most other models answer right, the
+    shortest. None where no such variant is shown.
     """
     (source,) = (each for each in sources if each.source == configuration.source)
     rates = {
@@ -304,9 +306,7 @@ def flipped_example(
         right = source.own[model, source.seed[variants]] == gold
         chosen = variants[right & (answer != gold) & (answer >= 0)]
         if len(chosen):
-            counts = source.read(["replacement"], variants)["replacement"].value_counts()
-            common = {each["values"]: each["counts"] for each in counts.to_pylist()}
-            best = _best(source, model, chosen, evidence.labels, common)
+            best = _best(source, model, chosen, evidence.labels)
             return _example(evidence, configuration, source, model, best)
     return None
 
@@ -322,13 +322,7 @@ def _rows_of(configuration: Configuration, source: SourceSeeds) -> Ints:
     return np.flatnonzero(np.isin(source.word_class, codes))
 
 
-def _best(
-    source: SourceSeeds,
-    model: int,
-    chosen: Ints,
-    labels: Sequence[str],
-    common: Mapping[str | None, int],
-) -> int:
+def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) -> int:
     """Choose one of some variants; see `flipped_example`."""
     seed = source.seed[chosen]
     gold, answer = source.gold[seed], source.answers[model, chosen]
@@ -337,15 +331,24 @@ def _best(
         first, second = (labels.index(label) for label in pair)
         is_opposite[[first, second], [second, first]] = True
     others = (source.answers[:, chosen] == gold) & (source.own[:, seed] == gold)
-    rank = np.stack([~is_opposite[gold, answer], -others.sum(axis=0)])
-    first_rank = rank[:, np.lexsort(rank[::-1])[0]]
-    chosen = chosen[(rank == first_rank[:, None]).all(axis=0)]
-    columns = ("replacement", "premise", "hypothesis", "variant_id")
-    ranks = (
-        (-common[replacement], len(premise) + len(hypothesis), name)
-        for replacement, premise, hypothesis, name in rows_of(source.read(columns, chosen), columns)
+    ranks = zip(is_opposite[gold, answer].tolist(), others.sum(axis=0).tolist(), strict=True)
+    columns = ("quality", "log_odds", "premise", "hypothesis", "variant_id")
+    rows = rows_of(source.read(columns, chosen), columns)
+    best = min(
+        (
+            -(_UNKNOWN if quality is None else quality),
+            -(_UNKNOWN if log_odds is None else log_odds),
+            not opposite,
+            -n_others,
+            len(premise) + len(hypothesis),
+            name,
+            place,
+        )
+        for place, ((quality, log_odds, premise, hypothesis, name), (opposite, n_others)) in (
+            enumerate(zip(rows, ranks, strict=True))
+        )
     )
-    return int(chosen[min(enumerate(ranks), key=itemgetter(1))[0]])
+    return int(chosen[best[-1]])
 
 
 def _example(
@@ -389,6 +392,14 @@ def _pair(comparison: Comparison | None, a: str, b: str) -> list[Mapping[str, An
     """Find the row that compares two models: one, or none."""
     rows = comparison.pairs.rows if comparison else ()
     return [row for row in rows if {row["a"], row["b"]} == {a, b}]
+
+
+def _may_be_chance(pair: Mapping[str, Any], key: str, more: str) -> str:
+    """Say that a difference may be chance, with its interval, where it has one."""
+    sign = 1 if pair["a"] == more else -1
+    points = sorted(100 * sign * bound for bound in pair[f"{key}_ci"] or ())
+    bounds = f" (95 % interval {' to '.join(map(number, points))} points)" if points else ""
+    return f"; the difference may be chance{bounds}"
 
 
 def _has_enough(result: Result | None) -> bool:

@@ -26,6 +26,7 @@ from merge_metric.report.sections import FEW, SHIFT, kin, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import (
     BREAKDOWN,
+    CAUTION,
     FLAGS_EXPLAINED,
     HEADLINE,
     MATCHING,
@@ -139,6 +140,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             signed=signed,
             findings={c.name: findings(evidence, c) for c in configurations},
             overall=overall_findings(evidence),
+            caution=CAUTION,
             examples={c.name: flipped_example(evidence, c, sources) for c in configurations},
             example_texts=example_texts,
             labels=evidence.labels,

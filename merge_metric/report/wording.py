@@ -311,3 +311,10 @@ def _mlm(mlm: Mapping[str, Any]) -> str:
     if revision := mlm.get("revision"):
         more.append(f"revision {revision[:12]}")
     return f"{mlm['name']} ({', '.join(filter(None, more))})"
+
+
+CAUTION: Final = (
+    "Before you blame a model, read the variants: each has its seed's label, which nobody checked "
+    "again, and some do not read well."
+)
+"""Sentence beside the findings."""

@@ -22,7 +22,7 @@ from merge_metric.report.seeds import (
     read_seeds,
     seed_rows,
 )
-from merge_metric.report.wording import dataset_facts, definitions, model_text
+from merge_metric.report.wording import CAUTION, dataset_facts, definitions, model_text
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import PACKAGES, Table
@@ -76,7 +76,9 @@ def format_of(path: Path) -> ReportFormat:
 
 
 def require_report_or_none(path: Path) -> None:
-    """Raise FileExistsError where there is a file that is no earlier report."""
+    """Raise an error where there is a file that is no earlier report, or no folder for it."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: expected the folder {path.parent}, found none; make it")
     if path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes()):
         raise FileExistsError(
             f"{path}: expected no file or an earlier report, found another file; name another file "
@@ -101,6 +103,7 @@ def write_report(
 
     Raises:
         FileExistsError: there is another file.
+        FileNotFoundError: there is no such folder.
         TypeError: the path is none, or there is no evidence.
         ValueError: the suffix says no format.
     """
@@ -164,7 +167,7 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             parts.append("\n".join([head, "| --- | --- | --- |", *body]))
     if overall := overall_findings(evidence):
         parts += ["## Side by side", _bullets(overall)]
-    parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
+    parts += [CAUTION, "## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
     terms = definitions(
         replacements=evidence.has_replacements,
         paraphrases=evidence.has_paraphrases,

@@ -44,6 +44,8 @@ class Column:
     interval: str | None = None
     """Key of the [low, high] that belongs to the value, or of a text that goes below a text; None
     or absent where there is none."""
+    optional: bool = False
+    """Whether it is left out where no row has a value; CSV has it all the same."""
 
     @property
     def is_text(self) -> bool:

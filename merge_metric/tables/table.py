@@ -40,11 +40,20 @@ class Table:
     tight: bool = False
     """Whether plain text is as narrow as it goes: for many columns of figures."""
 
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """Columns that readers see."""
+        return tuple(
+            column
+            for column in self.columns
+            if not column.optional or any(row.get(column.key) is not None for row in self.rows)
+        )
+
     def to_text(self) -> str:
         """Write columns of characters, each interval below its value."""
         rows, notes = self._marked()
-        shown = [column for column in self.columns if column.kind != "passage"]
-        passages = [column for column in self.columns if column.kind == "passage"]
+        shown = [column for column in self.shown if column.kind != "passage"]
+        passages = [column for column in self.shown if column.kind == "passage"]
         lines = [[column.heading for column in shown]]
         below: dict[int, list[str]] = {}
         for row in rows:
@@ -78,9 +87,9 @@ class Table:
         """Write a pipe table, with its title above and its notes below."""
         rows, notes = self._marked()
         cells = [
-            [column.heading for column in self.columns],
-            [":--" if column.is_text else "--:" for column in self.columns],
-            *([f"{c.show(row)} {c.show_interval(row)}" for c in self.columns] for row in rows),
+            [column.heading for column in self.shown],
+            [":--" if column.is_text else "--:" for column in self.shown],
+            *([f"{c.show(row)} {c.show_interval(row)}" for c in self.shown] for row in rows),
         ]
         text = [f"**{_one_line(self.title)}**", ""]
         for line in cells:
@@ -98,10 +107,10 @@ class Table:
         remove scripts and style sheets, as GitHub does, show it too.
         """
         rows, notes = self._marked()
-        styles = [_CELL.format("left" if column.is_text else "right") for column in self.columns]
+        styles = [_CELL.format("left" if column.is_text else "right") for column in self.shown]
         headings = "".join(
             f'<th scope="col" style="{style}">{escape(column.heading)}</th>'
-            for column, style in zip(self.columns, styles, strict=True)
+            for column, style in zip(self.shown, styles, strict=True)
         )
         lines = [
             '<div style="overflow-x: auto">',
@@ -112,7 +121,7 @@ class Table:
         ]
         for row in rows:
             cells = []
-            for column, style in zip(self.columns, styles, strict=True):
+            for column, style in zip(self.shown, styles, strict=True):
                 shown = escape(_one_line(column.show(row)))
                 if interval := column.show_interval(row, tight=True):
                     shown += f'<br><small style="{_SMALL}">{escape(interval)}</small>'
@@ -127,7 +136,7 @@ class Table:
     def to_latex(self) -> str:
         """Write long tables for a document that loads `latex.PACKAGES`."""
         rows, notes = self._marked()
-        return latex.to_latex(self.name, self.title, self.columns, rows, notes)
+        return latex.to_latex(self.name, self.title, self.shown, rows, notes)
 
     def _marked(self) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """Mark the names of rows of few seeds, and say below what the mark means.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -106,7 +107,10 @@ def test_allow_missing(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFi
         (["--allow-missing"], "expected a dataset folder with --allow-missing, got none"),
         (["--dataset", "nowhere"], "nowhere: expected a dataset folder, found no folder there"),
         (["--n-bootstrap", "-1"], "--n-bootstrap: expected 0 or more, got '-1'"),
-        (["--format", "xml"], "--format: expected one of text, json, got 'xml'"),
+        (
+            ["--format", "xml"],
+            "--format: expected one of text, markdown, latex, csv, json, got 'xml'",
+        ),
     ],
 )
 def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> None:
@@ -173,3 +177,48 @@ def test_the_nearest_configuration_is_named(predictions: Path, folder: Path) -> 
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
     assert "got 'snli_noun'; did you mean 'snli_nouns'?" in result.stderr
+
+
+# --- Formats ---
+
+
+def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
+    """Markdown and LaTeX have a table per configuration, CSV one that names it in each row."""
+    path = write(tmp_path / "p.parquet", predicted("snli"))
+    told = ["--dataset", folder, "--n-bootstrap", 9]
+    whole = score(path, *told, "--format", "json")
+    results = json.loads(whole.stdout)["results"]
+    rows = list(csv.DictReader(score(path, *told, "--format", "csv").stdout.splitlines()))
+    assert {row["config"] for row in rows} == set(results)
+    for row in rows:
+        if row["of"] == "all":
+            result = results[row["config"]]
+            assert float(row["seed_accuracy"]) == pytest.approx(result["seed_accuracy"])
+            assert float(row["variant_accuracy_ci_low"]) == result["variant_accuracy_ci"][0]
+    for form, mark in (("markdown", "| seeds / variants |"), ("latex", r"\caption{")):
+        result = score(path, *told, "--format", form)
+        assert result.exit_code == 0
+        assert result.stdout.count(mark) >= len(results)
+
+
+def test_what_figures_mean_is_told_on_request(folder: Path, predictions: Path) -> None:
+    """Else a line says how to ask."""
+    told = ["--dataset", folder, "--n-bootstrap", 0]
+    meaning = "S: Share of the seeds themselves answered right."
+    assert meaning in score(predictions, *told, "--explain").stdout
+    short = score(predictions, *told).stdout
+    assert meaning not in short
+    assert short.endswith("In percent. What the figures mean: --explain.\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet(quiet: bool, folder: Path, predictions: Path) -> None:
+    """Warnings are told, what was done is not, wherever the option stands."""
+    command = [sys.executable, "-m", "generation", "score", str(predictions)]
+    command += ["--quiet"] * quiet
+    command += ["--dataset", str(folder), "--per-seed", "seeds.csv"]
+    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=True)
+    assert ("seeds.csv: written, a row per seed" in done.stderr) == (not quiet)
+    assert "fewer than 30 seeds" in done.stderr
+    assert done.stdout.startswith("snli")

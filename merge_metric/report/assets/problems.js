@@ -41,6 +41,9 @@
   const isAnswered = (model, seed) => source.own[model][seed] !== MISSING;
   const isWrong = (model, seed) => isAnswered(model, seed) && !isRight(model, seed);
 
+  const disagrees = (model, seed) => isAnswered(model, seed)
+    && models.some((other) => isAnswered(other, seed) && source.own[other][seed] !== source.own[model][seed]);
+
   // --- Filters ---
 
   const CONDITIONS = [
@@ -49,6 +52,7 @@
     ["wrong", "the seed wrong", isWrong],
     ["fooled", "the seed right, a variant wrong", (model, seed, { answered, right }) => isRight(model, seed) && right[model] < answered[model]],
     ["held", "seed and variants right", (model, seed, { answered, right }) => isRight(model, seed) && right[model] === answered[model]],
+    ...(data.models.length > 1 ? [["unlike", "the seed unlike another model", (model, seed) => disagrees(model, seed)]] : []),
     ["rescued", "the seed wrong, a variant right", (model, seed, { right }) => isWrong(model, seed) && right[model] > 0],
   ];
 
@@ -444,6 +448,38 @@
     return made;
   });
   document.querySelector('.take[data-table="seeds"]').append(...takes);
+
+  // --- From a figure to the seeds that it counts ---
+
+  const COUNTED = { seed_accuracy: "right", relaxed_fooling_rate: "fooled" }; // figure → condition
+
+  function showSeeds(config, model, condition) {
+    $("filters").reset();
+    const [name, ...rest] = config.split("_");
+    $("source").value = name;
+    chooseSource();
+    const chosen = source.classes.findIndex((each) => rest.length && rest[0].startsWith(each));
+    $("class").value = chosen < 0 ? "" : chosen;
+    $("model").value = model;
+    $("condition").value = condition;
+    search();
+    $("filters").dispatchEvent(new Event("change", { bubbles: true })); // for the address
+    $("problems").scrollIntoView();
+  }
+
+  for (const part of document.querySelectorAll("#figures [data-config]")) {
+    [...part.querySelectorAll("tbody tr")].forEach((row, model) => data.columns.forEach(({ key }, column) => {
+      const cell = row.cells[column + 1];
+      if (!COUNTED[key] || !cell.dataset.value) return;
+      const link = element("a", { href: "#problems", className: "seeds", title: "These seeds" });
+      link.append(cell.firstChild);
+      link.addEventListener("click", (event) => {
+        event.preventDefault();
+        showSeeds(part.dataset.config, model, COUNTED[key]);
+      });
+      cell.prepend(link);
+    }));
+  }
 
   let waiting = 0;
   $("search").addEventListener("input", () => {

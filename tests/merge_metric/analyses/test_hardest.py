@@ -103,6 +103,18 @@ def test_below_a_share() -> None:
     assert hardest(runs, seeds).notes[2].startswith("snli: of 2 seeds less than 5 %")
 
 
+def test_what_models_answer_instead() -> None:
+    """The commonest wrong answer to the variants; columns without a value are not shown."""
+    rows = problems(*HARD)
+    table = hardest([run(rows)], {"snli": seeds_table(rows)}, top=4)
+    instead = {row["seed_id"]: row["instead"] for row in table.rows}
+    assert instead == {"s:0": "N 100 %", "s:1": "N 95 %", "s:2": "E 100 %", "s:3": None}
+    assert "instead" in table.to_text().splitlines()[2]
+    for text in (table.to_text(), table.to_markdown(), table.to_html(), table.to_latex()):
+        assert "corrected" not in text
+    assert "corrected_label" in table.to_csv()
+
+
 def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
     """The CSV, filled in, is read; letters are labels; who disagrees is shown."""
     rows = problems(*HARD)

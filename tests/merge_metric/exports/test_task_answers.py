@@ -208,7 +208,7 @@ def test_unusable_options(folder: Path, tmp_path: Path) -> None:
     """Each message says of what."""
     with pytest.raises(ValueError, match=r"--revision: expected --hub with it, got 'v1'"):
         prepare(folder, OUT, revision="v1")
-    with pytest.raises(ValueError, match=r"^shots: expected exc, mix"):
+    with pytest.raises(ValueError, match=r"^shots: expected auto, exc, mix"):
         prepare(folder, OUT, shots="many")
     with pytest.raises(ValueError, match=r"CT|threshold"):
         prepare(folder, OUT, ct=[101])
@@ -216,7 +216,7 @@ def test_unusable_options(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"^shots: expected with exc problems of one of the sources .*, got rte;"
     ):
-        prepare(own, OUT)
+        prepare(own, OUT, shots="exc")
 
 
 def test_harnesses_load_by_the_card(folder: Path) -> None:

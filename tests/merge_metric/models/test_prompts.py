@@ -202,7 +202,7 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
     ("shots", "sources", "message"),
     [
         *(
-            (shots, [], "expected exc, mix, none, snli, mnli, or a")
+            (shots, [], "expected auto, exc, mix, none, snli, mnli, or a")
             for shots in ("six", "o.txt", "")
         ),
         ("nowhere.toml", [], r"expected a file at nowhere\.toml, found none"),
@@ -215,3 +215,17 @@ def test_examples_that_cannot_be_had(shots: str, sources: list[str], message: st
     """Names of no kind, an absent file, and sources that have no examples in common."""
     with pytest.raises(ValueError, match=f"^shots: {message}"):
         read_prompt(shots, sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("sources", "name"),
+    [(["snli"], "snli"), (["mnli-m", "mnli-mm"], "mnli"), (["mine"], "mixed"), ([], "mixed")],
+)
+def test_examples_without_being_asked(
+    sources: list[str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The source has its own, or else both are shown, which is told."""
+    caplog.set_level("INFO")
+    assert read_prompt("auto", sources=sources) == read_prompt(name if name != "mixed" else "mix")
+    told = "`shots`: there are no examples of"
+    assert [told in message for message in caplog.messages] == [True] * (name == "mixed")

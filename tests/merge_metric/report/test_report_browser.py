@@ -517,6 +517,35 @@ def test_address_is_the_view(opened: Chrome, url: str) -> None:
     assert find(opened, ".details") == []
 
 
+def test_a_figure_leads_to_its_seeds(opened: Chrome, evidence: Evidence) -> None:
+    """S to those answered right, r_r to those fooled; the example to its seed."""
+    choose(opened, "config", "snli")
+    rows = find(opened, "#figures [data-config='snli'] tbody tr")
+    for model, result in enumerate(snli(evidence).results):
+        right, fooled = rows[model].find_elements(By.CSS_SELECTOR, "a.seeds")
+        opened.execute_script("arguments[0].click()", right)  # the bar may lie on it
+        n_right = round(result["seed_accuracy"] * result["n_seeds"])
+        assert found(opened) == n_right
+        assert one(opened, "#model option:checked").text == evidence.names[model]
+        opened.execute_script("arguments[0].click()", fooled)
+        assert one(opened, "#condition option:checked").text == "the seed right, a variant wrong"
+        assert 0 < found(opened) <= n_right
+    link = one(opened, "[data-config='snli'] .example figcaption a")
+    seed = link.text
+    opened.execute_script("arguments[0].click()", link)
+    until(opened, lambda: len(find(opened, ".details")) == 1)
+    assert seed in ids(opened)
+
+
+def test_models_that_disagree(table: Chrome, sources: list[SourceSeeds]) -> None:
+    """Seeds on which some model answers unlike another."""
+    choose(table, "condition", "the seed unlike another model")
+    choose(table, "model", "some model")
+    own = next(each for each in sources if each.source == "snli").own
+    answered = [{int(code) for code in column if code >= 0} for column in own.T]
+    assert found(table) == sum(len(each) > 1 for each in answered)
+
+
 def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
     """As CSV and JSON files, and copied as Markdown and LaTeX; seeds as they are filtered."""
     kept = """

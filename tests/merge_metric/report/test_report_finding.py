@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
@@ -121,7 +122,7 @@ def test_two_models_that_nothing_tells_apart() -> None:
         "Both models answer 66.0 to 68.0 % of the seeds right; the difference may be chance (95 % "
         "interval −3.0 to 7.0 points).",
         "On some variant they change their answer to about 1 in 5 to 1 in 4 of the seeds that "
-        "they answer right.",
+        "they answer right; the difference may be chance (95 % interval −10.0 to 20.0 points).",
     ]
     turned = {**tied, "a": "a", "b": "b"}
     assert "(95 % interval −7.0 to 3.0 points)" in say(models, turned)[0]
@@ -261,6 +262,37 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
         assert {text[slice(*span)] for span in marks} == {row["original"]}
     for text, marks in zip(example.variant, example.variant_marks, strict=True):
         assert {text[slice(*span)] for span in marks} == {row["replacement"]}
+
+
+def test_example_is_the_best_variant(flips: Evidence) -> None:
+    """By quality where it is known, else by log-odds: the model is to be doubted, not the data."""
+    configuration = next(each for each in flips.configurations if each.name == "snli")
+    (source, *_) = read_seeds(flips)
+    columns = ["seed_id", "replacement", "premise", "log_odds"]
+    flipped = [row for row in source.read(columns).to_pylist() if _is_flipped(row)]
+    best = max(flipped, key=lambda row: row["log_odds"])
+    assert len({row["log_odds"] for row in flipped}) == 2
+    example = flipped_example(flips, configuration, [source])
+    assert example is not None
+    assert example.variant[0] == best["premise"]
+
+    class Judged:
+        """The seeds, with a quality that turns the order round."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(source, name)
+
+        def read(self, names: Sequence[str], shown: Any = slice(None)) -> Any:
+            found = source.read(names, shown)
+            if "quality" not in names:
+                return found
+            odds = found["log_odds"].to_pylist()
+            turned = pa.array([-float(each) for each in odds], pa.float64())
+            return found.set_column(found.column_names.index("quality"), "quality", turned)
+
+    example = flipped_example(flips, configuration, [Judged()])  # type: ignore[list-item]
+    assert example is not None
+    assert example.variant[0] != best["premise"]
 
 
 def test_sentences_are_plain(flips: Evidence) -> None:

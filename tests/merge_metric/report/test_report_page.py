@@ -9,6 +9,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from helpers.dataset_files import write_predictions
@@ -266,14 +267,16 @@ def test_nothing_is_loaded(parsed: Page) -> None:
     assert not re.search(r"url\(|@import", "".join(styles))
 
 
-def test_links_lead_somewhere(parsed: Page) -> None:
-    """Every # names an element, every label and description too."""
+def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
+    """Every # names an element or a seed, every label and description an element."""
+    seeds = {seed for each in sources for seed in each.seeds["seed_id"].to_pylist()}
     ids = [of["id"] for _, of in parsed.elements if "id" in of]
     assert len(ids) == len(set(ids))
     for _, attributes in parsed.elements:
         for name in ("href", "for", "aria-labelledby"):
             if attributes.get(name):
-                assert str(attributes[name]).removeprefix("#") in ids
+                target = str(attributes[name]).removeprefix("#")
+                assert target in ids or unquote(target.removeprefix("seed=")) in seeds
 
 
 # --- The same again, and not too large ---
