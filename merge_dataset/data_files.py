@@ -340,7 +340,12 @@ def _named(value: Any, names: Sequence[str]) -> Any:
 
 
 def read_rows(
-    path: Path, required: Sequence[str], optional: Sequence[str] = (), *, ended: bool = False
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    ended: bool = False,
+    full: bool = False,
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a CSV file with a header, and the line on which each ends.
 
@@ -354,6 +359,7 @@ def read_rows(
         optional: Columns that it may have.
         ended: Whether its last line must have an end, as every spreadsheet writes it: without,
             it was cut off.
+        full: Whether a row that lacks the cell of a required column is an error.
 
     Raises:
         ValueError: a column is missing, or there is something else than CSV.
@@ -378,6 +384,11 @@ def read_rows(
                 raise ValueError(
                     f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
                     f"{len(cells)}; put cells with a {_DELIMITERS[delimiter]} in quotation marks"
+                )
+            if full and cells and len(cells) <= max(places[name] for name in required):
+                raise ValueError(
+                    f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
+                    f"{len(cells)}; is the file cut off?"
                 )
             if cells:
                 yield (

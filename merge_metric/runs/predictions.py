@@ -202,7 +202,7 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    return data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES))
+    return data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES), full=True)
 
 
 def _names_in_text(

@@ -161,6 +161,7 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
         ("variant_id,seed_id,label,prediction\n", "expected at least one row, got none"),
         ("{}a,a,,0\n", "line 3: label: expected a value, got none (1 such row)"),
         ("{}a,a,0,1,2\n", "line 3: expected 4 cells, as in the header, got 5; put"),
+        ("{}a,a,0\n", "line 3: expected 4 cells, as in the header, got 3; is the file cut off?"),
         ('{}a,a,0,"1\n', "line 3: a quotation mark is opened and never closed: the file is cut"),
         (
             "{}a,a,0,neut\n",
