@@ -161,6 +161,8 @@ _COMMANDS: Final = {
     "δ": r"$\delta$",
     "α": r"$\alpha$",
     "κ": r"$\kappa$",
+    "λ": r"$\lambda$",
+    "τ": r"$\tau$",
     "ρ": r"$\rho$",
     "σ": r"$\sigma$",
 }

@@ -79,7 +79,7 @@ def test_clusters_need_intervals() -> None:
     for command, message in (
         (
             "analyse hardest bert.parquet",
-            "which have intervals by bootstrap, got 'premise' with hardest",
+            "which say how seeds vary, got 'premise' with hardest",
         ),
         (
             "analyse curves bert.parquet",

@@ -202,7 +202,7 @@ def test_classifiers_of_other_classes(folder: Path) -> None:
 
 def test_what_is_for_nli_only(folder: Path, tmp_path: Path) -> None:
     """It says so."""
-    model = ("--kind", "lm", "--model", tmp_path)
+    model = ("--kind", "lm", "--model", tmp_path, "--shots", "snli")
     said = run_cli("predict", "--dataset", folder, "--config", "pairs", *model, code=2)
     assert "--shots: expected none or a .toml or .jsonl file for problems with the fields f" in said
     train = write(tmp_path / "t.jsonl", [{"hypothesis": "A.", "label": "neutral"}])
