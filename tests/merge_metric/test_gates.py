@@ -115,7 +115,8 @@ def test_unusable_gates(gate: str, message: str) -> None:
 def test_figures_on_request(files: tuple[Path, str, str]) -> None:
     """Columns at the right with what they mean; usual ones are not repeated."""
     asked = ("stable_but_wrong", "core_index", "sv_at_95", "seed_accuracy")
-    result = score(*files, "--explain", "--ct", 75, *(x for key in asked for x in ("--figure", key)))
+    figures = [text for key in asked for text in ("--figure", key)]
+    result = score(*files, "--explain", "--ct", 75, *figures)
     heading = next(line for line in result.stdout.splitlines() if line.startswith("seeds / "))
     assert heading.split()[-4:] == ["r_s", "SBW@75", "CORE", "SV@95"]
     assert heading.split().count("S") == 1
