@@ -389,9 +389,10 @@ def telling_of_a_stop() -> Iterator[None]:
 
 def is_stop(error: BaseException | None) -> bool:
     """Tell whether Ctrl+C is the error or led to it."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return error is not None
+    for _ in range(99):  # a chain may lead back to itself
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return isinstance(error, KeyboardInterrupt)
 
 
 @contextmanager
@@ -557,7 +558,7 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
     value = None
     for place, word in enumerate(given):  # the last one counts
         option, equals, after = word.partition("=")
-        if option in parameter.opts:
+        if is_option and option in parameter.opts:
             value = after if equals else next(iter(given[place + 1 : place + 2]), None)
     return _ended(f"{name}: {_expected(error.message, value)}", help_)
 
@@ -590,9 +591,8 @@ def _expected(said: str, value: str | None) -> str:
         some = f"one of {', '.join(known)}" if len(known) <= _MANY else "a known name"
         return f"expected {some}, got {wrong!r}{hint}"
     if "does not exist" in said:
-        wrong = value or _QUOTED.findall(said)[-1]
         what = "folder" if said.lower().startswith("dir") else "file"
-        return f"expected a {what} that exists, got {wrong!r}"
+        return f"expected a {what} that exists, got {value or _QUOTED.findall(said)[-1]!r}"
     for pattern, expected in _WRONG_VALUES:
         if found := re.search(pattern, said):
             wrong = value or next(iter(_QUOTED.findall(said)), None)

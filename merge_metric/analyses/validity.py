@@ -73,7 +73,8 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
             f"are worth as {units} vary (Korn and Graubard 1998).",
             "Good, corrected: the rate that all good variants would have, from the judged ones, "
             "weighted by class and chance, and the predictions for all (prediction-powered "
-            "inference, Angelopoulos et al. 2023); its interval by bootstrap over "
+            "inference, Angelopoulos et al. 2023), in classes with judged variants alone; its "
+            "interval by bootstrap over "
             f"{units}. Seed-variant accuracy is not linear, and cannot be corrected so.",
         ),
     )
@@ -129,13 +130,19 @@ def validity_row(
     return row
 
 
+_ROUNDING = 1e-12
+
+
 def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
-    """Count changes and variants as if independent: n* = p(1 − p) / the variance by units."""
+    """Count changes and variants as if independent: n* = p(1 − p) / the variance by units.
+
+    Where the units do not vary but for rounding, each counts as one.
+    """
     n, share = len(changed), float(changed.mean())
     residuals = np.bincount(unit, changed - share)
     variance = float((residuals**2).sum()) / n**2
     units = len(np.unique(unit))
-    size = min(float(n), share * (1 - share) / variance) if variance else float(units)
+    size = min(float(n), share * (1 - share) / variance) if variance > _ROUNDING else float(units)
     return share * size, size
 
 

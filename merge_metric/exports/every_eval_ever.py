@@ -150,7 +150,10 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             },
             "score_details": {
                 "score": result[key],
-                "details": {"signature": result["signature"]},
+                "details": {
+                    "signature": result["signature"],
+                    "samples": "distinct seeds or variants; the score is a mean over subsamples",
+                },
                 "uncertainty": {
                     **({"confidence_interval": bounds | interval} if bounds else {}),
                     "num_samples": result["n_seeds"],

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from generation.config import Config
-from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_metric.models.readiness import Machine
 
@@ -252,6 +252,13 @@ def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> N
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     said = f"\n{STOPPED}\n" if ends else ""
     assert (done.returncode, done.stdout, done.stderr) == (ends, "", said)
+
+
+def test_errors_that_lead_to_themselves_are_no_ctrl_c() -> None:
+    """Nor do they keep the command busy."""
+    error = OSError("round")
+    error.__cause__ = error
+    assert not is_stop(error)
 
 
 def test_outputs_are_looked_at_before_the_work(

@@ -110,9 +110,10 @@ def test_register_with_a_bad_folder(
 @pytest.mark.parametrize("command", ["check", "register"])
 def test_usage_errors(command: str, tmp_path: Path) -> None:
     """A path that is no folder, or an unknown format: exit code 2 and the reason."""
-    result = runner.invoke(app, [command, str(tmp_path / "nowhere")])
+    result = runner.invoke(app, [command, str(tmp_path / "nowhere"), "--format", "json"])
     assert result.exit_code == 2
     assert "expected a folder that exists" in result.stderr
+    assert "got '--format'" not in result.stderr
     (tmp_path / "file").touch()
     result = runner.invoke(app, [command, str(tmp_path / "file")])
     assert result.exit_code == 2

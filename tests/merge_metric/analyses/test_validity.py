@@ -124,6 +124,8 @@ def test_effective_numbers() -> None:
     assert _effective(changed, unit) == pytest.approx((2, 5))
     assert _effective(changed.repeat(3), unit.repeat(3)) == pytest.approx((2, 5))
     assert _effective(np.zeros(6), np.array([0, 0, 0, 1, 1, 1])) == (0, 2)
+    for changed in ([1.0, 0, 0], [1.0, 0] * 5):  # a seed varies by nothing but rounding
+        assert _effective(np.array(changed), np.zeros(len(changed), int))[1] == 1
 
 
 def rows_of(cases: Cases, **columns: Any) -> VariantRows:
