@@ -188,7 +188,7 @@ class Classifier:
             unknown.warn(self.name)
             self._warned = unknown.many
 
-        def prepare(some: Sequence[Pair]) -> Prepared:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared:
             encoded = self._encode(some)
             return self._batches(encoded), lambda batch: self._run([encoded[i] for i in batch])
 

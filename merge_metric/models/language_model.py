@@ -182,7 +182,7 @@ class LanguageModel:
             return
         self._prepare(pairs)
 
-        def prepare(some: Sequence[Pair]) -> Prepared:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared:
             prompts = self._encode(some)
             shared = 0
             if self._cache is not None:

@@ -108,18 +108,18 @@ def unknown_batches(
     share: Share,
     *,
     window: int,
-    prepare: Callable[[Sequence[Pair]], Prepared],
+    prepare: Callable[[Sequence[Pair], int], Prepared],
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
     """Yield as `PairModel.resume` does, from batches that are cut out of one window at a time.
 
-    `prepare` encodes and groups the pairs of a window.
+    `prepare` encodes and groups the pairs of a window, of which it gets the first one's position.
     """
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
         end = min(start + window, len(pairs))
         if known.issuperset(range(start, end)) or not share.looks_at(number, len(starts)):
             continue
-        batches, ask = prepare(pairs[start:end])
+        batches, ask = prepare(pairs[start:end], start)
         for place, batch in enumerate(batches):
             positions = [start + i for i in batch]
             if share.takes(place, number, len(starts)) and not known.issuperset(positions):

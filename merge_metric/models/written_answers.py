@@ -209,12 +209,14 @@ class WritingModel:
             ValueError: a prompt and its answer are longer than the model's context.
         """
 
-        def prepare(some: Sequence[Pair]) -> Prepared:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared:
             prompts = [self._encode(pair) for pair in some]
             order = sorted(range(len(some)), key=lambda row: (len(prompts[row]), row))
             batches = [order[n : n + _ROWS] for n in range(0, len(order), _ROWS)]
             return batches, lambda batch: self._answer(
-                [some[i] for i in batch], [prompts[i] for i in batch]
+                [some[i] for i in batch],
+                [prompts[i] for i in batch],
+                [start + i for i in batch],
             )
 
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
@@ -241,9 +243,11 @@ class WritingModel:
             )
         return ids
 
-    def _answer(self, pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> NDArray[np.float64]:
+    def _answer(
+        self, pairs: Sequence[Pair], prompts: Sequence[list[int]], positions: Sequence[int]
+    ) -> NDArray[np.float64]:
         """Let the model write, and read what it wrote."""
-        said = [self._write(prompts, number) for number in range(self.words.samples)]
+        said = [self._write(prompts, (n, positions)) for n in range(self.words.samples)]
         found = [
             self.words.read(self.prompt, pair, answers)
             for pair, answers in zip(pairs, zip(*said, strict=True), strict=True)
@@ -252,8 +256,8 @@ class WritingModel:
         self.texts = [text for _, _, text in found]
         return np.array([shares for shares, _, _ in found])
 
-    def _write(self, prompts: Sequence[list[int]], number: int) -> list[Said]:
-        """Generate an answer to each prompt of a batch."""
+    def _write(self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]) -> list[Said]:
+        """Generate an answer to each prompt of a batch; the draw is a sample's number, positions."""
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
@@ -264,8 +268,9 @@ class WritingModel:
         pad = min(ends, default=0) if pad is None else pad
         rows = torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts])
         mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
-        # Draws are those of the batch and the number of the sample, whatever was drawn before.
-        key = hashlib.sha256(repr((number, prompts)).encode()).digest()
+        # Draws are those of the batch, its place and the number of the sample, whatever was drawn
+        # before; so a question that is asked again has others.
+        key = hashlib.sha256(repr((draw, prompts)).encode()).digest()
         sampling: dict[str, Any] = {"do_sample": False, "temperature": None}
         if self.words.temperature:
             torch.manual_seed(int.from_bytes(key[:7]))

@@ -12,16 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.completions_server import Reply, Request, Server, serving
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_dataset.schema import ProblemFormat
 from merge_metric.models.answer_words import NO_LABEL
+from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.opening import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, joined, said_in
-from merge_metric.models.written_answers import Said, Words, stop_of
+from merge_metric.models.written_answers import Said, Words, WritingModel, stop_of
 from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata, read_predictions
 
@@ -198,6 +200,23 @@ def test_most_requests(tmp_path: Path) -> None:
         assert len(server.requests) == 6
     assert read_predictions(out)["prediction"].to_pylist() == CODES
     assert read_metadata(out)["requests"] == 6
+
+
+def test_draws_of_questions_that_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal batches have draws of their own, which going on repeats."""
+    monkeypatch.setattr("merge_metric.models.written_answers._WINDOW", 2)
+    loaded = Loaded(tiny_lm("gpt2"), tiny_tokenizer("gpt2"), "tiny", "0")
+    model = WritingModel(loaded, prompt=PROMPT, words=Words(max_tokens=8, temperature=1.0))
+
+    def ask(*known: int) -> dict[int, str]:
+        found = dict[int, str]()
+        for positions, _ in model.resume(PAIRS[:2] * 3, frozenset(known)):
+            found |= dict(zip(positions, model.texts, strict=True))
+        return found
+
+    whole = ask()
+    assert len(set(whole.values())) == 6
+    assert ask(0, 1, 4) == {position: whole[position] for position in (2, 3, 4, 5)}
 
 
 # --- Several answers ---
