@@ -154,8 +154,8 @@ def answer_share(
     """Ask a model about a share of the pairs, for `predict` to make a file once all are done.
 
     Returns:
-        What the model says of itself and of the pairs (`description`, `notes`, `measured`), the
-        file, the pairs that it was asked about this time, and the seconds that took; JSON-able.
+        What the model says of itself and of the pairs (`description`, `notes`, `measured`,
+        `has_probabilities`), the file, the pairs that it was asked about this time, and the seconds that took; JSON-able.
 
     Raises:
         FileExistsError, ValueError: as in `predict`.
@@ -172,6 +172,7 @@ def answer_share(
         "description": run.description,
         "notes": notes,
         "measured": run.measured,
+        "has_probabilities": getattr(model, "has_probabilities", True),
         "inferred": inferred,
         "seconds": seconds,
     }
@@ -268,7 +269,7 @@ class PredictRun:
         metadata = metadata | {"problems": problems}
         further = [n for n in (ANSWER_TEXT, REPEATS) if n in read_schema(self.out).names]
         whole = pq.ParquetFile(self.out).read(further) if further else None
-        more = {} if whole is None else dict(zip(further, whole.columns, strict=True))
+        more = {} if whole is None else {n: whole[n] for n in further}
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:
             done = 0

@@ -246,6 +246,16 @@ class _Recorded:
         """Names of the further numbers about each answer."""
         return tuple(self.said["measured"])
 
+    @property
+    def repeat_seeds(self) -> int:
+        """How often seeds were asked about again."""
+        return int(self.said["description"].get("repeat_seeds", 0))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether answers are probabilities."""
+        return bool(self.said["has_probabilities"])
+
     def describe(self) -> dict[str, Any]:
         """Describe the model as the tasks did."""
         return dict(self.said["description"])
@@ -306,6 +316,9 @@ def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, 
                     f"{', '.join(differing) or 'names'}; name them with `device`, `dtype` and "
                     f"`revision`, and run the same command again"
                 )
-        inferred = sum(each["inferred"] for each in of_file)
-        seconds = max(each["seconds"] for each in of_file)
-        yield {**first, "inferred": inferred, "seconds": seconds}
+        yield {
+            **first,
+            "inferred": sum(each["inferred"] for each in of_file),
+            "seconds": max(each["seconds"] for each in of_file),
+            "has_probabilities": all(each.get("has_probabilities", True) for each in of_file),
+        }

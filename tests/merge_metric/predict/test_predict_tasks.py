@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from helpers.problem_folder import many_problems, write_folder
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_dataset.schema import LABELS
-from merge_metric.models import classifier, language_model
+from merge_metric.models import classifier, language_model, written_answers
 from merge_metric.models.pair_model import WHOLE, Share
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import Machine, machine_for
@@ -106,6 +107,25 @@ def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> Non
     for each in json.loads(done.stdout)["predictions"]:
         assert each["inferred"] == each["distinct_pairs"]
         assert 0 < each["metadata"]["letter_mass"] < 1
+
+
+def test_a_model_that_answers_in_words(
+    predict: Run, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no probabilities, of one answer each; and asked about seeds again, in other windows."""
+    monkeypatch.setattr(written_answers, "_WINDOW", 8)
+    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
+        part.save_pretrained(tmp_path / "tiny")
+    words = ("--model", "tiny", "--shots", "none", "--answers", "words", "--max-answer-tokens", 2)
+    several = ("--temperature", 1, "--samples", 2, "--repeat-seeds", 2)
+    for name, more in {"one": (), "several": several}.items():
+        whole, dealt = f"{name}.parquet", f"{name}/{name}.parquet"
+        assert predict(*words, *more, "--out", whole).exit_code == 0
+        done = predict(*words, *more, "--out", dealt, *TASKS, 3)
+        assert done.exit_code == 0, done.output
+        assert Path(dealt).read_bytes() == Path(whole).read_bytes()
+        names = pq.read_schema(dealt).names
+        assert ("probabilities" in names, "repeats" in names) == (bool(more), bool(more))
 
 
 def test_an_interrupted_language_model_repeats_its_batches(
