@@ -124,7 +124,7 @@ def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
         if isinstance(value, int):
             notes[name] = notes.get(name, 0) + value
         elif name == TEXTS:
-            notes[name] = notes.get(name, {}) | value
+            notes.setdefault(name, {}).update(value)
         elif isinstance(value, list):
             notes[name] = sorted({*notes.get(name, ()), *value})
         else:

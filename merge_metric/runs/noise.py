@@ -57,7 +57,8 @@ def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints
             continue
         for table in tables:
             rows = table.filter(table[REPEATS].is_valid())
-            for seed, codes in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            columns = (rows[name].to_pylist() for name in ("variant_id", REPEATS))
+            for seed, codes in zip(*columns, strict=True):
                 answers = np.asarray(codes, np.int64)
                 if ((answers < NO_LABEL) | (answers >= len(labels))).any():
                     raise ValueError(
@@ -74,8 +75,8 @@ def read_words(paths: Sequence[Path]) -> dict[str, str]:
     for path in paths:
         if path.suffix == ".parquet" and ANSWER_TEXT in read_schema(path).names:
             with naming_damage(path):
-                columns = pq.ParquetFile(path).read(["variant_id", ANSWER_TEXT]).columns
-            ids, texts = (column.to_pylist() for column in columns)
+                table = pq.ParquetFile(path).read(["variant_id", ANSWER_TEXT])
+            ids, texts = table["variant_id"].to_pylist(), table[ANSWER_TEXT].to_pylist()
             found |= {name: text for name, text in zip(ids, texts, strict=True) if text}
     return found
 

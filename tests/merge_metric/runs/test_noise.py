@@ -17,7 +17,7 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
-from merge_metric.runs.noise import noise_figures, noise_text, read_repeats
+from merge_metric.runs.noise import noise_figures, noise_text, read_repeats, read_words
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
@@ -153,6 +153,16 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
     text = scores_text(results)
     assert "noise: 2 seeds answered right were asked 2 times more" in text
     assert "r_r 50.0" in text
+
+
+def test_columns_in_another_order(tmp_path: Path) -> None:
+    """Repeats and words are read by name."""
+    path = tmp_path / "p.parquet"
+    columns = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
+    pq.write_table(pa.table({**columns, "variant_id": ["s", "s/0"]}), path)
+    found = read_repeats([path], ("a", "b", "c"))
+    assert {seed: codes.tolist() for seed, codes in found.items()} == {"s": [0, -1]}
+    assert read_words([path]) == {"s": "So A."}
 
 
 def test_repeats_that_are_none(tmp_path: Path) -> None:
