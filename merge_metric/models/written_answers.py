@@ -257,7 +257,7 @@ class WritingModel:
         return np.array([shares for shares, _, _ in found])
 
     def _write(self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]) -> list[Said]:
-        """Generate an answer to each prompt of a batch; the draw is a sample's number, positions."""
+        """Generate an answer to each prompt of a batch; sample and positions name the draw."""
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer

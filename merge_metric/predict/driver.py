@@ -155,7 +155,8 @@ def answer_share(
 
     Returns:
         What the model says of itself and of the pairs (`description`, `notes`, `measured`,
-        `has_probabilities`), the file, the pairs that it was asked about this time, and the seconds that took; JSON-able.
+        `has_probabilities`), the file, the pairs that it was asked about this time, and the
+        seconds that took; JSON-able.
 
     Raises:
         FileExistsError, ValueError: as in `predict`.
