@@ -104,10 +104,11 @@ class RemoteModel:
             strict: Refuse answers of another model than asked for, and of prompts that were cut;
                 by default they are noted.
             words: Ask for answers in words, with these settings.
-            max_requests: Stop after so many requests.
+            max_requests: Stop before a question with which there would be more requests.
 
         Raises:
-            ValueError: the URL is none, or the variable is not set.
+            ValueError: the URL is none, the variable is not set, or a question takes more requests
+                than are allowed.
         """
         key = api_key
         if api_key_env is not None and not (key := os.environ.get(api_key_env, "").strip()):
@@ -130,6 +131,11 @@ class RemoteModel:
         self.chat, self._concurrency, self._missing = chat, concurrency, missing
         self._top = top or _TOP[self.path]
         self._odd = OddAnswers(self.name, model, strict=strict)
+        if words and max_requests is not None and max_requests < words.samples:
+            raise ValueError(
+                f"max_requests: expected at least {words.samples}, which a question takes with "
+                f"`samples` {words.samples}, got {max_requests}"
+            )
         self.words, self._left = words, max_requests
         self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
         self.has_probabilities = words is None or words.samples > 1
@@ -249,19 +255,16 @@ class RemoteModel:
         """Ask about a problem; as often as answers in words are wanted."""
         body = self.body(pair)
         times = self.words.samples if self.words else 1
-        found = [self.take(body, self._post(body)) for _ in range(times)]
-        return found if self.words else found[0]
-
-    def _post(self, body: dict[str, Any]) -> Any:
-        with self._lock:
+        with self._lock:  # all requests of a question, or none: a part of its answers is not kept
             if self._left is not None:
-                if not self._left:
+                if self._left < times:
                     raise InterruptedError(
-                        f"{self._endpoint.name}: stopped, as all requests that `max_requests` "
-                        "allows were sent; what was answered is kept: the same command goes on"
+                        f"{self._endpoint.name}: stopped, as all questions that `max_requests` "
+                        "allows were asked; what was answered is kept: the same command goes on"
                     )
-                self._left -= 1
-        return self._endpoint.post(body)
+                self._left -= times
+        found = [self.take(body, self._endpoint.post(body)) for _ in range(times)]
+        return found if self.words else found[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
         """Take what counts out of the answer to a request.

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from merge_dataset.files import atomic
 from merge_metric.models.odd_answers import beginning
-from merge_metric.models.remote import RemoteModel
+from merge_metric.models.remote import RemoteModel, alternatives, said_in
 from merge_metric.predict.driver import PredictRun
 from merge_metric.predict.journal import Journal, open_journal
 
@@ -136,27 +136,32 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
                 identity = str(result.get("custom_id"))
                 position, sample = _place(identity, run, samples, where)
                 answer, reason = _answer_in(result)
+                try:
+                    if not reason:
+                        (said_in if server.words else alternatives)(answer)
+                except ValueError as error:
+                    reason = f"{where}: {error}"
                 if reason:
                     failed[identity] = reason
                     continue
                 failed.pop(identity, None)
                 if not unanswered[position]:
                     continue
-                pair = pairs[position]
-                try:
-                    said = server.take(server.body(pair), answer)
-                except ValueError as error:
-                    raise ValueError(f"{where}: {error}") from None
-                waiting.setdefault(position, {})[sample] = said
+                waiting.setdefault(position, {})[sample] = answer
                 if len(waiting[position]) == samples:
-                    found = waiting.pop(position)
-                    given = [found[n] for n in range(samples)] if server.words else found[0]
-                    rows = server.read([given], [pair])
+                    # Only now: what counts requests and tokens must see each answer once.
+                    pair, found = pairs[position], waiting.pop(position)
+                    body = server.body(pair)
+                    try:
+                        given = [server.take(body, found[n]) for n in range(samples)]
+                    except ValueError as error:
+                        raise ValueError(f"{where}: {error}") from None
+                    rows = server.read([given if server.words else given[0]], [pair])
                     run.keep(journal, [position], rows)
                     unanswered[position] = False
                     n_answered += 1
     if missing := int(unanswered.sum()):
-        reasons = f", such as {next(iter(failed.values()))[:200]!r}" if failed else ""
+        reasons = f", such as {next(iter(failed.values()))[:300]!r}" if failed else ""
         raise ValueError(
             f"expected answers to {len(run.asked):,} questions, {missing:,} are missing: "
             f"{len(failed):,} requests failed{reasons}; what was answered is kept: give further "
