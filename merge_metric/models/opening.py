@@ -13,6 +13,7 @@ import inspect
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.redaction import mask_secrets
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.checkpoints import Loaded, require_libraries
 from merge_metric.models.inspection import (
@@ -89,6 +91,7 @@ def open_model(
         ValueError: it cannot be used; the message says why.
     """
     kind = request.kind or find_kind(request)
+    require_settings_used(request, kind)
     if kind != "remote":
         require_libraries()
     source = f"{request.model}@{request.revision}" if request.revision else request.model
@@ -208,6 +211,28 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
         f"{request.model}: expected a sequence classifier or a causal language model, got a "
         f"configuration that says {', '.join(architectures) or 'nothing'}{hint}"
     )
+
+
+def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
+    """Raise if settings of answers in words are given for a model that would not use them.
+
+    Raises:
+        ValueError: there are some.
+    """
+    names, where = ["reasoning_effort", "server_settings"], "for a model on a server"
+    if request.answers == "letters":
+        names, where = (
+            [*names, "samples", "temperature", "max_answer_tokens"],
+            "with `answers` words",
+        )
+    elif kind == "remote":
+        return
+    defaults = {each.name: each.default for each in fields(ModelRequest)}
+    for name in names:
+        value = getattr(request, name)
+        if value and value != defaults[name]:
+            shown = mask_secrets(", ".join(value)) if name == "server_settings" else value
+            raise ValueError(f"{name}: expected only {where}, got {shown}: leave it out")
 
 
 def require_no_order(label_order: str | None, what: str) -> None:

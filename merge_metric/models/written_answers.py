@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import NO_LABEL, answer_reader, without_thinking
 from merge_metric.models.pair_model import PREDICTION, WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.prompts import Prompt
@@ -61,7 +62,8 @@ class Words:
         """Read the settings that a user gave.
 
         Raises:
-            ValueError: a server's setting is none, or several samples can be no different.
+            ValueError: a server's setting is none or has a secret, or several samples can be no
+                different.
         """
         more: dict[str, Any] = {}
         if request.reasoning_effort:
@@ -69,29 +71,48 @@ class Words:
         for text in request.server_settings:
             name, equals, value = text.partition("=")
             if not equals or not name.isidentifier():
-                raise ValueError(f"server_setting: expected NAME=VALUE, got {text!r}")
+                shown = mask_secrets(text)
+                raise ValueError(f"server_setting: expected NAME=VALUE, got {shown!r}")
             try:
                 more[name] = json.loads(value)
             except ValueError:
                 more[name] = value
-        if request.samples > 1 and not request.temperature and "temperature" not in more:
-            raise ValueError(
-                f"samples: expected a temperature above 0 with {request.samples}, got 0, at which "
-                "all are meant to be the same"
-            )
-        return cls(
+            if mask_secrets(said := json.dumps({name: more[name]})) != said:
+                raise ValueError(
+                    f"server_setting: expected no secret, as metadata have all settings, got one "
+                    f"with the name {name}; name the environment variable that holds a key with "
+                    "`api_key_env`"
+                )
+        found = cls(
             max_tokens=request.max_answer_tokens,
             temperature=request.temperature,
             samples=request.samples,
             more=more,
         )
+        if found.samples > 1 and found.sent_temperature == 0:
+            raise ValueError(
+                f"samples: expected a temperature above 0 with {found.samples}, got 0, at which "
+                "all are meant to be the same"
+            )
+        if found.samples > 1 and more.get("seed") is not None:
+            raise ValueError(
+                f"samples: expected no seed with {found.samples}, got {more['seed']}, with which "
+                "all are meant to be the same: leave out the server's setting `seed`"
+            )
+        return found
+
+    @property
+    def sent_temperature(self) -> float | None:
+        """The temperature that a server is sent; None for none."""
+        found: float | None = self.more.get("temperature", self.temperature)
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Describe the settings, as metadata have them."""
         return {
             "answers": "words",
             "max_answer_tokens": self.max_tokens,
-            "temperature": self.temperature,
+            "temperature": self.sent_temperature,
             "samples": self.samples,
             **({"server_settings": dict(sorted(self.more.items()))} if self.more else {}),
         }

@@ -16,7 +16,12 @@ import pyarrow as pa
 from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
-from merge_metric.models.opening import LabelledPairs, find_kind, open_model
+from merge_metric.models.opening import (
+    LabelledPairs,
+    find_kind,
+    open_model,
+    require_settings_used,
+)
 from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.readiness import (
@@ -92,9 +97,12 @@ def require_usable(
     machine = machine or this_machine(request.device)
     if not entries:
         kind = request.kind or find_kind(request)
+        require_settings_used(request, kind)
         asked: NamedModel = ("", request, CLASSIFIER if kind == "classifier" else CAUSAL_LM)
         require_all(inspect_models([asked], machine, labels), machine)
         return
+    for each in entries:
+        require_settings_used(request, each.kind)
     asked_all = [model_of_preset(each, request) for each in entries]
     looks = inspect_models(asked_all, machine, labels)
     if any(look.asks_seeds for look in looks) and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:

@@ -193,13 +193,30 @@ def test_most_requests(tmp_path: Path) -> None:
     with serving(spoken) as server:
         for concurrency in (1, 4):
             model = model_at(server, max_requests=2, concurrency=concurrency)
-            with pytest.raises(InterruptedError, match="`max_requests` allows were sent; what was"):
+            with pytest.raises(
+                InterruptedError, match="`max_requests` allows were asked; what was"
+            ):
                 predict(model, problems(), out, progress=False)
         assert (len(server.requests), out.exists()) == (4, False)
         predict(model_at(server, max_requests=2), problems(), out, progress=False)
         assert len(server.requests) == 6
     assert read_predictions(out)["prediction"].to_pylist() == CODES
     assert read_metadata(out)["requests"] == 6
+
+
+def test_most_requests_of_several_answers(tmp_path: Path) -> None:
+    """A question is asked as often as is needed, or not at all."""
+    words, out = Words(samples=2, temperature=1.0), tmp_path / "p.parquet"
+    with serving(spoken) as server:
+        for _ in range(2):
+            model = model_at(server, words, max_requests=5, concurrency=4)
+            with pytest.raises(InterruptedError, match="what was answered is kept"):
+                predict(model, problems(), out, progress=False)
+        assert len(server.requests) == 8
+        predict(model_at(server, words, max_requests=5), problems(), out, progress=False)
+        assert len(server.requests) == 2 * len(SAID)
+        with pytest.raises(ValueError, match=r"max_requests: expected at least 2, .* got 1"):
+            model_at(server, words, max_requests=1)
 
 
 def test_draws_of_questions_that_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,10 +299,39 @@ def test_settings_that_are_none() -> None:
     for text in ("top_p", "=1", "a b=1"):
         with pytest.raises(ValueError, match=r"server_setting: expected NAME=VALUE, got"):
             Words.of(request(server_settings=(text,)))
+    for text in ("temperature=0", "temperature=0.0", "seed=3"):
+        with pytest.raises(ValueError, match=r"samples: expected .* with 5, got [03]"):
+            Words.of(request(samples=5, temperature=0.7, server_settings=(text,)))
+    for text in ("api_key=sk-1234567890", 'extra={"token": "abcd"}'):
+        with pytest.raises(ValueError, match="server_setting: expected no secret") as error:
+            Words.of(request(server_settings=(text,)))
+        assert text.partition("=")[2] not in str(error.value)
     more = ("top_p=0.9", "stop=null", "mode=fast", 'extra={"a": [1]}')
     found = Words.of(request(server_settings=more, reasoning_effort="low", samples=1)).more
     expected = {"reasoning_effort": "low", "top_p": 0.9, "stop": None, "mode": "fast"}
     assert found == {**expected, "extra": {"a": [1]}}
+    for text, sent in {"temperature=null": None, "temperature=0.3": 0.3, "top_k=9": 0.7}.items():
+        words = Words.of(request(temperature=0.7, samples=2, server_settings=(text,)))
+        assert words.describe()["temperature"] == sent
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 2}, "samples: expected only with `answers` words, got 2"),
+        ({"temperature": 0.5}, "temperature: expected only with `answers` words, got 0.5"),
+        ({"server_settings": ("a=1",)}, "server_settings: expected only with `answers` words"),
+        (
+            {"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
+            "reasoning_effort: expected only for a model on a server, got low",
+        ),
+    ],
+)
+def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
+    """Told before a model is looked for."""
+    asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}
+    with pytest.raises(ValueError, match=message):
+        open_model(ModelRequest(**asked))
 
 
 # --- Other problems ---
