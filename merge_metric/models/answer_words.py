@@ -48,11 +48,14 @@ FORMS: Final = (
              "<|message|>B<|return|>", "B"),
             ("<|channel|>analysis<|message|>The answer is A", ""),
             ("analysisWe think it is A.assistantfinalC", "C"),
+            ("analysisWe think the answer is A", ""),
         ),
     ),
     Form(
         "explicit",
-        "The last JSON object, box or statement of an answer counts.",
+        "The last JSON object, box or statement of an answer counts; one of two choices is none. "
+        "What is denied, or would be the answer if something else were so, does not count. Of an "
+        "answer that was cut off, only one in its first sentence or at its end counts.",
         (
             ('{"label": "neutral"}', "B"),
             ('```json\n{"reason": "No cat.", "answer": "C"}\n```', "C"),
@@ -68,12 +71,16 @@ FORMS: Final = (
             ("La respuesta correcta es: (A)", "A"),
             ("答案是B。", "B"),
             ("Label: contradiction", "C"),
+            ('{"label": "neutral", "reason": "The conclusion: entailment fails."}', "B"),
+            ("Answer: entailment or neutral", ""),
+            ("Answer: B\n\nConclusion: contradiction is not established.", "B"),
+            ("Answer: B\n\nThe answer would be entailment if the dog was a cat.", "B"),
         ),
     ),
     Form(
         "line",
         "Else the last line that begins with a choice or consists of it, or the last bold choice; "
-        "a list of all choices is none.",
+        "a list of all choices is none. Of an answer that was cut off, one in the first sentence.",
         (
             ("B", "B"),
             ("b", "B"),
@@ -98,6 +105,8 @@ FORMS: Final = (
             ("I would choose option C here.", "C"),
             ("It might be entailment. On reflection it is neutral.", "B"),
             ("It is either entailment or neutral.", ""),
+            ("It is not clear whether it entails.", ""),
+            ("Option A is wrong.", ""),
         ),
     ),
     Form(
@@ -120,23 +129,44 @@ _CLOSING: Final = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|◁/think▷", re.IGNO
 _FINAL: Final = re.compile(
     r"<\|channel\|>\s*final\b[^<]*<\|message\|>|^analysis.*assistantfinal", re.DOTALL
 )
-_CHANNEL: Final = re.compile(r"<\|channel\|>")
+_CHANNEL: Final = re.compile(r"<\|channel\|>|^analysis(?=[A-Z])")
 _TOKEN: Final = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<eos>|<end_of_turn>")
 
 _CUE: Final = (
     r"(?i:answers?|antwort|réponse|respuesta|risposta|resposta|antwoord|odpowiedź|ответ|答案|答え|"
-    r"label|prediction|conclusion|verdict|classification|relation(?:ship)?)"
+    r"(?:label|prediction|conclusion|verdict|classification|relation(?:ship)?)"
+    r"(?=[\s*_`\"']*(?:[:=\-–—]|\b(?:is|was|would|should|must|will)\b)))"
 )
 _BETWEEN: Final = (
     r"(?:[\s*_`\"'“”‘’«»$#:=>\-–—(\[{]|(?i:\\text|\b(?:is|was|be|would|should|must|will|therefore|"
-    r"thus|hence|most|likely|clearly|correct|final|option|choice|letter|the|an?|ist|lautet|est|es|"
+    r"thus|hence|most|likely|clearly|correct|final|option|choice|letter|the|ist|lautet|est|es|"
+    r"an?(?=[ \t]+[*_`\"'“(]*\w\w)|"
     r"è|é|correcta|correct[ao]?|richtige|jest|het|де|это)\b)|[是为為はは：])*"
 )
 _DENIED: Final = re.compile(
-    r"(?i:\b(?:not|neither|nor|never|no|cannot|without|rather than|instead of)\b|n['’]t\b)"
+    r"(?i:\b(?:not|neither|nor|never|non?|cannot|without|rather than|instead of)\b|n['’]t\b)"
     r"(?:\W+(?i:an?|the|necessarily|be|a case of|directly|strictly))*\W*$"
+    r"|(?i:\b(?:whether|(?:clear|know|say|sure) if)\b)[^,;]*$"
 )
+"""Words before a choice that deny it."""
+_REFUTED: Final = re.compile(
+    r"[ \t*_`\"'”’)\]]*\b(?:(?:is|was|seems|would be)(?:n['’]t|(?: clearly| therefore)? (?:not|too|"
+    r"wrong|incorrect|false|impossible|unlikely|excluded|ruled out))|(?<!\) )(?:can(?:not|['’]t)|"
+    r"does(?: not|n['’]t)|would (?:need|require)|nothing))\b"
+)
+"""Words behind a choice that deny it."""
+_SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
+_CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
+_WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
+
+
+class _Claim(NamedTuple):
+    """A place that names a label, or several, which is none."""
+
+    end: int
+    start: int
+    label: int
 
 
 class AnswerReader:
@@ -161,9 +191,14 @@ class AnswerReader:
         more = "[A-Za-z0-9_À-ɏ'’]"
         end = r"\s*(?:$|[.,;:!)\]}*_`\"”’<\-–—(]|(?i:because|since|as)\b)|[^\x00-\u024f]"
         letter = rf"[{self.letters}](?!{more})(?:(?<![AI])|(?={end}))"
-        between = r"[ \t*_`)\].:,=\-–—(\"'“]*"
+        between = r"[ \t*_`)\].:,=\-–—(\"'“/]*"
         label = rf"(?i:{names})(?![A-Za-z0-9_]|['’][a-z])"
-        choice = rf"(?:(?P<letter>{letter})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
+        other = rf"[ \t*_`\"'“(\[]*(?:(?i:option\s+)?{letter}|(?i:an?\s+)?{label})"
+        hedge = rf"[ \t*_`\"'”’)\]]*(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter})"
+        choice = (
+            rf"(?:(?P<letter>{letter})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
+            rf"(?P<hedge>{hedge})?"
+        )
         flags = re.MULTILINE
         self._explicit = re.compile(
             rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*){choice}", flags
@@ -173,7 +208,7 @@ class AnswerReader:
         self._line = re.compile(rf"(?:^{marks}|\*\*\s*){choice}{ends}", flags)
         self._mention = re.compile(
             rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
-            rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))",
+            rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
             flags,
         )
 
@@ -189,24 +224,38 @@ class AnswerReader:
             return self.letters.index(said.upper())
         if (whole := self._position.get(_plain(said))) is not None:
             return whole
-        explicit = [(m.start(), self._meaning(m)) for m in self._explicit.finditer(said)]
-        explicit += self._objects(said)
+        said = self._without_list(said)
+        stated = _without_conditions(said)
+        opening = len(_SENTENCES.split(said)[0]) if is_cut else len(said)
+        explicit = [
+            claim
+            for claim in (*self._claims(self._explicit, stated), *self._objects(said))
+            if claim.start < opening or not re.search(r"\w", said[claim.end :])
+        ]
         if explicit:
-            return max(explicit)[1]
-        lines = [self._meaning(m) for m in self._line.finditer(self._without_list(said))]
+            return max(explicit).label
+        lines = [each for each in self._claims(self._line, stated) if each.start < opening]
         if lines:
-            return lines[-1]
-        return NO_LABEL if is_cut else self._in_sentences(self._without_list(said))
+            return lines[-1].label
+        return NO_LABEL if is_cut else self._in_sentences(stated)
+
+    def _claims(self, pattern: re.Pattern[str], text: str) -> Iterator[_Claim]:
+        """Find what a pattern finds and the words behind it do not deny."""
+        for found in pattern.finditer(text):
+            if not _REFUTED.match(text, found.end()):
+                yield _Claim(found.end(), found.start(), self._meaning(found))
 
     def _meaning(self, found: re.Match[str]) -> int:
         """Find the label of a statement, which may have a letter and a name."""
+        if found["hedge"]:
+            return NO_LABEL
         named = {self._position[_plain(name)] for name in found.group("label", "beside") if name}
         if found["letter"]:
             named.add(self.letters.index(found["letter"]))
         return named.pop() if len(named) == 1 else NO_LABEL
 
-    def _objects(self, text: str) -> Iterator[tuple[int, int]]:
-        """Find JSON objects that hold an answer: their places and labels."""
+    def _objects(self, text: str) -> Iterator[_Claim]:
+        """Find JSON objects that hold an answer."""
         for found in re.finditer(r"\{[^{}]*\}", text):
             try:
                 value = json.loads(found[0])
@@ -218,7 +267,7 @@ class AnswerReader:
                 (given,) = values.values()
             if isinstance(given, str):
                 label = self.read(given) if not given.startswith("{") else NO_LABEL
-                yield found.start(), label
+                yield _Claim(found.end(), found.start(), label)
 
     def _without_list(self, text: str) -> str:
         """Drop lines that repeat all choices one after the other."""
@@ -233,11 +282,11 @@ class AnswerReader:
 
     def _in_sentences(self, text: str) -> int:
         """Find the one choice of the last sentence that names some."""
-        for sentence in reversed(re.split(r"(?<=[.!?。])\s+|\n+", text)):
+        for sentence in reversed(_SENTENCES.split(text)):
             named = {
-                self._meaning(each)
-                for each in self._mention.finditer(sentence)
-                if not _DENIED.search(sentence[: each.start()])
+                each.label
+                for each in self._claims(self._mention, sentence)
+                if not _DENIED.search(sentence[: each.start])
             }
             if named:
                 return named.pop() if len(named) == 1 else NO_LABEL
@@ -265,6 +314,25 @@ def without_thinking(text: str) -> str:
     if opening := _OPENING.search(text):
         text = text[: opening.start()]
     return _TOKEN.sub("", text).strip()
+
+
+def thinking_begun(prompt: str) -> str:
+    r"""Find the tag with which a prompt begins the thinking itself; empty for none.
+
+    >>> thinking_begun("<|assistant|><think>\n"), thinking_begun("<think></think>")
+    ('<think>', '')
+    """
+    last = [*_OPENING.finditer(prompt)][-1:]
+    return "".join(tag[0] for tag in last if not prompt[tag.end() :].strip())
+
+
+def _without_conditions(text: str) -> str:
+    """Blank, at the same length, what would be so if something else were."""
+    parts = _SENTENCES.split(text)
+    return "".join(
+        _WOULD.sub(lambda found: " " * len(found[0]), part) if _CONDITION.search(part) else part
+        for part in parts
+    )
 
 
 def _plain(name: str) -> str:

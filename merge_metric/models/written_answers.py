@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
-from merge_metric.models.answer_words import NO_LABEL, answer_reader, without_thinking
+from merge_metric.models.answer_words import (
+    NO_LABEL,
+    answer_reader,
+    thinking_begun,
+    without_thinking,
+)
 from merge_metric.models.pair_model import PREDICTION, WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.prompts import Prompt
 
@@ -315,7 +320,9 @@ class WritingModel:
             whole, stop, _ = text.partition(self.stop) if not self.chat else (text, "", "")
             n_tokens = len(answer) if length is None else length
             is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
-            found.append(Said(whole, is_cut))
+            # Templates of chats may begin the thinking; what is written has only its end.
+            begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
+            found.append(Said(begun + whole, is_cut))
             self._n_tokens["prompt_tokens"] += len(ids)
             self._n_tokens["answer_tokens"] += n_tokens
         return found

@@ -80,6 +80,31 @@ SEEN = [
     ("I cannot determine the relationship.", ""), ("As an AI model, I can't say.", ""),
     ("A man is sleeping.", ""), ("C'est vrai.", ""), ("I am not sure.", ""), ("...", ""),
     ("\n", ""), ("D", ""), ("The answer is D.", ""), ("Yes", ""), ("1", ""),
+    ("Answer: A or B", ""), ("Answer: B or C", ""), ("Answer: (A) or (B)", ""), ("Answer: A-C", ""),
+    ("Answer: A - C", ""), ("Answer: B/C", ""), ("Answer: B and C", ""), ("Answer: B/Neutral", "B"),
+    ("**entailment** or **neutral**", ""), ("Answer: neutral or a contradiction", ""),
+    # conditions
+    ("B\n\nExplanation: The answer would be entailment if the dog was a cat.", "B"),
+    ("Neutral.\n\nIt does not say so. If it did, the answer would be A.", "B"),
+    ("**Neutral**\n\nIf it were a cat, the answer would be **entailment**.", "B"),
+    ("**Neutral**\n\nHad it been a cat, the answer would be **entailment**.", "B"),
+    ('{"label": "neutral", "reason": "The answer would be A if it was a cat."}', "B"),
+    ("The answer would be B.", "B"), ("If I had to choose, I would say the answer is B.", "B"),
+    ("The answer is B, because it would be entailment only if he slept.", "B"),
+    ("If a man sleeps, he would not run, so the answer is contradiction.", "C"),
+    # denied, before and behind; words of a statement that are none
+    ('{"label": "neutral", "reason": "A label of contradiction would need X; the conclusion '
+     'entailment is not forced."}', "B"),
+    ("Answer: Entailment is not possible; neutral.", "B"),
+    ("Answer: B\n\nConclusion: contradiction is not established.", "B"),
+    ("Answer: B (not option A; label C is too strong)", "B"),
+    ("Answer: B\n\nCannot be known.", "B"), ("Answer: (B) cannot be known", "B"),
+    ("Answer: A\n\nContradiction would need more.", "A"),
+    ("This conclusion contradicts nothing; it is neutral", "B"), ("Option A is wrong", ""),
+    ("It is non-contradiction", ""), ("non-entailment", ""), ("Label: non-entailment", ""),
+    ("It is not clear whether it entails.", ""), ("It is not clear if it entails.", ""),
+    ("It is not entailment or contradiction; it's neutral.", "B"),
+    ("Answer: A contradiction.", "C"), ('{"label": "neutral", ', "B"), ("**Label:** neutral", "B"),
     # SmolLM2-135M-Instruct, cut off
     ("B. Contradiction\n\nThe", ""), ("A. Entailment\nDemon", "A"), ("C. Contraction", "C"),
     ("C. Contradiction\n\nFurthermore", "C"), ("The tossetrim is not a contradiction", ""),
@@ -103,6 +128,11 @@ def test_cut_answers_need_more_than_a_sentence() -> None:
     assert letter("It seems to be entailment") == "A"
     assert letter("The answer is B. The prem", is_cut=True) == "B"
     assert letter("<think>The answer is B. The prem", is_cut=True) == ""
+    thought = "Okay. At first, the label is neutral. But hold on, if the man"
+    assert letter(thought, is_cut=True) == letter("Hm.\n**A**\nNo", is_cut=True) == ""
+    assert letter("Both sleep.\n\nFinal answer: \\boxed{A}", is_cut=True) == "A"
+    assert letter("C. Contradiction\n\nBoth cannot", is_cut=True) == "C"
+    assert letter('{"label": "neutral", "reason": "No cat."}\nFor', is_cut=True) == "B"
 
 
 def test_other_labels_and_choices() -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -286,6 +287,48 @@ def test_ties_favour_no_label() -> None:
 
 
 # --- Settings ---
+
+
+class Characters:
+    """A tokenizer of characters, whose chat template begins the thinking."""
+
+    chat_template, eos_token_id, pad_token_id = "{{ messages }}<think>\n", 0, 0
+
+    def apply_chat_template(self, messages: Any, **_: Any) -> str:
+        return f"{messages}<think>\n"
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": [*map(ord, text)]}
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return "".join(map(chr, ids))
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [("It may be A.</think>B", 1), ("The answer is A. Hm, the answer is B", NO_LABEL)],
+    [("It may be A.</think>B", 1), ("The answer is A. Hm, the answer is B", -1)],
+)
+def test_thinking_that_the_prompt_begins(written: str, code: int) -> None:
+    """The template writes the opening tag, the model the closing one, if it comes so far."""
+    torch = pytest.importorskip("torch")
+
+    def generate(input_ids: Any, **_: Any) -> Any:
+        said = torch.tensor([[*map(ord, written)]] * len(input_ids))
+        return torch.cat([input_ids, said], dim=1)
+
+    model = SimpleNamespace(
+        generation_config=SimpleNamespace(eos_token_id=0),
+        config=SimpleNamespace(get_text_config=SimpleNamespace),
+        device="cpu",
+        generate=generate,
+    )
+    loaded: Any = SimpleNamespace(name="m", tokenizer=Characters(), model=model)
+    words = Words(max_tokens=len(written))
+    writing = WritingModel(loaded, prompt=PROMPT, words=words, chat_template=True)
+    list(writing.probabilities(PAIRS[:1]))
+    assert writing.measures[0, 0] == code
+    assert writing.texts[0].startswith("B" if code == 1 else "<think>")
 
 
 def request(**options: Any) -> ModelRequest:
