@@ -307,7 +307,6 @@ class Characters:
 @pytest.mark.parametrize(
     ("written", "code"),
     [("It may be A.</think>B", 1), ("The answer is A. Hm, the answer is B", NO_LABEL)],
-    [("It may be A.</think>B", 1), ("The answer is A. Hm, the answer is B", -1)],
 )
 def test_thinking_that_the_prompt_begins(written: str, code: int) -> None:
     """The template writes the opening tag, the model the closing one, if it comes so far."""
