@@ -66,7 +66,7 @@ COMMANDS: Final = {
     "mini-datasets": "export mini-datasets merge-nli --out new",
     "jsonl": "export jsonl merge-nli --out new",
     "csv-overwrite": "export csv merge-nli --out flat --overwrite",
-    "report": "report p.parquet m.parquet --dataset merge-nli --n-bootstrap 20 --out new/r.html",
+    "report": "report p.parquet m.parquet --dataset merge-nli --n-bootstrap 20 --out new.html",
     "report-overwrite": (
         "report p.parquet --dataset merge-nli --n-bootstrap 0 --out report.md --figures plots"
     ),

@@ -59,12 +59,15 @@ def _set(random: Random, rows: Rows, name: str, *values: Any) -> int | None:
 
 def _other_label(random: Random, rows: Rows) -> int | None:
     _spelt(random, rows)
-    return _set(random, rows, random.choice(("label", "prediction")), "yes", "", " ", "entail",
-                "3", "-1", "=1", "neutral\u200b", "NaN", "\u0661", "e", "LABEL_0")  # fmt: skip
+    name = random.choice(("label", "prediction"))
+    none = ("", " ", "-1") if name == "label" else ()  # a prediction may name no label
+    return _set(random, rows, name, "yes", "entail", "3", "=1", "neutral\u200b", "NaN", "\u0661",
+                "e", "LABEL_0", *none)  # fmt: skip
 
 
 def _other_number(random: Random, rows: Rows) -> int | None:
-    return _set(random, rows, random.choice(("label", "prediction")), 3, -1, 10**12, None)
+    name = random.choice(("label", "prediction"))
+    return _set(random, rows, name, 3, 10**12, *((-1, None) if name == "label" else ()))
 
 
 def _other_id(random: Random, rows: Rows) -> int | None:

@@ -62,7 +62,7 @@ PAIRS = {
     ]),
     "registering and reporting": (12, [
         ("register", "register"),
-        ("report", "report p.parquet --dataset merge-nli --n-bootstrap 0 --out new/r.html"),
+        ("report", "report p.parquet --dataset merge-nli --n-bootstrap 0 --out new.html"),
         ("report-overwrite", "report m.parquet p.parquet --dataset merge-nli --n-bootstrap 0 "
                              "--out report.md --figures plots"),
         ("analyse", "analyse matching p.parquet m.parquet --dataset merge-nli --out new.svg"),

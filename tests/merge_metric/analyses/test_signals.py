@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -354,7 +355,11 @@ def test_without_predictions(analyse: Callable[..., Result]) -> None:
 def test_commands_of_the_readme_run(
     analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As written, with a session of annotations of one annotator."""
+    """As written, with annotations of one annotator, drawn by chances that are not known."""
+    without_chances = SimpleNamespace(items={})
+    monkeypatch.setattr(
+        "merge_metric.analyses.variant_rows.read_session", lambda _: without_chances
+    )
     readme = (Path(__file__).parents[3] / "merge_metric" / "analyses.md").read_text(
         encoding="utf-8"
     )

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,7 @@ def test_a_killed_run_goes_on(dataset: Path, tmp_path: Path) -> None:
         arguments += ["--concurrency", "1"]
         process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         assert halfway.wait(120)
+        time.sleep(1)  # while the journal takes the answer before
         process.send_signal(signal.SIGKILL)
         process.wait(30)
         assert not out.exists()
