@@ -214,21 +214,22 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
 
 
 def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
-    """Raise if settings of answers in words are given for a model that would not use them.
+    """Raise if settings of servers or of answers in words are given that a model does not use.
 
     Raises:
         ValueError: there are some.
     """
-    names, where = ["reasoning_effort", "server_settings"], "for a model on a server"
+    if request.answers == "words" and kind == "classifier":
+        raise ValueError("answers: expected words only of language models, got a classifier")
+    of_words: tuple[str, ...] = ("reasoning_effort", "server_settings")
+    unused: dict[str, str] = {}
+    if kind != "remote":
+        unused |= dict.fromkeys((*of_words, "max_requests"), "for a model on a server")
     if request.answers == "letters":
-        names, where = (
-            [*names, "samples", "temperature", "max_answer_tokens"],
-            "with `answers` words",
-        )
-    elif kind == "remote":
-        return
+        of_words += ("samples", "temperature", "max_answer_tokens")
+        unused |= dict.fromkeys(of_words, "with `answers` words")
     defaults = {each.name: each.default for each in fields(ModelRequest)}
-    for name in names:
+    for name, where in unused.items():
         value = getattr(request, name)
         if value and value != defaults[name]:
             shown = mask_secrets(", ".join(value)) if name == "server_settings" else value

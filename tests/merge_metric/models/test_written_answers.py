@@ -367,6 +367,14 @@ def test_settings_that_are_none() -> None:
             {"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
             "reasoning_effort: expected only for a model on a server, got low",
         ),
+        (
+            {"base_url": None, "kind": "lm", "max_requests": 9},
+            "max_requests: expected only for a model on a server, got 9",
+        ),
+        (
+            {"answers": "words", "base_url": None, "kind": "classifier"},
+            "answers: expected words only of language models, got a classifier",
+        ),
     ],
 )
 def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
