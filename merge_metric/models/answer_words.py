@@ -1,6 +1,6 @@
 """Answers in words: which label a text names, by the rules of `FORMS`.
 
-This module is exported with tasks for other harnesses, so it imports nothing of ours.
+It imports nothing heavy, as the help of `predict` reads its settings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Letters of choices, in the order of the labels."""
 
 NO_LABEL: Final = -1
-"""In place of a label's position: the answer names none."""
+"""In place of a label's position: the answer names none. As in the metric, which has NumPy."""
 
 FORMS_OF_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "entailment": ("entailed", "entails", "entail"),
