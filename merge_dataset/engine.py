@@ -64,6 +64,7 @@ def engine_errors() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: Ctrl+C came meanwhile.
         MemoryError: the memory that the engine may take, or the disk beside it, is too small.
+        OSError: this process may not open as many files (`ulimit -n`).
     """
     try:
         yield
@@ -84,6 +85,11 @@ def engine_errors() -> Iterator[None]:
                         f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds "
                         f"memory, got a full disk; make room there, name another folder, or allow "
                         f"more memory by {MEMORY_VARIABLE}"
+                    ) from error
+                if os.strerror(errno.EMFILE) in said:
+                    name = re.search('file "(.+)"', said)
+                    raise OSError(
+                        errno.EMFILE, os.strerror(errno.EMFILE), name and name[1]
                     ) from error
             context = None if origin.__suppress_context__ else origin.__context__
             origin = origin.__cause__ or context

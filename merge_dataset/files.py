@@ -155,6 +155,7 @@ def naming(path: Path) -> Iterator[None]:
 _CURES: Final[Mapping[int, str]] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
     errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EMFILE: "allow more open files (ulimit -n)",
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS), "name another place, or allow it there"
     ),

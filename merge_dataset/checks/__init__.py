@@ -6,6 +6,7 @@ module of checks is imported here.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def _found(check: Check, folder: Path, *collection: str) -> Iterator[Finding]:
     except MemoryError:
         raise  # it says nothing of the dataset
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise  # neither does this
         where = "/".join(collection) or folder.name
         told = isinstance(error, ValueError | OSError)
         said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"

@@ -81,7 +81,7 @@ def test_ctrl_c_in_a_query_is_an_interrupt() -> None:
         raise ValueError("expected no column KeyboardInterrupt")
 
 
-def test_too_little_memory_or_disk_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_little_of_anything_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The variable that allows more is named; other errors stay as they are."""
     monkeypatch.setenv("MERGE_NLI_MEMORY", "100KB")
     with pytest.raises(MemoryError, match="expected more memory for this data, got 100KB"):  # noqa: SIM117
@@ -89,5 +89,7 @@ def test_too_little_memory_or_disk_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
             connection.sql("SELECT DISTINCT i FROM range(1000) r(i)").to_arrow_table()
     with pytest.raises(MemoryError, match="TMPDIR: expected room in"), engine_errors():
         raise duckdb.IOException("IO Error: Could not write: No space left on device")
+    with pytest.raises(OSError, match=r"files: 'a b\.parquet'"), engine_errors():
+        raise duckdb.IOException('IO Error: Cannot open file "a b.parquet": Too many open files')
     with pytest.raises(duckdb.CatalogException), engine_errors(), connect() as connection:
         connection.sql("FROM nowhere")
