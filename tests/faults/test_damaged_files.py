@@ -189,7 +189,8 @@ def test_damage_is_noticed_or_harmless(
         known = {path: outcome(reader, str(path))[:2] for path in paths if "{}" in reader.command}
         usual = outcome(reader)[:2]
         assert usual[0] == 0
-        for each in attack.tries(reader.area, reader.tries):
+        ends = "either: refused by the file's name, or harmless, with the same result"
+        for each in attack.tries(reader.area, reader.tries, ends):
             with each:
                 path = each.random.choice(paths)
                 # Another model's predictions have its figures, and rightly so.

@@ -64,7 +64,8 @@ def _remount(workshop: Workshop, options: str) -> None:
 def test_no_room(part: int, attack: Attack, workshop: Workshop, can_mount: bool) -> None:
     """The command says which file and what to do; with room it ends well."""
     names = WRITING[part::3]
-    for each in attack.tries("full and read-only disks", 3 * len(names)):
+    ends = "refused: by the file's name and a cure; with room the same command ends well"
+    for each in attack.tries("full and read-only disks", 3 * len(names), ends):
         with each:
             name = names[each.number % len(names)]
             kind = each.random.choice(("full", "full", "read-only")) if can_mount else "limit"

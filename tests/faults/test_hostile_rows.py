@@ -67,7 +67,8 @@ def is_refused_whole(rows: Sequence[Row], wanted: Sequence[Kept | str]) -> bool:
 
 def test_problems(attack: Attack, tmp_path: Path) -> None:
     """Problems stay that an obvious reading keeps; without --skip-bad-rows rows are named."""
-    for each in attack.tries("hostile problems", 240):
+    ends = "either: a bad row is refused by its number, or skipped where --skip-bad-rows says so"
+    for each in attack.tries("hostile problems", 240, ends):
         for kind in hostile_rows.KINDS:
             with each:
                 rows = hostile_rows.draw(each.random, kind, ROWS)
@@ -97,7 +98,8 @@ def _check_problems(path: Path, rows: Sequence[Row]) -> None:
 
 def test_problems_through_the_commands(attack: Attack, tmp_path: Path) -> None:
     """`generate` builds a dataset of what stays, and lists what it leaves out."""
-    for each in attack.tries("hostile problems, commands", 60):
+    ends = "passes: with --skip-bad-rows the rest is built, and what is left out is listed"
+    for each in attack.tries("hostile problems, commands", 60, ends):
         folder = tmp_path / f"{each.number}"
         folder.mkdir()
         with each, chdir(folder):
@@ -193,7 +195,8 @@ def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) 
         for command in COMMANDS:
             code, known[command], error = figures(command, Path("model.jsonl"))
             assert code == 0, error
-        for each in attack.tries("hostile predictions", 300):
+        ends = "either: odd but harmless rows give the same figures, wrong ones are refused"
+        for each in attack.tries("hostile predictions", 300, ends):
             with each:
                 command = COMMANDS[each.number % len(COMMANDS)]
                 path = Path(f"model{hostile_predictions.KINDS[each.number % 3]}")

@@ -43,7 +43,8 @@ def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -
     """Files are old or new, and whole; the same command ends as if nothing had been."""
     count, names = GROUPS[group]
     assert set(names) <= set(COMMANDS)
-    for each in attack.tries("kills", count):
+    ends = "passes: nothing is half-written, and the same command goes on to the usual end"
+    for each in attack.tries("kills", count, ends):
         with each:
             _kill(workshop, names[each.number % len(names)], each)
 
@@ -52,7 +53,8 @@ def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -
 def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
     """Ctrl+C stops a command, which says so, or comes too late: none goes on with a traceback."""
     names = ("build", "build", "predict", "report", "score p.parquet --dataset merge-nli")
-    for each in attack.tries("interrupts", 120):
+    ends = "said: in a line what is kept and how to go on, or too late to stop anything"
+    for each in attack.tries("interrupts", 120, ends):
         with each:
             name = names[each.number % len(names)]
             seconds = each.random.random() * workshop.undisturbed(name).seconds

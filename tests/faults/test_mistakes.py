@@ -30,7 +30,8 @@ def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> 
     folder = once("mistakes", make)
     everything = mistakes.recorded()
     before = set(folder.rglob("*"))
-    for each in attack.tries("mistakes", len(everything)):
+    ends = "refused: in the line that is recorded, before anything is made"
+    for each in attack.tries("mistakes", len(everything), ends):
         with each:
             mistake = everything[each.number % len(everything)]
             (now,) = mistakes.tried([mistake], folder)

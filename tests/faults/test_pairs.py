@@ -85,7 +85,8 @@ def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
     """Each ends well, waits, or says who is at work; as if one had come after the other."""
     count, pairs = PAIRS[group]
     serial: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for each in attack.tries("pairs at once", count):
+    ends = "either: both end as if one had come after the other, or one says who is at work"
+    for each in attack.tries("pairs at once", count, ends):
         first, second = (COMMANDS.get(one, one) for one in pairs[each.number % len(pairs)])
         with each:
             if (first, second) not in serial:

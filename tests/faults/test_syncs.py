@@ -11,7 +11,8 @@ from faults.commands import COMMANDS, Workshop
 @pytest.mark.slow
 def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
     """Each file that is renamed, and each in a folder that is, was synced after it was written."""
-    for each in attack.tries("synced before renamed", len(COMMANDS)):
+    ends = "passes: what has its name after a crash of the machine is whole"
+    for each in attack.tries("synced before renamed", len(COMMANDS), ends):
         name = sorted(COMMANDS)[each.number]
         with each:
             good = workshop.undisturbed(name)
