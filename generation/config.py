@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Self
 
 from merge_dataset.dataset_columns import LABEL_FLAGS, OPTIONAL
 from merge_dataset.files import read_text
+from merge_dataset.paths import as_path
 from merge_dataset.schema import (
     DEMO_SOURCE,
     KNOWN_SOURCES,
@@ -37,6 +38,7 @@ from merge_dataset.settings import (
     parse_toml,
     setting,
     setting_of,
+    take_forms,
     to_mapping,
 )
 from merge_metric.models.pair_model import MACHINE, ModelRequest
@@ -467,6 +469,7 @@ class Config(ProblemSettings):
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
+        take_forms(self)
         check_types(self)
         check_problem_settings(self)
         check_ranges(self)
@@ -489,7 +492,9 @@ class Config(ProblemSettings):
             )
 
     @classmethod
-    def from_recipe(cls, recipe: str, *, ablation: str | None = None, **settings: Any) -> Self:
+    def from_recipe(
+        cls, recipe: str | Path, *, ablation: str | None = None, **settings: Any
+    ) -> Self:
         """Settings of a recipe, overlaid by an ablation, overlaid by `settings`.
 
         Args:
@@ -500,18 +505,19 @@ class Config(ProblemSettings):
         Raises:
             ValueError: unknown recipe, ablation or key (the nearest known one is named),
                 or a value out of range.
+            TypeError: the recipe is no text or path, or a value is of another type.
 
         >>> Config.from_recipe("poster").min_replacements_scope
         'word'
         """
-        if recipe.endswith(".toml"):
-            path = Path(recipe)
+        path = as_path("recipe", recipe)
+        if path.suffix == ".toml":
             if not path.is_file():
                 raise ValueError(f"recipe: expected a file at {path}, found none")
-            values = parse_toml(path.read_text(encoding="utf-8"), recipe)
+            values = parse_toml(path.read_text(encoding="utf-8"), str(recipe))
         else:
-            values = _read_bundled("recipes", recipe)
-        base = cls.from_mapping({"recipe": Path(recipe).stem, **values})
+            values = _read_bundled("recipes", str(recipe))
+        base = cls.from_mapping({"recipe": path.stem, **values})
         return base.overlaid(ablation, settings)
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:

@@ -59,6 +59,10 @@ class RunFolder:
 
     path: Path
 
+    def __fspath__(self) -> str:
+        """Give the path, so that what takes a run's path takes the run."""
+        return str(self.path)
+
     config = _File("config.toml")
     """The settings the run was made with."""
     manifest = _File("manifest.json")

@@ -1,9 +1,7 @@
 """MERGE-NLI as a dataset: a run folder → Parquet and card → `load_dataset` → the Hub.
 
 >>> from pathlib import Path
->>> from merge_dataset import LABELS, check_dataset, variant_id
->>> LABELS, variant_id("snli:1", "noun", "girl", "boy")
-(('entailment', 'neutral', 'contradiction'), 'snli:1/noun/girl/boy')
+>>> from merge_dataset import check_dataset
 >>> check_dataset(Path("/nowhere"))
 ['/nowhere: expected a dataset folder, found no folder there']
 """
@@ -13,26 +11,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from merge_dataset.lazy_names import lazy_names
-from merge_dataset.schema import LABELS, variant_id
 
 if TYPE_CHECKING:
     from merge_dataset.annotation.transfer import read_answers
     from merge_dataset.checks import check_dataset
     from merge_dataset.export import export_dataset
     from merge_dataset.hub.dataset import push_to_hub
-    from merge_dataset.merge_nli import MergeNli, builder
+    from merge_dataset.merge_nli import builder
     from merge_dataset.register import register_dataset
 
 __all__ = [
-    "LABELS",
-    "MergeNli",
     "builder",
     "check_dataset",
     "export_dataset",
     "push_to_hub",
     "read_answers",
     "register_dataset",
-    "variant_id",
 ]
 
 __getattr__ = lazy_names(__name__, __file__)

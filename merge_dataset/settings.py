@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from merge_dataset.paths import described
 
 Settings = TypeVar("Settings")
 Value = TypeVar("Value")
@@ -98,6 +101,29 @@ def check_types(settings: Any) -> None:
     hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
         _check_type(field.name, getattr(settings, field.name), hints[field.name])
+
+
+def take_forms(settings: Any) -> None:
+    """Turn values as Python users write them into a field's type, in place.
+
+    A list, or one text, becomes a tuple; a path becomes text.
+    """
+    hints = get_type_hints(type(settings))
+    for field in dataclasses.fields(settings):
+        value, hint = getattr(settings, field.name), hints[field.name]
+        kinds = {get_origin(each) or each for each in (hint, *get_args(hint))}
+        if tuple in kinds and isinstance(value, list | str | os.PathLike):
+            many = value if isinstance(value, list) else [value]
+            value = tuple(str(each) if isinstance(each, os.PathLike) else each for each in many)
+            object.__setattr__(settings, field.name, value)
+        elif str in kinds and isinstance(value, os.PathLike):
+            object.__setattr__(settings, field.name, str(value))
+
+
+def require_settings(name: str, given: object, cls: type) -> None:
+    """Raise TypeError where what is given is no record of a settings class."""
+    if not isinstance(given, cls):
+        raise TypeError(f"{name}: expected a {cls.__name__}, got {described(given)}")
 
 
 def check_ranges(settings: Any) -> None:

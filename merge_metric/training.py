@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from merge_dataset.paths import as_path, as_texts, described
 from merge_metric.evaluation import evaluate_model
 from merge_metric.tracking import trainer_figures
 
@@ -45,8 +46,14 @@ class SeedVariantCallback(TrainerCallback):
             label_order: What the model's classes mean, where it does not say it.
             correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
             rng_seed: Of the choice of seeds.
+
+        Raises:
+            TypeError: the trainer is none, or the dataset no path or name.
         """
-        self._trainer, self._dataset, self._config = trainer, dataset, config
+        if not isinstance(trainer, Trainer):
+            raise TypeError(f"trainer: expected a transformers Trainer, got {described(trainer)}")
+        self._trainer, self._dataset = trainer, as_path("dataset", dataset)
+        self._config = as_texts("config", config) or None
         self._options: dict[str, Any] = {
             "n_bootstrap": 0,
             "progress": False,

@@ -27,6 +27,7 @@ ARROWS = {
         "merge_dataset.files",
         "merge_dataset.locks",
         "merge_dataset.executors",
+        "merge_dataset.paths",
         "merge_dataset.settings",
         "merge_dataset.provenance",
         "merge_dataset.json_lines",

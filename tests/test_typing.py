@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import assert_type
 
 from generation import Config, RunFolder, build, generate
-from merge_dataset import check_dataset, variant_id
+from merge_dataset import check_dataset
 from merge_metric import (
     Comparison,
     Evaluation,
@@ -23,7 +23,6 @@ from merge_metric import (
     Table,
     compare_files,
     evaluate_model,
-    parse_source,
     read_runs,
     score_file,
 )
@@ -37,7 +36,6 @@ run = generate(Config.from_recipe("demo", run="runs/mine", limit=24))
 assert_type(run, RunFolder)
 assert_type(build(run.path, ablation="union").variants, Path)
 assert_type(check_dataset(Path("merge-nli")), list[str])
-assert_type(variant_id("snli:1", "noun", "girl", "boy"), str)
 result = evaluate_model(overlap, "merge-nli", config="snli_nouns", limit_seeds=100)
 assert_type(result, Evaluation)
 assert_type(result.summary(), Table)
@@ -51,7 +49,7 @@ for row in result.per_seed().to_pylist():
 for figures in score_file("a.parquet", "merge-nli").values():
     print(figures["seed_accuracy"])
 assert_type(compare_files(["a.parquet", "b.parquet"], "merge-nli"), list[Comparison])
-print(list(read_runs([parse_source("a.parquet")], Path("merge-nli"))))
+print(list(read_runs("a.parquet", "merge-nli")))
 
 result.log("comet")  # type: ignore[arg-type]
 evaluate_model(overlap, "merge-nli", limit="100")  # type: ignore[call-arg]

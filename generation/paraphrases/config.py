@@ -7,7 +7,15 @@ from typing import Any, Final, Literal
 
 from generation.config import ProblemSettings, check_problem_settings
 from merge_dataset.schema import NLI
-from merge_dataset.settings import REQUIRED, Value, check_ranges, check_types, setting, setting_of
+from merge_dataset.settings import (
+    REQUIRED,
+    Value,
+    check_ranges,
+    check_types,
+    setting,
+    setting_of,
+    take_forms,
+)
 from merge_metric.models.pair_model import MACHINE, ModelRequest
 
 GENERATOR: Final = "google/flan-t5-xl"
@@ -195,6 +203,7 @@ class ParaphraseConfig(ProblemSettings):
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
+        take_forms(self)
         check_types(self)
         check_problem_settings(self)
         if self.fields != NLI.fields or self.labels not in ((), NLI.labels):

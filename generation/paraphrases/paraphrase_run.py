@@ -71,6 +71,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
+from merge_dataset.settings import require_settings
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR, find_head
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.model_files import file_stamps
@@ -110,6 +111,7 @@ def paraphrase(
         The run folder, ready for export.
 
     Raises:
+        TypeError: `config` is no `ParaphraseConfig`.
         ValueError: the folder is another kind of run's, a model or source cannot be used,
             or nothing is left.
         FileNotFoundError: the source's file does not exist.
@@ -117,6 +119,7 @@ def paraphrase(
         BlockingIOError: another command is at work in the folder.
         ExecutorError: tasks failed; what they finished is kept.
     """
+    require_settings("config", config, ParaphraseConfig)
     require_source(config)
     if generator is None and judge is None:
         look_at_models(config, distribution)

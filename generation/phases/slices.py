@@ -41,6 +41,8 @@ from merge_dataset.files import (
     write_record,
     write_text,
 )
+from merge_dataset.paths import as_path, described
+from merge_dataset.settings import require_settings
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +76,10 @@ def generate(
         The run folder, ready for export.
 
     Raises:
+        TypeError: `config` is no `Config`.
         ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
     """
+    require_settings("config", config, Config)
     run = RunFolder(Path(config.run))
     with run.locked():
         if not overwrite and config.slice_problems is None:
@@ -95,8 +99,10 @@ def suggest(
     Raises:
         ExecutorError: slices failed; the others are done.
         FileExistsError: the folder has slices of other problems or sizes.
+        TypeError: `config` is no `Config`.
         Otherwise as `suggest_run`.
     """
+    require_settings("config", config, Config)
     run = RunFolder(Path(config.run))
     options: dict[str, Any] = {"distribution": distribution, "overwrite": overwrite}
     if config.slice_problems is None:
@@ -131,7 +137,7 @@ def suggest(
 
 
 def build(
-    run: str | Path,
+    run: str | Path | RunFolder,
     *,
     ablation: str | None = None,
     into: str | None = None,
@@ -144,9 +150,14 @@ def build(
     Raises:
         ExecutorError: slices failed; the others are built.
         ValueError: no slice has a variant.
+        TypeError: the run is no path or `RunFolder`, or a name no text.
         Otherwise as `build_run`.
     """
-    base, name = RunFolder(Path(run)), into or ablation
+    base = RunFolder(as_path("run", run))
+    for key, value in (("ablation", ablation), ("into", into)):
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{key}: expected one text, got {described(value)}")
+    name = into or ablation
     options: dict[str, Any] = {
         "ablation": ablation,
         "into": into,
@@ -155,7 +166,7 @@ def build(
         **settings,
     }
     if not base.sliced.is_file():
-        return build_run(run, **options)
+        return build_run(base.path, **options)
     out = base.named(name)
     config = build_settings(base, ablation, settings)
     with out.locked():
