@@ -134,15 +134,18 @@ _ROUNDING = 1e-12
 
 
 def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
-    """Count changes and variants as if independent: n* = p(1 − p) / the variance by units.
+    """Count changes and variants as if independent: n* = p(1 − p) / v + 1.
 
-    Where the units do not vary but for rounding, each counts as one.
+    v is the variance of p by U units, with U / (U − 1). As p(1 − p) falls short of the variance of
+    a variant by v, n independent variants are worth n, and copies of one variant are worth one.
+    Where units do not vary but for rounding, each counts as one.
     """
-    n, share = len(changed), float(changed.mean())
-    residuals = np.bincount(unit, changed - share)
-    variance = float((residuals**2).sum()) / n**2
-    units = len(np.unique(unit))
-    size = min(float(n), share * (1 - share) / variance) if variance > _ROUNDING else float(units)
+    n, share, units = len(changed), float(changed.mean()), len(np.unique(unit))
+    squares = float((np.bincount(unit, changed - share) ** 2).sum())
+    if squares <= _ROUNDING * n**2:
+        return share * units, float(units)
+    variance = squares / n**2 * units / (units - 1)
+    size = min(float(n), share * (1 - share) / variance + 1)
     return share * size, size
 
 
