@@ -45,7 +45,9 @@ def accuracy(
 
 
 @analysis(
-    "SV accuracy by correctness threshold; with --n-bootstrap a band (figures 4, 18)", of_seeds=True
+    "SV accuracy by correctness threshold, of models and averaged over them; with --n-bootstrap a "
+    "band (figures 4, 18)",
+    of_seeds=True,
 )
 def curves(
     request: Request,
@@ -329,6 +331,28 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
     )
     rows = (validity_row(each, cluster=cluster, settings=settings) for each in found)
     return validity(rows, cluster), plot_validity
+
+
+@analysis(
+    "seeds with a quantifier, a negation or an expression of time: models' figures and, with "
+    "--annotations, how many variants are good; without predictions too",
+    names_datasets=True,
+    predictions="optional",
+    of_seeds=True,
+    settings=_ALL_SETTINGS,
+)
+def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
+    """Semantic phenomena; `annotations` are sessions, .jsonl or .csv files."""
+    from merge_metric.analyses.phenomena import TEXTS, phenomena, plot_phenomena
+    from merge_metric.runs.run import require_text
+
+    def columns(folder: Path, config: str) -> Sequence[str]:
+        for name in TEXTS:
+            require_text(folder, config, name)
+        return ()
+
+    found = request.variants(columns, of_seeds=TEXTS, annotations=annotations)
+    return phenomena(found, settings), plot_phenomena
 
 
 @analysis(

@@ -5,13 +5,14 @@ Figures 4 and 18 (curves), 5 and 17 (matching thresholds) and 8 (ablations) of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from merge_metric.analyses.measures import (
     COUNT_COLUMNS,
+    MEAN,
     RUN_COLUMNS,
     Row,
     measure_columns,
@@ -46,7 +47,18 @@ if TYPE_CHECKING:
 
 
 def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Table:
-    """Make a row per model and configuration; with a bootstrap, a 95 % band around each curve."""
+    """Make a row per model and configuration; with a bootstrap, a 95 % band around each curve.
+
+    Where several models answered the same seeds, a further row has their average.
+    """
+    found = list(runs)
+    rows: list[Row] = [
+        {"config": run.config, "model": run.model} | measures(run.counts, settings) for run in found
+    ]
+    for config, group in by_config(found).items():
+        own = [row for row in rows if row["config"] == config]
+        if len(group) > 1 and len({run.counts.seed_ids for run in group}) == 1:
+            rows.append({"config": config, "model": MEAN} | _over_models(own))
     return Table(
         name="curves",
         title="Seed-variant accuracy by correctness threshold",
@@ -56,12 +68,26 @@ def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Tabl
             *measure_columns(),
             figure_column(CATALOGUE["matching_threshold"]),
         ),
-        rows=tuple(
-            {"config": run.config, "model": run.model} | measures(run.counts, settings)
-            for run in runs
+        rows=tuple(rows),
+        notes=(
+            "In percent, averaged over subsamples. MC: the CT at which SV matches S.",
+            *([f"{MEAN}: over models."] if any(row["model"] == MEAN for row in rows) else []),
         ),
-        notes=("In percent, averaged over subsamples. MC: the CT at which SV matches S.",),
     )
+
+
+def _over_models(rows: Sequence[Row]) -> Row:
+    """Average figures over models on the same seeds, without thresholds and bands.
+
+    An average of thresholds is not where the averaged curve matches.
+    """
+    return {
+        key: value
+        if key in ("n_seeds", "n_variants")  # the same for all models
+        else np.mean([row[key] for row in rows], axis=0).tolist()
+        for key, value in rows[0].items()
+        if key not in ("config", "model") and "threshold" not in key and "curve_" not in key
+    }
 
 
 def plot_curves(table: Table) -> Figure:
@@ -171,14 +197,7 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
         for dataset in datasets:
             mine = [row for row, run in zip(found, group, strict=True) if run.dataset == dataset]
             names = [run.model for run in group if run.dataset == dataset]
-            mean = {
-                key: value
-                if key in ("n_seeds", "n_variants")  # the same for all models
-                else np.mean([row[key] for row in mine], axis=0).tolist()
-                for key, value in mine[0].items()
-                # An average of thresholds is not where the averaged curve matches.
-                if "threshold" not in key
-            }
+            mean = _over_models(mine)
             rows.append({"config": config, "dataset": dataset, "models": names} | mean)
     every = dict.fromkeys(model for row in rows for model in row["models"])
     return Table(
@@ -253,7 +272,7 @@ def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[st
 
 def mark_matching(axes: Axes, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
     """Draw a dot at the MC and S of a row, where MC is determined."""
-    if is_undetermined(*(row[key] for key in MATCHING_RANGE)):
+    if row["model"] == MEAN or is_undetermined(*(row[key] for key in MATCHING_RANGE)):
         return
     axes.plot(
         [row["matching_threshold"]],

@@ -31,7 +31,7 @@ which is too light for lines on white."""
 DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 """Line styles, which tell lines apart in grey too."""
 
-_BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2])
+_BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2], PALETTE[1])
 _HATCHES: Final = ("", "////", "....", "xxxx", "----")
 
 FORMATS: Final = (".png", ".svg", ".pdf")

@@ -246,6 +246,7 @@ ANALYSES: Final = (
     "analyse signals {} --format json --n-bootstrap 0",
     "analyse labels a.parquet {} --n-bootstrap 20",
     "analyse labels {} --format json",
+    "analyse phenomena a.parquet b.jsonl {} --n-bootstrap 20",
     "analyse kinds a.parquet b.jsonl {} --n-bootstrap 20",
     "analyse composition {}",
     "analyse composition {} --format json",

@@ -58,8 +58,9 @@ def close(found: Any, expected: Any) -> bool:
 def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) -> None:
     """Every value of every row, computed from the rows with fractions."""
     table = curves(runs)
-    assert [(row["model"], row["config"]) for row in table.rows] == list(data)
-    for row in table.rows:
+    own, means = table.rows[: len(data)], table.rows[len(data) :]
+    assert [(row["model"], row["config"]) for row in own] == list(data)
+    for row in own:
         rows = data[row["model"], row["config"]]
         exact = oracle.averaged(rows)
         assert close(row["curve"], exact["curve"])
@@ -71,6 +72,20 @@ def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) ->
         drawn = sum(len(r.subsamples) for r in rows)
         assert close(row["variants_per_seed"], Fraction(drawn, 25 * 3))
         assert "curve_low" not in row
+    assert [(row["model"], row["config"]) for row in means] == [("(mean)", s) for s in SOURCES]
+    for row in means:  # over models, as the paper's first version draws classes
+        exact_curves = [oracle.averaged(data[name, row["config"]])["curve"] for name in MODELS]
+        mean = [sum(values, Fraction(0)) / 3 for values in zip(*exact_curves, strict=True)]
+        assert close(row["curve"], mean)
+        assert close(row["sv_at_90"], mean[89])
+        assert row["n_seeds"] == 25
+        assert "matching_threshold" not in row
+
+
+def test_curves_of_models_on_other_seeds_are_not_averaged(data: Data) -> None:
+    """Their difference would be one of seeds; nor has a single model an average."""
+    rows, others = data["a", "snli"], [r for r in data["b", "snli"] if r.seed_id != "s:3"]
+    assert len(curves([run(rows, "a", "snli"), run(others, "b", "snli")]).rows) == 2
 
 
 def test_curves_have_the_band_of_the_metric(runs: list[Run]) -> None:

@@ -127,10 +127,11 @@ def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
         assert [(dot.get_xdata()[0], dot.get_ydata()[0]) for dot in dots] == [
             (row["matching_threshold"], row["seed_accuracy"])
             for row in rows
-            if not is_undetermined(row["matching_threshold_low"], row["matching_threshold_high"])
+            if row["model"] != "(mean)"
+            and not is_undetermined(row["matching_threshold_low"], row["matching_threshold_high"])
         ]
         assert len(axes.collections) == 2  # the bands
-    assert legend(figure) == ["a", "b", "SV = S, at MC"]
+    assert legend(figure) == ["a", "b", "(mean)", "SV = S, at MC"]
 
 
 def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:

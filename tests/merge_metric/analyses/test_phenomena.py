@@ -1,0 +1,112 @@
+"""Seeds by words of their texts, against plain reading of words."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, random_dataset, write_answers, write_dataset
+from helpers.dataset_files import write_rows
+from helpers.metric_oracle import Row
+from typer.testing import CliRunner
+
+from generation.cli import app
+
+WORDS: Final = {
+    "quantifier": {"all", "some", "Most"},
+    "negation": {"no", "nobody", "isn't", "don’t"},
+    "time": {"before", "Yesterday", "days"},
+}
+NEARLY: Final = ("tall", "handsome", "knot", "nobodies", "beforehand", "int", "nt")
+"""Words that have such a word in them, and are none."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row], dict[str, set[str]]]:
+    """A dataset, answers `a.parquet`, and what each seed has, word by word."""
+    folder = tmp_path_factory.mktemp("phenomena")
+    rng = random.Random(5)
+    rows = answered(random_dataset(rng, seeds=40), rng, 0.6)
+    write_dataset(folder / "merge-nli", rows, "s")
+    write_answers(folder / "a.parquet", rows)
+    has: dict[str, set[str]] = {}
+    pool = sorted({*NEARLY}.union(*WORDS.values()))
+    for path in (folder / "merge-nli").rglob("seeds*.parquet"):
+        seeds = pq.ParquetFile(path).read().to_pylist()
+        for row in seeds:
+            words = random.Random(row["seed_id"]).sample(pool, 2)
+            row["premise"], row["hypothesis"] = f"A {words[0]} b.", f"It, {' '.join(words)}?"
+            names = {name for name, known in WORDS.items() if known & set(words)}
+            has[row["seed_id"]] = names or {"none of these"}
+        write_rows(path, seeds)
+    return folder, rows, has
+
+
+def analyse(*arguments: object) -> list[dict[str, Any]]:
+    found = CliRunner().invoke(
+        app, ["analyse", "phenomena", *map(str, arguments), "--format", "json"]
+    )
+    assert found.exit_code == 0, found.output
+    rows: list[dict[str, Any]] = json.loads(found.stdout)["rows"]
+    return rows
+
+
+def test_figures_of_each_group_of_seeds(
+    place: tuple[Path, list[Row], dict[str, set[str]]],
+) -> None:
+    """As the oracle has them of these seeds alone."""
+    folder, rows, has = place
+    options = ("--dataset", folder / "merge-nli", "--config", "s", "--n-bootstrap", "0")
+    found = analyse(folder / "a.parquet", *options)
+    assert [row["phenomenon"] for row in found] == [*WORDS, "none of these"]
+    for row in found:
+        mine = [each for each in rows if row["phenomenon"] in has[str(each.seed_id)]]
+        exact = oracle.averaged(mine)
+        assert row["n_seeds"] == len({each.seed_id for each in mine})
+        assert row["n_variants"] == exact["n_variants"]
+        for key in ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate"):
+            assert row[key] == pytest.approx(float(exact[key])), key
+        assert row["sv_at_90"] == pytest.approx(float(exact["curve"][89]))
+
+
+def test_judgements_and_a_control(place: tuple[Path, list[Row], dict[str, set[str]]]) -> None:
+    """Without predictions; judged ones of a dataset count there alone."""
+    folder, rows, has = place
+    ids = [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
+    scores = {name: (5, 5) if n % 3 else (4, 2) for n, name in enumerate(ids) if n % 2}
+    lines = [f"{name},ann,{f},{r}" for name, (f, r) in scores.items()]
+    path = folder / "scores.csv"
+    path.write_text("\n".join(["variant_id,annotator,fluency,reasoning", *lines, ""]))
+    found = analyse("--dataset", folder / "merge-nli", "--config", "s", "--annotations", path)
+    for row in found:
+        mine = [
+            scores[name] for name in scores if row["phenomenon"] in has[re.sub("/.*", "", name)]
+        ]
+        assert row["n_judged"] == len(mine)
+        assert row["good"] == pytest.approx(sum(f + r >= 9 for f, r in mine) / len(mine))
+        assert row["n_doubtful"] == sum(r < 4 for _, r in mine)
+
+
+def test_what_it_prints_and_draws(
+    place: tuple[Path, list[Row], dict[str, set[str]]], tmp_path: Path
+) -> None:
+    """A control is told apart by its name; both are drawn."""
+    folder, _, _ = place
+    (tmp_path / "union").symlink_to(folder / "merge-nli")
+    data, file = folder / "merge-nli", folder / "a.parquet"
+    (tmp_path / "b.parquet").write_bytes(file.read_bytes())
+    options = ["--dataset", str(data), "--config", "s", "--n-bootstrap", "0"]
+    control = f"control={tmp_path / 'b.parquet'}@{tmp_path / 'union'}"
+    found = CliRunner().invoke(
+        app,
+        ["analyse", "phenomena", str(file), control, *options, "--out", str(tmp_path / "f.svg")],
+    )
+    assert found.exit_code == 0, found.output
+    assert "quantifier" in found.stdout
+    assert "control" in (tmp_path / "f.svg").read_text(encoding="utf-8")
