@@ -269,12 +269,15 @@ def compare_models(
         for key in MAIN_FIGURES:
             row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
         row |= {key: summary[key] for key in MATCHING_RANGE}
+        if lost := summary.get("without_label"):
+            row["without_label"] = lost["share"]
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     some = common[names[0]]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     mixed = mixture(some.variants_per_seed)
+    shares = [f"{r['model']} {r['without_label']:.1%}" for r in rows if "without_label" in r]
     tau = rank_stability([common[name] for name in names], settings)
     return Comparison(
         config=config,
@@ -291,6 +294,7 @@ def compare_models(
                 f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
                 "better.",
                 *([mixed] if mixed else []),
+                *([f"Answers without a label count as wrong: {', '.join(shares)}."] * bool(shares)),
                 *([_tau_note(tau, correctness_threshold, units)] if tau else []),
                 RULE.format(ct=correctness_threshold),
             ),

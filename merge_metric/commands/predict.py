@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,33 +158,17 @@ def predict_command(
     distribution = distribution_of(executor, tasks, workers, resources)
     problems = _read_problems(dataset, config, dataset_revision, limit_seeds, rng_seed)
     request = ModelRequest(model=model or "", **given)
-    price_in, price_out = _read_prices(prices)
+    cost = _read_prices(prices)
+    outcomes: list[Outcome] = []
     if dry_run or batch_out is not None or batch_in:
+        asked = "--dry-run" if dry_run else "--batch-in" if batch_out is None else "--batch-out"
         if preset is not None or distribution is not None:
-            raise ValueError(
-                "--dry-run, --batch-out, --batch-in: expected --model, in this process"
-            )
-        from merge_metric.predict import batch
-        from merge_metric.predict.driver import predict
-        from merge_metric.predict.jobs import open_for
-
-        if out is None:
-            raise ValueError("--dry-run, --batch-out, --batch-in: expected --out, got none")
-        opened = open_for(request, problems)
-        extra = _cost(prices)
-        if dry_run:
-            both = None if price_in is None or price_out is None else (price_in, price_out)
-            found = batch.plan(opened, problems, out, prices=both, tokenizer=tokenizer)
-            write_result(output, found, batch.plan_text(found))
-        elif batch_out is not None:
-            made = batch.write_requests(opened, problems, out, batch_out, overwrite=overwrite)
-            files = {"requests": {str(path): n for path, n in made}}
-            lines = [f"{path}: {n:,} requests" for path, n in made] or ["no request is left"]
-            write_result(output, files, *lines)
-        else:
-            take = partial(batch.take_results, paths=batch_in or ())
-            outcome = predict(opened, problems, out, extra=extra, overwrite=overwrite, batch=take)
-            _report([outcome], [], None, dataset, output)
+            got = "--executor" if preset is None else f"--preset {preset}"
+            raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
+        batches = {"written": batch_out, "read": batch_in or []}
+        _ask_nothing(
+            asked, request, problems, out, batches, cost, tokenizer, overwrite, dataset, output
+        )
         return
     if distribution is not None:
         dealt = _predict_in_tasks(
@@ -194,9 +178,14 @@ def predict_command(
         return
     failed: list[str] = []
     if preset is None:
-        extra = _cost(prices)
         outcomes = list(
-            predict_request(request, problems, out=out, extra=extra, overwrite=overwrite)
+            predict_request(
+                request,
+                problems,
+                out=out,
+                extra={"prices": list(cost)} if cost else {},
+                overwrite=overwrite,
+            )
         )
     else:
         require_usable(request, problems, entries=entries)
@@ -206,10 +195,64 @@ def predict_command(
     _report(outcomes, failed, None, dataset, output)
 
 
-def _read_prices(text: str | None) -> tuple[float | None, float | None]:
+def _ask_nothing(
+    asked: str,
+    request: ModelRequest,
+    problems: pa.Table,
+    out: Path | None,
+    batches: Mapping[str, Any],
+    prices: tuple[float, float] | None,
+    tokenizer: Path | None,
+    overwrite: bool,
+    dataset: str,
+    output: OutputFormat,
+) -> None:
+    """Do what the option `asked` says: count, write a batch's requests, or read its results."""
+    from merge_metric.predict import batch
+    from merge_metric.predict.driver import predict
+    from merge_metric.predict.jobs import files_of, open_by_part
+    from merge_metric.predict.problems import sources_of
+
+    if out is None and asked != "--dry-run" and len(sources := sources_of(problems)) > 1:
+        raise ValueError(
+            f"{asked}: expected problems of one source, or --out, a file for all of them, got "
+            f"{', '.join(sources)}: name configurations of one with --config"
+        )
+    extra = {"prices": list(prices)} if prices else {}
+    take = partial(batch.take_results, paths=batches["read"])
+    plans, made = list[dict[str, Any]](), dict[str, int]()
+    outcomes: list[Outcome] = []
+    for opened, part in open_by_part(request, problems, whole=out is not None):
+        for each, path in files_of(opened, part, out=out, folder=None, short_name=None):
+            if asked == "--dry-run":
+                plans.append(batch.plan(opened, each, path, prices=prices, tokenizer=tokenizer))
+            elif asked == "--batch-out":
+                written = batch.write_requests(
+                    opened, each, path, batches["written"], overwrite=overwrite
+                )
+                made |= {str(place): n for place, n in written}
+            else:
+                outcomes.append(
+                    predict(opened, each, path, extra=extra, overwrite=overwrite, batch=take)
+                )
+    if asked == "--dry-run":
+        total = plans[0] | {
+            name: sum(plan[name] for plan in plans)
+            for name, value in plans[0].items()
+            if not isinstance(value, str)
+        }
+        write_result(output, total, batch.plan_text(total))
+    elif asked == "--batch-out":
+        lines = [f"{path}: {n:,} requests" for path, n in made.items()]
+        write_result(output, {"requests": made}, *lines or ["no request is left"])
+    else:
+        _report(outcomes, [], None, dataset, output)
+
+
+def _read_prices(text: str | None) -> tuple[float, float] | None:
     """Read prices of a million tokens of prompts and of answers."""
     if text is None:
-        return None, None
+        return None
     try:
         price_in, price_out = map(float, text.split(","))
         if not (0 <= price_in < math.inf and 0 <= price_out < math.inf):
@@ -220,12 +263,6 @@ def _read_prices(text: str | None) -> tuple[float | None, float | None]:
             f"as 0.15,0.6, got {text!r}"
         ) from None
     return price_in, price_out
-
-
-def _cost(prices: str | None) -> dict[str, Any]:
-    """Make the metadata by which a report knows the prices."""
-    price_in, price_out = _read_prices(prices)
-    return {} if price_in is None else {"prices": [price_in, price_out]}
 
 
 def _predict_in_tasks(

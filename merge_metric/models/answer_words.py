@@ -117,6 +117,8 @@ FORMS: Final = (
             ("I'm sorry, but I can't help with that.", ""),
             ("A dog is an animal.", ""),
             ("The answer is B. Contradiction", ""),
+            ("A. Entailment is not possible.", ""),
+            ("Answer: A, B", ""),
             ("Widerspruch", ""),
         ),
     ),
@@ -130,6 +132,9 @@ _FINAL: Final = re.compile(
     r"<\|channel\|>\s*final\b[^<]*<\|message\|>|^analysis.*assistantfinal", re.DOTALL
 )
 _CHANNEL: Final = re.compile(r"<\|channel\|>|^analysis(?=[A-Z])")
+_MARK: Final = re.compile(
+    rf"{_OPENING.pattern}|{_CLOSING.pattern}|<\|(?:start|channel|message|end)\|>", re.IGNORECASE
+)
 _TOKEN: Final = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<eos>|<end_of_turn>")
 
 _CUE: Final = (
@@ -149,6 +154,8 @@ _DENIED: Final = re.compile(
     r"|(?i:\b(?:whether|(?:clear|know|say|sure) if)\b)[^,;]*$"
 )
 """Words before a choice that deny it."""
+_BEFORE: Final = 200
+"""Characters before a choice in which such words are looked for."""
 _REFUTED: Final = re.compile(
     r"[ \t*_`\"'”’)\]]*\b(?:(?:is|was|seems|would be)(?:n['’]t|(?: clearly| therefore)? (?:not|too|"
     r"wrong|incorrect|false|impossible|unlikely|excluded|ruled out))|(?<!\) )(?:can(?:not|['’]t)|"
@@ -194,7 +201,11 @@ class AnswerReader:
         between = r"[ \t*_`)\].:,=\-–—(\"'“/]*"
         label = rf"(?i:{names})(?![A-Za-z0-9_]|['’][a-z])"
         other = rf"[ \t*_`\"'“(\[]*(?:(?i:option\s+)?{letter}|(?i:an?\s+)?{label})"
-        hedge = rf"[ \t*_`\"'”’)\]]*(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter})"
+        closing = r"[ \t*_`\"'”’)\]]*"
+        hedge = (
+            rf"{closing}(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter}|"
+            rf"(?:,{other}{closing}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))"
+        )
         choice = (
             rf"(?:(?P<letter>{letter})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
             rf"(?P<hedge>{hedge})?"
@@ -206,6 +217,7 @@ class AnswerReader:
         marks = r"[\s>#*_`\"'“‘(\[\-–—$]*"
         ends = r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)[.):,]|[.):])|\*\*)"
         self._line = re.compile(rf"(?:^{marks}|\*\*\s*){choice}{ends}", flags)
+        self._beside = re.compile(rf"{between}(?P<beside>{label})")
         self._mention = re.compile(
             rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
             rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
@@ -242,17 +254,17 @@ class AnswerReader:
     def _claims(self, pattern: re.Pattern[str], text: str) -> Iterator[_Claim]:
         """Find what a pattern finds and the words behind it do not deny."""
         for found in pattern.finditer(text):
-            if not _REFUTED.match(text, found.end()):
-                yield _Claim(found.end(), found.start(), self._meaning(found))
-
-    def _meaning(self, found: re.Match[str]) -> int:
-        """Find the label of a statement, which may have a letter and a name."""
-        if found["hedge"]:
-            return NO_LABEL
-        named = {self._position[_plain(name)] for name in found.group("label", "beside") if name}
-        if found["letter"]:
-            named.add(self.letters.index(found["letter"]))
-        return named.pop() if len(named) == 1 else NO_LABEL
+            # What ends a line may stand between a letter and its name: "A. Entailment is …".
+            beside = (
+                found["letter"] and not found["beside"] and self._beside.match(text, found.end())
+            )
+            end = beside.end() if beside else found.end()
+            if not _REFUTED.match(text, end):
+                names = (found["label"], found["beside"], beside and beside["beside"])
+                named = {self._position[_plain(name)] for name in names if name}
+                named |= {self.letters.index(found["letter"])} if found["letter"] else set()
+                is_one = len(named) == 1 and not found["hedge"]
+                yield _Claim(found.end(), found.start(), named.pop() if is_one else NO_LABEL)
 
     def _objects(self, text: str) -> Iterator[_Claim]:
         """Find JSON objects that hold an answer."""
@@ -286,7 +298,7 @@ class AnswerReader:
             named = {
                 each.label
                 for each in self._claims(self._mention, sentence)
-                if not _DENIED.search(sentence[: each.start])
+                if not _DENIED.search(sentence[max(0, each.start - _BEFORE) : each.start])
             }
             if named:
                 return named.pop() if len(named) == 1 else NO_LABEL
@@ -314,6 +326,15 @@ def without_thinking(text: str) -> str:
     if opening := _OPENING.search(text):
         text = text[: opening.start()]
     return _TOKEN.sub("", text).strip()
+
+
+def is_mark(token: str) -> bool:
+    """Tell whether a special token begins or ends the thinking, or a channel.
+
+    >>> is_mark("[THINK]"), is_mark("<|channel|>"), is_mark("<|im_end|>")
+    (True, True, False)
+    """
+    return bool(_MARK.fullmatch(token))
 
 
 def thinking_begun(prompt: str) -> str:

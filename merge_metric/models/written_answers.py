@@ -19,6 +19,7 @@ from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import (
     NO_LABEL,
     answer_reader,
+    is_mark,
     thinking_begun,
     without_thinking,
 )
@@ -314,9 +315,15 @@ class WritingModel:
                 **sampling,
             )[:, width:].tolist()
         found = []
+        # Of special tokens those count that say where the thinking ends.
+        silent = {
+            number
+            for number, token in tokenizer.added_tokens_decoder.items()
+            if token.special and not is_mark(token.content)
+        }
         for ids, answer in zip(prompts, written, strict=True):
             length = next((n for n, token in enumerate(answer) if token in ends), None)
-            text = tokenizer.decode(answer[:length], skip_special_tokens=True)
+            text = tokenizer.decode([token for token in answer[:length] if token not in silent])
             whole, stop, _ = text.partition(self.stop) if not self.chat else (text, "", "")
             n_tokens = len(answer) if length is None else length
             is_cut = length is None and not stop and n_tokens >= self.words.max_tokens

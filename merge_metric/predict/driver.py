@@ -41,7 +41,6 @@ from merge_metric.predict.problems import (
     format_of_problems,
     problem_digests,
 )
-from merge_metric.runs.noise import REPEATS
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -61,6 +60,7 @@ from merge_metric.runs.row_checks import (
     ANSWER_TEXT,
     IDS,
     PROBABILITIES,
+    REPEATS,
     REQUIRED,
     check_column,
     labelled,

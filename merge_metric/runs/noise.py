@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset import json_lines as jsonl
-from merge_dataset.files import naming_damage, read_schema
-from merge_metric.runs.row_checks import ANSWER_TEXT
+from merge_metric.runs.predictions import read_further
+from merge_metric.runs.row_checks import ANSWER_TEXT, REPEATS
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.inputs import Ints
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Settings, check_opposites
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-
-REPEATS: Final = "repeats"
-"""Column of a predictions file: of a seed, the further answers to it; null for variants."""
 
 RATES: Final = ("relaxed", "strict")
 
@@ -44,41 +38,21 @@ def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints
         ValueError: an answer is none of the labels.
     """
     found: dict[str, Ints] = {}
+    known = range(NO_LABEL, len(labels))
     for path in paths:
-        if path.suffix == ".parquet":
-            if REPEATS not in read_schema(path).names:
-                continue
-            with naming_damage(path):
-                tables = [pq.ParquetFile(path).read(["variant_id", REPEATS])]
-        elif ".jsonl" in path.suffixes and REPEATS in jsonl.first_names(path):
-            kinds = {"variant_id": [pa.string()], REPEATS: [jsonl.NUMBERS]}
-            tables = [*jsonl.read_batches(path, kinds)]
-        else:
-            continue
-        for table in tables:
-            rows = table.filter(table[REPEATS].is_valid())
-            columns = (rows[name].to_pylist() for name in ("variant_id", REPEATS))
-            for seed, codes in zip(*columns, strict=True):
-                answers = np.asarray(codes, np.int64)
-                if ((answers < NO_LABEL) | (answers >= len(labels))).any():
-                    raise ValueError(
-                        f"{path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
-                        f"{len(labels) - 1}, got {codes} for {seed!r}"
-                    )
-                found[seed] = answers
+        for seed, answers in read_further(path, REPEATS):
+            if not all(answer in known for answer in answers):
+                raise ValueError(
+                    f"{path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
+                    f"{len(labels) - 1}, got {answers} for {seed!r}"
+                )
+            found[seed] = np.array(answers, np.int64)
     return found
 
 
 def read_words(paths: Sequence[Path]) -> dict[str, str]:
     """Read answers in a model's own words: id of a problem → words; empty where files have none."""
-    found: dict[str, str] = {}
-    for path in paths:
-        if path.suffix == ".parquet" and ANSWER_TEXT in read_schema(path).names:
-            with naming_damage(path):
-                table = pq.ParquetFile(path).read(["variant_id", ANSWER_TEXT])
-            ids, texts = table["variant_id"].to_pylist(), table[ANSWER_TEXT].to_pylist()
-            found |= {name: text for name, text in zip(ids, texts, strict=True) if text}
-    return found
+    return {name: text for path in paths for name, text in read_further(path, ANSWER_TEXT) if text}
 
 
 def noise_figures(
@@ -124,13 +98,15 @@ def noise_figures(
         }
     result |= {key: float(each.mean()) if len(each) else None for key, each in values.items()}
     if settings.n_bootstrap and len(of_seed):
-        parts = [
-            weights / weights.sum(axis=1, keepdims=True)
-            for weights in seed_weights(len(of_seed), settings, kept.clusters)
-        ]
-        weights = np.concatenate(parts)
-        for key, each in values.items():
-            result[f"{key}_ci"] = [none_if_nan(bound) for bound in interval(weights @ each)]
+        columns = np.stack(list(values.values()), axis=1)
+        means = np.concatenate(
+            [
+                weights @ columns / weights.sum(axis=1, keepdims=True)
+                for weights in seed_weights(len(of_seed), settings, kept.clusters)
+            ]
+        )
+        for key, each in zip(values, means.T, strict=True):
+            result[f"{key}_ci"] = [none_if_nan(bound) for bound in interval(each)]
     return result
 
 

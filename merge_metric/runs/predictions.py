@@ -4,8 +4,8 @@ One row per problem, in Parquet (`.parquet`), as JSON lines (`.jsonl`, `.jsonl.g
 read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` and
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
 string for an answer that names no label) and, optionally,
-`probabilities` (one per label, in that order) and `text_digest` (see `runs.texts`). Of NLI
-the labels are `LABELS`.
+`probabilities` (one per label, in that order), `text_digest` (see `runs.texts`) and what
+`read_further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from merge_dataset.layout import collections, format_in
 from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.runs.row_checks import (
+    ANSWER_TEXT,
     ANSWERS,
     COLUMNS,
     IDS,
     LABELS_KEY,
     PROBABILITIES,
+    REPEATS,
     REQUIRED,
     Place,
     check_column,
@@ -73,6 +75,8 @@ _JSON_TYPES: Final = {
     **dict.fromkeys(ANSWERS, (pa.int64(), pa.string())),
     PROBABILITIES: (jsonl.NUMBERS,),
 }
+_FURTHER: Final = {ANSWER_TEXT: pa.string(), REPEATS: jsonl.NUMBERS}
+"""Columns that `read_further` reads → their types in text."""
 
 
 _ROWS: Final = 10_000
@@ -130,19 +134,55 @@ def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
         labels = _labels(columns, dataset)
         names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
         noted = metadata.get(_DIGEST_KEY)
+        further = [name for name in _FURTHER if name in columns.schema.names]
+
+        def pieces(name: str) -> Iterator[pa.Array]:
+            read = columns.batches([name]) if name in _FURTHER else None
+            for each in read or _checked(columns, [name], labels):
+                yield each[name].combine_chunks()
+
         if noted is not None and noted.decode(errors="replace") != _digest_of(
-            dict.fromkeys(names, columns.rows),
-            metadata,
-            labels,
-            lambda name: (
-                each[name].combine_chunks() for each in _checked(columns, [name], labels)
-            ),
+            dict.fromkeys([*names, *further], columns.rows), metadata, labels, pieces
         ):
             raise ValueError(
                 f"{path}: expected the predictions that were written, got others: the file is "
                 f"damaged, or was changed by another program; copy it anew, or run the model again"
             )
         yield from _checked(columns, names, labels)
+
+
+def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+    """Read a column that a predictions file may have beside those that are scored.
+
+    Args:
+        path: The file, which `read_batches` has checked.
+        name: `answer_text` or `repeats`.
+
+    Yields:
+        Id of a problem, and the value, of the rows that have one.
+
+    Raises:
+        ValueError: a value is of another type.
+    """
+    names = ["variant_id", name]
+    if path.suffix in _CSV:
+        for line, row in data_files.read_rows(path, names[:1], names[1:]):
+            if cell := row.get(name, "").strip():
+                yield (
+                    row["variant_id"],
+                    _numbers(cell, path, line, name) if name == REPEATS else cell,
+                )
+        return
+    if path.suffix == ".parquet":
+        if name not in read_schema(path).names:
+            return
+        with naming_damage(path), open_parquet(path) as file:
+            tables = iter([file.read(names)])
+    else:
+        tables = jsonl.read_batches(path, {names[0]: [pa.string()], name: [_FURTHER[name]]})
+    for table in tables:
+        rows = table.select(names).filter(table[name].is_valid())
+        yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
 
 def place_in(path: Path) -> Place:
@@ -236,7 +276,9 @@ def _as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     return numbers.take(pc.index_in(cells, value_set=distinct).combine_chunks())
 
 
-def _numbers(cell: str | None, path: Path, line: int) -> list[float] | None:
+def _numbers(
+    cell: str | None, path: Path, line: int, name: str = PROBABILITIES
+) -> list[float] | None:
     """Read a list of numbers, as JSON has it."""
     if cell is None:
         return None
@@ -245,8 +287,8 @@ def _numbers(cell: str | None, path: Path, line: int) -> list[float] | None:
         if isinstance(value, list) and all(type(each) in (int, float) for each in value):
             return value
     raise ValueError(
-        f"{path}: line {line}: {PROBABILITIES}: expected a list of numbers, such as "
-        f"[0.7, 0.2, 0.1], got {str(cell)[:60]!r}"
+        f"{path}: line {line}: {name}: expected a list of numbers, such as "
+        f"{[0, 1] if name == REPEATS else [0.7, 0.2, 0.1]}, got {str(cell)[:60]!r}"
     )
 
 
@@ -441,7 +483,7 @@ def write_batches(
         return
     metadata = dict(schema.metadata or {})
     metadata[_DIGEST_KEY] = _digest_of(
-        {name: rows for name in schema.names if name in COLUMNS},
+        {name: rows for name in schema.names if name in (*COLUMNS, *_FURTHER)},
         metadata,
         labels,
         lambda name: (batch[name].combine_chunks() for batch in batches([name])),
@@ -473,7 +515,7 @@ def _digest_of(
     labels: Sequence[str],
     pieces: Callable[[str], Iterable[pa.Array]],
 ) -> str:
-    """Digest rows, labels and description: all that figures depend on, wherever it is stored.
+    """Digest rows, labels and description: all that is shown, wherever it is stored.
 
     Parquet's own checksums cover neither metadata nor the heads of pages.
     """
@@ -487,11 +529,15 @@ def _digest_of(
             elif name == PROBABILITIES:
                 digest.update(column.flatten().to_numpy().astype("<f8").tobytes())
             else:
-                lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
+                length = pc.list_value_length if name == REPEATS else pc.binary_length
+                lengths = pc.fill_null(length(column), -1).to_numpy(zero_copy_only=False)
                 digest.update(lengths.astype("<i4").tobytes())
-        if name in (*IDS, TEXT_DIGEST):
+        if name in (*IDS, TEXT_DIGEST, ANSWER_TEXT, REPEATS):
             for column in pieces(name):
-                digest.update(characters(column.drop_null()))
+                if name == REPEATS:
+                    digest.update(column.flatten().to_numpy().astype("<i8").tobytes())
+                else:
+                    digest.update(characters(column.drop_null()))
     return digest.hexdigest()
 
 

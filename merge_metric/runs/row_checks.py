@@ -24,6 +24,8 @@ COLUMNS: Final = (*REQUIRED, TEXT_DIGEST, PROBABILITIES)
 
 ANSWER_TEXT: Final = "answer_text"
 """Column of answers in a model's own words, where a file has them; no figure depends on it."""
+REPEATS: Final = "repeats"
+"""Column of further answers to a seed, as positions among the labels; null for variants."""
 
 LABELS_KEY: Final = b"labels"
 """Key of a table's metadata under which `labelled` notes labels."""

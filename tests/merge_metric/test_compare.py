@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
@@ -51,6 +53,22 @@ def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory
 
 
 # --- Figures, tests, ranks ---
+
+
+def test_answers_without_a_label_are_told(files: Path, tmp_path: Path) -> None:
+    """By model, in text and data; nothing where all name one."""
+    named = pq.read_table(files / "weak.parquet")
+    codes = named["prediction"].to_pylist()
+    lost = ["" if n % 4 == 0 else code for n, code in enumerate(codes)]
+    path = tmp_path / "silent.parquet"
+    rows = {name: named[name] for name in ("variant_id", "seed_id", "label")}
+    pq.write_table(pa.table({**rows, "prediction": lost}), path)
+    (found,) = compare_files([path, files / "strong.parquet"], files / "merge-nli", n_bootstrap=9)
+    shares = {row["model"]: row.get("without_label") for row in found.models.rows}
+    assert shares["strong"] is None
+    assert shares["silent"] == pytest.approx(0.25, abs=0.02)
+    share = f"{shares['silent']:.1%}"
+    assert f"Answers without a label count as wrong: silent {share}." in found.to_text()
 
 
 def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -293,6 +293,7 @@ class Characters:
     """A tokenizer of characters, whose chat template begins the thinking."""
 
     chat_template, eos_token_id, pad_token_id = "{{ messages }}<think>\n", 0, 0
+    added_tokens_decoder: ClassVar[dict[int, Any]] = {}
 
     def apply_chat_template(self, messages: Any, **_: Any) -> str:
         return f"{messages}<think>\n"
@@ -328,6 +329,43 @@ def test_thinking_that_the_prompt_begins(written: str, code: int) -> None:
     list(writing.probabilities(PAIRS[:1]))
     assert writing.measures[0, 0] == code
     assert writing.texts[0].startswith("B" if code == 1 else "<think>")
+
+
+class Marked(Characters):
+    """A tokenizer in which a letter stands for a mark of thinking, and one for a pad."""
+
+    chat_template = "{{ messages }}"
+    added_tokens_decoder: ClassVar[dict[int, Any]] = {
+        ord("{"): SimpleNamespace(special=True, content="[/THINK]"),
+        ord("~"): SimpleNamespace(special=True, content="<pad>"),
+    }
+
+    def apply_chat_template(self, messages: Any, **_: Any) -> str:
+        return "[THINK]"
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return "".join(map(chr, ids)).replace("{", "[/THINK]").replace("~", "<pad>")
+
+
+def test_marks_of_thinking_may_be_special_tokens() -> None:
+    """They are kept, other special tokens are not."""
+    torch = pytest.importorskip("torch")
+    written = "The answer is A.{~B~"
+
+    def generate(input_ids: Any, **_: Any) -> Any:
+        said = torch.tensor([[*map(ord, written)]] * len(input_ids))
+        return torch.cat([input_ids, said], dim=1)
+
+    model = SimpleNamespace(
+        generation_config=SimpleNamespace(eos_token_id=0),
+        config=SimpleNamespace(get_text_config=SimpleNamespace),
+        device="cpu",
+        generate=generate,
+    )
+    loaded: Any = SimpleNamespace(name="m", tokenizer=Marked(), model=model)
+    writing = WritingModel(loaded, prompt=PROMPT, words=Words(), chat_template=True)
+    list(writing.probabilities(PAIRS[:1]))
+    assert (writing.measures[0, 0], writing.texts) == (1, ["B"])
 
 
 def request(**options: Any) -> ModelRequest:

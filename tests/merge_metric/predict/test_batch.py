@@ -200,9 +200,33 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
         refused = runner.invoke(app, command(url, dataset, out, "--prices", prices))
         assert refused.exit_code == 2
         assert "--prices: expected two numbers" in refused.output
-    lacking = [part for part in command(url, dataset, out, "--dry-run") if part != str(out)]
-    lacking.remove("--out")
-    assert "expected --out, got none" in runner.invoke(app, lacking).output
+
+
+def test_sources_and_lists_of_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Path
+) -> None:
+    """A dry run counts the files of all sources; batches are of one; a list has no server."""
+    monkeypatch.chdir(tmp_path)
+    for source in ("snli", "mine"):
+        folder = Path("merge-nli")
+        seed = seed_row(f"{source}:0", ("The dog runs.", "A dog runs."), 0)
+        both = {"premise": ["m"], "hypothesis": ["m"]}
+        variants = [variant_row(seed, "noun", "dog", "cat", both)]
+        write_source(folder, [seed], variants, provenance=run_manifest(source))
+    asked = command("http://localhost:1/v1", Path("merge-nli"), Path("out"))
+    del asked[-2:]
+    told = runner.invoke(app, [*asked, "--dry-run", "--format", "json"])
+    assert json.loads(told.stdout)["requests"] == 4
+    assert [*tmp_path.iterdir()] == [tmp_path / "merge-nli"]
+    refused = runner.invoke(app, [*asked, "--batch-out", "r.jsonl"])
+    assert refused.exit_code == 2
+    assert "expected problems of one source, or --out" in " ".join(refused.output.split())
+    one = runner.invoke(app, [*asked, "--config", "mine", "--batch-out", "r.jsonl"])
+    assert one.stdout == "r.jsonl: 2 requests\n"
+    for more in (["--preset", "paper"], ["--model", "m", "--executor", "local"]):
+        listed = ["predict", "--dataset", str(dataset), *more, "--dry-run"]
+        output = " ".join(runner.invoke(app, listed).output.split())
+        assert f"--dry-run: expected one --model, asked from here, got {more[-2]}" in output
 
 
 def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:

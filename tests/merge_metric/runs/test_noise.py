@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +19,7 @@ from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
 from merge_metric.runs.noise import noise_figures, noise_text, read_repeats, read_words
-from merge_metric.runs.predictions import read_metadata
+from merge_metric.runs.predictions import read_metadata, read_predictions, write_predictions
 from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
 from merge_metric.seed_variant_accuracy.counts import count
@@ -163,6 +164,37 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
     found = read_repeats([path], ("a", "b", "c"))
     assert {seed: codes.tolist() for seed, codes in found.items()} == {"s": [0, -1]}
     assert read_words([path]) == {"s": "So A."}
+
+
+def test_text_of_other_programs(tmp_path: Path) -> None:
+    """Lines of JSON of which the first has neither, and CSV."""
+    lines = [{"variant_id": "s/0"}, {"variant_id": "s", "repeats": [1, -1], "answer_text": "B."}]
+    json_lines, csv = tmp_path / "p.jsonl", tmp_path / "p.csv"
+    json_lines.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    csv.write_text('variant_id,repeats,answer_text\ns/0,,\ns,"[1, -1]",B.\n')
+    for path in (json_lines, csv):
+        assert read_repeats([path], ("a", "b"))["s"].tolist() == [1, -1]
+        assert read_words([path]) == {"s": "B."}
+    csv.write_text("variant_id,repeats\ns,1\n")
+    with pytest.raises(ValueError, match=r"line 2: repeats: expected a list of numbers, such as"):
+        read_repeats([csv], ("a", "b"))
+
+
+@pytest.mark.parametrize("name", ["repeats", "answer_text"])
+def test_changed_repeats_and_words_are_noticed(name: str, tmp_path: Path) -> None:
+    """As every other column that is shown."""
+    path = tmp_path / "p.parquet"
+    rows = {"variant_id": ["s", "s/0"], "seed_id": ["s", "s"], "label": [0, 0]}
+    further = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
+    write_predictions(path, pa.table({**rows, "prediction": [0, 1], **further}))
+    table = pq.read_table(path)
+    pq.write_table(table, path)
+    assert len(read_predictions(path)) == 2
+    other = {"answer_text": ["So B.", None], "repeats": [[0, 0], None]}[name]
+    changed = table.set_column(table.column_names.index(name), name, pa.array(other))
+    pq.write_table(changed.cast(table.schema), path)
+    with pytest.raises(ValueError, match="expected the predictions that were written"):
+        read_predictions(path)
 
 
 def test_repeats_that_are_none(tmp_path: Path) -> None:
