@@ -222,7 +222,7 @@ def hash_of(text: str) -> int:
 def test_on_the_judged_variants(shared_models: Path, tmp_path: Path) -> None:
     """The figures of the page: small models on the 585 variants that a language model judged."""
     page = (Path(__file__).parents[3] / "merge_metric/analyses.md").read_text(encoding="utf-8")
-    folder, shares = write_judged(tmp_path / "data"), []
+    folder, shares, changes = write_judged(tmp_path / "data"), [], 0.0
     for name in ("bert-tiny-nli", "minilm-l6-nli"):
         evaluation = evaluate_model(str(shared_models / name), folder, n_bootstrap=0)
         table, _ = analyse("validity", evaluation, folder, annotations=list(map(str, JUDGED)))
@@ -230,6 +230,7 @@ def test_on_the_judged_variants(shared_models: Path, tmp_path: Path) -> None:
             sizes = [row[f"n_{part}"] for row in table.rows]
             rates = [row[f"changed_{part}"] for row in table.rows]
             shares.append(f"{100 * np.average(rates, weights=sizes):.1f}")
-    assert "{} and {} % of bert-tiny-nli, {} and {} % of minilm-l6-nli".format(*shares) in " ".join(
-        page.split()
-    )
+            changes += np.dot(rates, sizes)
+    text = " ".join(page.split())
+    assert "{} and {} % of bert-tiny-nli, {} and {} % of minilm-l6-nli".format(*shares) in text
+    assert f"these are only {round(changes)} changes" in text

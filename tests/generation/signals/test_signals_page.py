@@ -1,0 +1,162 @@
+"""The figures of signals.md, computed from the judged variants and their signals."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.fit_quality import CHANGES, out_of_fold, read_judged
+from helpers.judged import DATA, JUDGED
+
+from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, quality
+from merge_dataset.annotation.answers import current, read_standing
+from merge_metric.agreement.shares import wilson
+from merge_metric.analyses.variant_rows import read_judgements
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+PAGE = (Path(__file__).parents[3] / "generation/signals.md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Judged variants with their signals."""
+
+    rows: list[dict[str, str]]
+    good: Bools
+    mended: Bools
+    """Whether a wrong article is all that is bad, which --repair-articles mends."""
+
+    def of(self, name: str) -> Floats:
+        """A signal of each, not a number where it is unknown."""
+        values = {"": float("nan"), "true": 1.0, "false": 0.0}
+        return np.array([values[v] if v in values else float(v) for v in self.texts(name)])
+
+    def texts(self, name: str) -> list[str]:
+        return [row[name] for row in self.rows]
+
+    def quality(self, changes: tuple[str, ...]) -> Floats:
+        """As `build` computes it."""
+        known = {"word_class": pa.array(self.texts("word_class"))}
+        for name in (*FAULTS, "zipf_frequency", *CHANGES):
+            values = [None if np.isnan(each) else each for each in self.of(name)]
+            known[name] = pa.array(values, pa.float32())
+            if name in FAULTS:
+                known[name] = known[name].cast(pa.bool_())
+        return np.array(quality(known.__getitem__, changes).to_pylist(), float)
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    """The 330 and the 255."""
+    found = []
+    for folder in JUDGED:
+        with (folder / "signals.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        judged = read_judgements([folder])
+        good = dict(zip(judged["variant_id"].to_pylist(), judged["good"].to_pylist(), strict=True))
+        first = current(read_standing(sorted((folder / "answers").glob("*.jsonl"))[0]))
+        ids = [row["variant_id"] for row in rows]
+        article = [(first[name].comment or "").split()[:1] == ["article"] for name in ids]
+        found.append(Sample(rows, np.array([good[i] == 1 for i in ids]), np.array(article)))
+    return found
+
+
+def test_page_has_what_filters_keep(samples: list[Sample]) -> None:
+    """How many, the share of good ones with Wilson's interval, and the share of these lost."""
+    expected = []
+    with_lm = [sample.quality(CHANGES) for sample in samples]
+    strict = [
+        (each.of("number_changed") != 1) & (each.of("tense_changed") != 1) for each in samples
+    ]
+    every = [np.ones(len(each.rows), bool) for each in samples]
+    grammar = samples[1].quality(()) >= 0.5
+    filters: tuple[tuple[str, list[Bools | None]], ...] = (
+        ("nothing (`paper-v2`)", [*every]),
+        ("the recipe `strict`", [*strict]),
+        ("`--min-quality 0.5`, without a causal LM", [None, grammar]),
+        ("`--min-quality 0.4`, with a causal LM", [None, with_lm[1] >= 0.4]),
+        ("`--min-quality 0.5`, with a causal LM", [None, with_lm[1] >= 0.5]),
+        (
+            "`strict` and `--min-quality 0.5`, with a causal LM",
+            [None, strict[1] & (with_lm[1] >= 0.5)],
+        ),
+    )
+    for name, kept in filters:
+        cells: list[str] = []
+        for sample, chosen in zip(samples, kept, strict=True):
+            if chosen is None:
+                cells += ["", ""]
+                continue
+            good = sample.good | (sample.mended if "recipe" in name else False)
+            n, n_good = int(chosen.sum()), int((chosen & good).sum())
+            low, high = (round(100 * bound) for bound in wilson(n_good, n))
+            cells += [str(n), f"{round(100 * n_good / n)} [{low}, {high}]"]
+        assert chosen is not None  # of the fresh ones each filter has a cell
+        lost = round(100 * float((samples[1].good & ~chosen).sum() / samples[1].good.sum()))
+        cells.append("" if chosen.all() else str(lost))
+        expected.append(re.sub(" +", " ", f"| {name} | {' | '.join(cells)} |"))
+    for line in expected:
+        assert line in PAGE
+
+
+def wins(score: Floats, good: Bools) -> Floats:
+    """For each good one (row) and bad one (column): 1 where the good one has more, a tie ½."""
+    better: Floats = (np.sign(score[good][:, None] - score[~good]) + 1) / 2
+    return better
+
+
+def cell(sample: Sample, score: Floats) -> str:
+    """AUC with its interval by DeLong et al. (1988), where a signal is known."""
+    known = ~np.isnan(score)
+    won = wins(score[known], sample.good[known])
+    off = 1.96 * np.sqrt(sum(won.mean(axis=n).var(ddof=1) / won.shape[1 - n] for n in (0, 1)))
+    ends = f"{won.mean():.2f} [{won.mean() - off:.2f}, {won.mean() + off:.2f}]".replace("0.", ".")
+    return ends + (f" of {int(known.sum())}" if not known.all() else "")
+
+
+@pytest.mark.slow
+def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
+    """AUC of each, where it is known, and what two of them cost."""
+    negative = {"number_changed", "tense_changed", "in_compound"}
+    scores: dict[str, list[Floats]] = {
+        "lower change of log-likelihood by SmolLM2-135M": [
+            np.minimum(*(each.of(name) for name in CHANGES)) for each in samples
+        ]
+    }
+    for name in ("valency", "number_changed", "article_fits", "tense_changed", "number_agrees",
+                 "form_attested", "mlm_count", "in_compound", "zipf_frequency"):  # fmt: skip
+        sign = -1 if name in negative else 1
+        scores[f"`{name}`"] = [sign * each.of(name) for each in samples]
+    for name, of_samples in scores.items():
+        cells = [cell(sample, score) for sample, score in zip(samples, of_samples, strict=True)]
+        assert f"| {name} | {' | '.join(cells)} |" in PAGE
+    for name, changes in (("with a causal LM", CHANGES), ("without", ())):
+        judged = read_judged(JUDGED[0])
+        probability, good = out_of_fold(judged, LIKELIHOOD if changes else GRAMMAR)
+        fitted = f"{wins(probability, good > 0).mean():.2f}".lstrip("0")
+        fresh = cell(samples[1], samples[1].quality(changes))
+        assert f"| `quality`, {name} | {fitted}, cross-validated | {fresh} |" in PAGE
+    page = " ".join(PAGE.split())
+    low = [each.of("valency") < -1 for each in samples]
+    verbs = sum(each.texts("word_class").count("verb") for each in samples)
+    bad = sum(int((chosen & ~each.good).sum()) for chosen, each in zip(low, samples, strict=True))
+    left_out = sum(int(each.sum()) for each in low)
+    assert f"leaves out {left_out} of {verbs} verbs, and {bad} of these are bad" in page
+    cost = [round(100 * float((each.of("in_compound") == 1)[each.good].mean())) for each in samples]
+    assert f"costs {cost[0]} to {cost[1]} % of the good ones" in page
+
+
+def test_page_has_the_labels_doubted() -> None:
+    """Mean R below 4, of all that were judged."""
+    folders = (*JUDGED, DATA / "judged_options")
+    reasoning = [np.array(read_judgements([each])["reasoning"].to_pylist()) for each in folders]
+    doubted, judged = sum(int((each < 4).sum()) for each in reasoning), sum(map(len, reasoning))
+    assert f"few judged labels are wrong: {doubted} of {judged:,}." in " ".join(PAGE.split())
