@@ -169,7 +169,7 @@ class RunFolder:
     def _require(self, record: Path, missing: str) -> None:
         """Require a record of the folder, and wait for no command that is at work on it."""
         if self.sliced.is_file():
-            slices = read_record(self.sliced)["slices"]
+            slices = read_record(self.sliced, "slices")["slices"]
             raise ValueError(
                 f"{self.path}: expected a run of all its problems, got one of {len(slices):,} "
                 f"slices; each is a run by itself: name one, such as --run {self.path / slices[0]}"

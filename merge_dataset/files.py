@@ -310,11 +310,16 @@ def write_record(path: Path, value: Mapping[str, Any]) -> None:
     write_json(path, {**plain, RECORD_DIGEST: digest_of(plain)})
 
 
-def read_record(path: Path, *, verify: bool = True) -> dict[str, Any]:
+def read_record(path: Path, *keys: str, verify: bool = True) -> dict[str, Any]:
     """Read a JSON object that `write_record` wrote; older ones, without a digest, as they are.
 
+    Args:
+        path: The file.
+        keys: Keys that it must have.
+        verify: Whether to check the digest.
+
     Raises:
-        ValueError: it is no JSON object, or was changed since.
+        ValueError: it is no JSON object, lacks a key, or was changed since.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -322,6 +327,11 @@ def read_record(path: Path, *, verify: bool = True) -> dict[str, Any]:
     digest = value.pop(RECORD_DIGEST, None)
     if verify and digest not in (None, digest_of(value)):
         raise ValueError(f"{path}: expected what was written, got other contents")
+    if missing := [key for key in keys if key not in value]:
+        raise ValueError(
+            f"{path}: expected a record with {', '.join(keys)}, got one without "
+            f"{', '.join(missing)}: is it another file's? Restore it from a copy"
+        )
     return value
 
 

@@ -107,7 +107,7 @@ def suggest(
     options: dict[str, Any] = {"distribution": distribution, "overwrite": overwrite}
     if config.slice_problems is None:
         if run.sliced.is_file():
-            size = read_record(run.sliced)["size"]
+            size = read_record(run.sliced, "size")["size"]
             raise FileExistsError(
                 f"{run.path}: expected a run without slices, got one with slices of {size:,} "
                 f"problems; add --slice-problems {size}, or name another run folder with --run"

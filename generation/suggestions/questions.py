@@ -128,7 +128,7 @@ class Questions:
             raise FileNotFoundError(
                 f"expected questions in {folder}, found none; run: merge-nli suggest"
             )
-        values = read_record(header)
+        values = read_record(header, "made_from", "shards")
         self.folder, self.made_from = folder, values["made_from"]
         self._files: dict[str, str] = values.get("files", {})
         self.sizes: dict[Shard, int] = {
