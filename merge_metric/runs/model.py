@@ -366,10 +366,14 @@ def _join(
         n_predictions -= _drop_repeated_seeds(name, table, rows, dataset)
     if unknown:
         _raise_unknown(rows, dataset, n_predictions)
-    sizes = {
-        file: (size, found[number]["missing"] if size else 0)
-        for number, (file, size) in enumerate(dataset.sizes.items())
-    }
+    sizes = {}
+    for number, (file, size) in enumerate(dataset.sizes.items()):
+        if size and number not in found:
+            raise ValueError(
+                f"{dataset.folder / file}: expected {size:,} rows, as its footer says, got none: "
+                "the file is damaged; restore it from a copy"
+            )
+        sizes[file] = (size, found[number]["missing"] if size else 0)
     tally = Tally(dataset.folder, sizes)
     return Model(name, rows.descriptions[0], rows, dataset, table, tally, n_predictions)
 
