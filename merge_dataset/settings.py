@@ -246,7 +246,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where}: expected TOML, got an error: {error}") from error
+        raise ValueError(f"{where}: expected TOML, could not read it: {error}") from error
 
 
 # --- Values as a command line has them ---

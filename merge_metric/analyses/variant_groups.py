@@ -116,7 +116,7 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected TOML, got an error: {error}") from error
+        raise ValueError(f"{path}: expected TOML, could not read it: {error}") from error
     found: dict[str, Counterparts] = {}
     for model, table in tables.items():
         if not (

@@ -282,7 +282,7 @@ def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tup
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where}: expected TOML, got an error: {error}") from error
+        raise ValueError(f"{where}: expected TOML, could not read it: {error}") from error
     template = _own_template(content, where, template)
     tables = content.get("example", [])
     if not isinstance(tables, list):

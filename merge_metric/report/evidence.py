@@ -399,7 +399,7 @@ def _read_provenance(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+        raise ValueError(f"{path}: expected JSON, could not read it: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value

@@ -324,7 +324,7 @@ def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[a", "expected TOML, got an error"),
+        ("[a", "expected TOML, could not read it"),
         ('a = "x"', "expected for each model a table of lists of names"),
         ('[a]\nequivalents = ["x"]', "expected for each model a table"),
         ('[a]\nnames = ["b"]', "with one or both of the last two"),
