@@ -48,7 +48,7 @@ from merge_metric.seed_variant_accuracy.resampling import (
     resampled_units,
     seed_weights,
 )
-from merge_metric.seed_variant_accuracy.scoring import render, signature, summarise
+from merge_metric.seed_variant_accuracy.scoring import render, signature, summarise_all
 from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
@@ -262,8 +262,9 @@ def compare_models(
         (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
     ]
     rows = []
-    for name, ranks in zip(names, rank_ranges(len(names), significant), strict=True):
-        summary = summarise(common[name], settings)
+    summaries = summarise_all([common[name] for name in names], settings)
+    ranked = zip(names, summaries, rank_ranges(len(names), significant), strict=True)
+    for name, summary, ranks in ranked:
         row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
         row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
         for key in MAIN_FIGURES:

@@ -70,7 +70,8 @@ class ConfigAnswers:
     """Numbers of the files of its seeds, for `IN`."""
     variants_in: str
     labels: tuple[str, ...]
-    has_probabilities: bool
+    probabilities: tuple[str, ...]
+    """Columns of the table with the probability of each label; empty where there are none."""
 
     def seeds(self) -> ConfigSeeds:
         """Find the seeds, and how many variants each has."""
@@ -232,13 +233,10 @@ class ConfigAnswers:
         """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
         own = _arrays(
             self.connection,
-            f"SELECT place, probabilities FROM {self.table} JOIN kept_seeds USING (seed) "
-            f"WHERE file IN {self.seeds_in} ORDER BY place",
+            f"SELECT {', '.join(self.probabilities)} FROM {self.table} "
+            f"JOIN kept_seeds USING (seed) WHERE file IN {self.seeds_in} ORDER BY place",
         )
-        shape = (len(counts.seed_ids), len(self.labels))
-        before = check_probabilities(
-            "seed_probabilities", own["probabilities"].reshape(shape), shape
-        )
+        before = self._probabilities_in(own)
         drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
         steps = max(1, -(-int(counts.n_rows.sum()) // _ROWS_AT_A_TIME))
         ends = np.linspace(0, len(counts.seed_ids), steps + 1).astype(int).tolist()
@@ -246,19 +244,20 @@ class ConfigAnswers:
         for start, end in pairwise(ends):
             rows = _arrays(
                 self.connection,
-                f"SELECT place, prediction, probabilities FROM {self._kept} "
+                f"SELECT place, prediction, {', '.join(self.probabilities)} FROM {self._kept} "
                 f"WHERE {drawn} AND place >= {start} AND place < {end} ORDER BY file, row",
             )
-            place, n = rows["place"], len(rows["place"])
-            after = check_probabilities(
-                "probabilities", rows["probabilities"].reshape(n, shape[1]), (n, shape[1])
-            )
+            place, after = rows["place"], self._probabilities_in(rows)
             right = counts.right[place]
             changed = rows["prediction"] != counts.own[place]
             parts.append(
                 distribution_shift(before[place[right]], after[right], place[right], changed[right])
             )
         return added(parts)
+
+    def _probabilities_in(self, rows: Mapping[str, Any]) -> NDArray[np.float64]:
+        table = np.stack([rows[name] for name in self.probabilities], axis=1)
+        return check_probabilities("probabilities", table, table.shape)
 
     def rows(
         self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]

@@ -74,6 +74,8 @@ def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> pa.Table:
     """Fetch the rows of a query over streams, in an order only where `ORDER BY` says it."""
+    if not streams:
+        return connection.sql(query).to_arrow_table()
     execute(connection, f"CREATE OR REPLACE TEMP TABLE fetched AS {query}", **streams)
     return connection.sql("FROM fetched").to_arrow_table()
 
@@ -189,7 +191,7 @@ class DatasetRelations:
         predictions: Callable[[], Stream],
         columns: Sequence[str],
         *,
-        probabilities: bool,
+        probabilities: Sequence[str],
         digests: Sequence[int],
     ) -> None:
         """Make the table of answers: each problem beside its prediction, if there is one.
@@ -203,7 +205,7 @@ class DatasetRelations:
             name: Of the table.
             predictions: Opens the stream of `model.prediction_rows`.
             columns: Further ones of the dataset.
-            probabilities: Whether the predictions have any.
+            probabilities: Columns of the predictions with a label's probability each, if any.
             digests: Versions of digests that predictions have; without any no text is read.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
@@ -219,7 +221,7 @@ class DatasetRelations:
                 {"q.digest, " if digests else ""}
                 p.answer, p.prediction, p.seed_id = q.seed_id AS same_seed,
                 p.label = q.label AS same_label, {same if digests else "NULL::BOOLEAN"} AS same_text
-                {", p.probabilities" if probabilities else ""}
+                {"".join(f", p.{each}" for each in probabilities)}
             FROM (
                 SELECT problems.*, seeds.seed
                     {f", {digest_in_sql(ids)} AS digest" if digests else ""}
@@ -279,8 +281,8 @@ def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
     with connect() as connection:
         found = fetch(
             connection,
-            "SELECT file, sum(md5_number_lower(concat_ws(' ', variant_id, subsamples::VARCHAR)) "
-            "% 4294967296)::BIGINT AS total FROM variants GROUP BY file ORDER BY file",
+            "SELECT file, sum((md5_number(concat_ws(' ', variant_id, subsamples::VARCHAR)) >> 64)"
+            "::UBIGINT % 4294967296)::BIGINT AS total FROM variants GROUP BY file ORDER BY file",
             variants=(_SCHEMA, batches()),
         )
     return {drawn[row["file"]]: hex_of(row["total"]) for row in found.to_pylist()}

@@ -236,8 +236,9 @@ def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str])
         )
     values = flat.reshape(-1, len(labels))
     with np.errstate(invalid="ignore"):
-        good = (values >= 0).all(axis=1) & (abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE)
+        good = (values >= 0) & (abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE)[:, None]
     if not good.all():
+        good = good.all(axis=1)
         row = int((~good).argmax())
         if not column[row].values.null_count and not np.isfinite(values[row]).all():
             why = "the model overflows, as in half precision, or is damaged"

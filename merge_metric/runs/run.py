@@ -318,7 +318,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         seeds_in=dataset.numbers(config, "seeds"),
         variants_in=dataset.numbers(config, "variants"),
         labels=model.rows.labels,
-        has_probabilities=model.rows.has_probabilities,
+        probabilities=model.rows.probabilities,
     )
     found = answers.seeds()
     require_whole_seeds(found, folder, config)
@@ -417,7 +417,7 @@ def _read_alone(path: Path) -> Run:
             connection,
             "CREATE TABLE answers AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
             "seed, label, []::INT[] AS subsamples, answer, prediction, hash(variant_id) AS id"
-            f"{', probabilities' if rows.has_probabilities else ''} "
+            f"{''.join(f', {each}' for each in rows.probabilities)} "
             "FROM predictions JOIN seeds USING (seed_id)",
             predictions=rows.stream(first=True),
         )
@@ -428,7 +428,7 @@ def _read_alone(path: Path) -> Run:
             seeds_in="(0)",
             variants_in="(1)",
             labels=rows.labels,
-            has_probabilities=rows.has_probabilities,
+            probabilities=rows.probabilities,
         )
         seeds = answers.seeds()
         (distinct,) = fetch(connection, "SELECT count(DISTINCT id) AS n FROM answers")[

@@ -72,8 +72,9 @@ def digest_in_sql(columns: Sequence[str]) -> str:
     Args:
         columns: Expressions of the id and of the texts; those that are null are left out.
     """
-    parts = ", ".join(f"strlen({each}) || ':' || {each}" for each in columns)
-    return f"md5_number_upper(concat({parts}))"
+    parts = ", ".join(f"strlen({each}) || ':', {each}" for each in columns)
+    # `md5_number_upper` is the same, but takes three times as long.
+    return f"(md5_number(concat({parts})) & {2**64 - 1}::UHUGEINT)::UBIGINT"
 
 
 def rows_of(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -145,14 +145,14 @@ def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArr
         )
     sums = table.sum(axis=1)
     for wrong, what in (
-        (~np.isfinite(table).all(axis=1), "numbers"),
+        (~np.isfinite(table), "numbers"),
         (
-            (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE),
+            (table < 0) | (np.abs(sums - 1) > SUM_TOLERANCE)[:, None],
             "probabilities that sum to 1 (softmax of the logits)",
         ),
     ):
         if wrong.any():
-            row = int(wrong.argmax())
+            row = int(wrong.any(axis=1).argmax())
             raise ValueError(f"{name}: expected {what}, got {table[row].tolist()} in row {row}")
     scaled: NDArray[np.float64] = table / sums[:, None]
     return scaled

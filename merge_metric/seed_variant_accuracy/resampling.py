@@ -26,19 +26,29 @@ _CHUNK: Final = 2**22
 """Draws held in memory at a time."""
 
 
-def bootstrap(counts: SeedCounts, settings: Settings) -> tuple[dict[str, Floats], Floats]:
+def bootstrap(
+    tables: Sequence[SeedCounts], settings: Settings
+) -> list[tuple[dict[str, Floats], Floats]]:
     """Compute figures of B resamplings: as many seeds, or clusters of seeds, with replacement.
 
+    Args:
+        tables: Counts of as many seeds each; several only without clusters. They share the draws.
+        settings: Of the bootstrap.
+
     Returns:
-        Result key → (B,) figures averaged over subsamples, NaN where undefined, and the
+        For each, result key → (B,) figures averaged over subsamples, NaN where undefined, and the
         (B, 100) SV curves. They depend on neither the seeds' names nor the rows' order.
     """
-    ordered = counts.take(_content_order(counts))
-    parts: list[tuple[dict[str, Floats], Floats]] = []
-    for weights in seed_weights(len(counts.seed_ids), settings, ordered.clusters):
-        replicates = figures(ordered, settings.correctness_threshold, weights)
-        parts.append((replicates.means(), replicates.mean_curve()))
-    return _joined([means for means, _ in parts]), np.concatenate([curve for _, curve in parts])
+    all_ordered = [counts.take(_content_order(counts)) for counts in tables]
+    parts: list[list[tuple[dict[str, Floats], Floats]]] = [[] for _ in tables]
+    for weights in seed_weights(len(tables[0].seed_ids), settings, all_ordered[0].clusters):
+        for ordered, of_table in zip(all_ordered, parts, strict=True):
+            replicates = figures(ordered, settings.correctness_threshold, weights)
+            of_table.append((replicates.means(), replicates.mean_curve()))
+    return [
+        (_joined([means for means, _ in each]), np.concatenate([curve for _, curve in each]))
+        for each in parts
+    ]
 
 
 def interval(replicates: Floats) -> Floats:
@@ -146,11 +156,10 @@ def seed_weights(
     rows = max(1, _CHUNK // n_seeds)
     for start in range(0, settings.n_bootstrap, rows):
         b = min(rows, settings.n_bootstrap - start)
-        drawn = rng.integers(n_units, size=(b, n_units))
-        drawn += n_units * np.arange(b)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=b * n_units)
-        drawn_times = times.reshape(b, n_units).astype(np.float64)
-        yield drawn_times if cluster is None else drawn_times[:, cluster]
+        times = np.empty((b, n_units))
+        for row in times:  # one by one, as the counts of one stay in the processor's cache
+            row[:] = np.bincount(rng.integers(n_units, size=n_units), minlength=n_units)
+        yield times if cluster is None else times[:, cluster]
 
 
 def resampled_units(cluster: str) -> str:

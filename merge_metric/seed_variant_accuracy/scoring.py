@@ -20,6 +20,9 @@ from .inputs import Rows, read_rows
 from .options import Settings, check_opposites, check_probabilities
 from .resampling import CONFIDENCE, bootstrap, interval
 
+_TOGETHER: Final = 16
+"""Tables, at most, whose replicates are held at a time."""
+
 __all__ = ["SeedCounts", "count", "figures", "label_shift", "read_rows", "score"]
 
 
@@ -109,15 +112,17 @@ def score_counts(
     texts: str = "",
 ) -> dict[str, Any]:
     """Score rows that are read and counted already."""
-    result = summarise(counts, settings)
-    result["by_label"] = {
-        counts.labels[code]: summarise(counts.take(counts.gold == code), settings)
+    of_labels = {
+        counts.labels[code]: counts.take(counts.gold == code)
         for code in np.unique(counts.gold).tolist()
     }
+    of_groups = [part for parts in (groups or {}).values() for part in parts.values()]
+    found = iter(summarise_all([counts, *of_labels.values(), *of_groups], settings))
+    result = next(found)
+    result["by_label"] = {label: next(found) for label in of_labels}
     if groups is not None:
         result["by_group"] = {
-            name: {value: summarise(part, settings) for value, part in parts.items()}
-            for name, parts in groups.items()
+            name: {value: next(found) for value in parts} for name, parts in groups.items()
         }
     if shift is not None:
         result |= shift_figures(shift)
@@ -126,7 +131,35 @@ def score_counts(
 
 
 def summarise(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
-    """Summarise some seeds: figures, counts, curve and, where asked for, intervals."""
+    """Summarise some seeds; see `summarise_all`."""
+    return summarise_all([counts], settings)[0]
+
+
+def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict[str, Any]]:
+    """Summarise some seeds each: figures, counts, curve and, where asked for, intervals.
+
+    Tables of as many seeds share the draws of the bootstrap, which saves time.
+    """
+    results = [_without_intervals(counts, settings) for counts in tables]
+    together: dict[tuple[int, int], list[int]] = {}
+    for number, counts in enumerate(tables if settings.n_bootstrap else ()):
+        alone = number if counts.clusters else -1
+        together.setdefault((len(counts.seed_ids), alone), []).append(number)
+    for numbers in together.values():
+        for start in range(0, len(numbers), _TOGETHER):
+            some = numbers[start : start + _TOGETHER]
+            found = bootstrap([tables[number] for number in some], settings)
+            for number, (replicates, curves) in zip(some, found, strict=True):
+                result, curve = results[number], results[number].pop("sv_curve")
+                for key, values in replicates.items():
+                    bounds = [none_if_nan(bound) for bound in interval(values)]
+                    result[f"{key}_ci"] = None if None in bounds else bounds
+                low, high = interval(curves)
+                result["sv_curve"] = curve | {"low": low.tolist(), "high": high.tolist()}
+    return results
+
+
+def _without_intervals(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
     exact = figures(counts, settings.correctness_threshold)
     means = {key: values[0] for key, values in exact.means().items()}
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
@@ -140,13 +173,6 @@ def summarise(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
     if counts.has_subsamples:
         result["n_subsamples"] = counts.n_variants.shape[1]
         result |= {f"{key}_std": none_if_nan(value[0]) for key, value in exact.spreads().items()}
-    if settings.n_bootstrap:
-        replicates, curves = bootstrap(counts, settings)
-        for key, values in replicates.items():
-            bounds = [none_if_nan(bound) for bound in interval(values)]
-            result[f"{key}_ci"] = None if None in bounds else bounds
-        low, high = interval(curves)
-        curve |= {"low": low.tolist(), "high": high.tolist()}
     return result | {"sv_curve": curve}
 
 

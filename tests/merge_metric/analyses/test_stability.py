@@ -96,7 +96,7 @@ def test_seeds_that_an_interval_takes() -> None:
     assert needed(ninety, 0.05) == 554  # 4 * 3.8415 * 0.09 / 0.0025 = 553.2
     assert needed(np.ones(40), 0.05) is None
     counts = run(some_rows(1500, number=9)).counts
-    replicates, _ = bootstrap(counts, Settings(n_bootstrap=2000, rng_seed=0))
+    ((replicates, _),) = bootstrap([counts], Settings(n_bootstrap=2000, rng_seed=0))
     for key, holds in (
         ("seed_accuracy", counts.right[:, None]),
         ("seed_variant_accuracy", counts.level >= 90),

@@ -60,7 +60,8 @@ def replicates(rows: list[Row], premises: Sequence[Any] | None = None) -> list[l
     several = len(rows[0].subsamples) > 1 or any(len(row.subsamples) != 1 for row in rows)
     clusters = premises and {"premise": [premises[int(row.seed_id[2:])] for row in rows]}
     counts = count(read_rows(**columns(rows, subsamples=several), clusters=clusters))
-    return [v.tolist() for v in bootstrap(counts, Settings(n_bootstrap=5, rng_seed=1))[0].values()]
+    ((found, _),) = bootstrap([counts], Settings(n_bootstrap=5, rng_seed=1))
+    return [v.tolist() for v in found.values()]
 
 
 @given(st.randoms(use_true_random=False), st.booleans())
