@@ -20,8 +20,9 @@ from generation.commands.generate import (
 )
 from generation.commands.models import models_command
 from merge_dataset.commands.annotate import annotate_command
-from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, OneLineErrors, is_stop
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
 from merge_dataset.commands.show import check_command, show_command
+from merge_dataset.commands.wrong_use import OneLineErrors
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
 from merge_metric.commands.export import export_app

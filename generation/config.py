@@ -27,6 +27,7 @@ from merge_dataset.schema import (
     check_source,
 )
 from merge_dataset.settings import (
+    RUNNING,
     Value,
     check_members,
     check_ranges,
@@ -41,7 +42,7 @@ from merge_dataset.settings import (
     take_forms,
     to_mapping,
 )
-from merge_metric.models.pair_model import MACHINE, ModelRequest
+from merge_metric.models.pair_model import ModelRequest
 
 RECIPES: Final = ("paper-v2", "strict", "paper-v1", "poster", "demo", "try")
 """Names of the bundled recipes, the default first."""
@@ -82,7 +83,7 @@ def _column_setting(help: str, option: str) -> bool:
 
 def _machine_setting(default: Value, help: str, **more: Any) -> Value:
     """Declare a setting of the machine, which changes nothing of what is made."""
-    return setting(default, help, panel=MACHINE, affects_output=False, **more)
+    return setting(default, help, panel=RUNNING, affects_output=False, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,7 +424,9 @@ class Config(ProblemSettings):
     )
     subsamples: int = setting(10, "Draws of variants.", minimum=1)
     variants_per_class: int = setting(20, "Variants drawn for a seed and class.", minimum=1)
-    rng_seed: int = setting(0, "Seed of the random subsamples.", commands="build")
+    rng_seed: int = setting(
+        0, "Seed of the random subsamples.", commands="build", panel="Filters and samples"
+    )
 
     # Machine, and where things lie
     slice_problems: int | None = _problem_setting(

@@ -23,6 +23,9 @@ Value = TypeVar("Value")
 REQUIRED: Final[Any] = dataclasses.MISSING
 """In place of a default: the setting has to be given."""
 
+INPUT, OUTPUT, STATISTICS, RUNNING = "Input", "Output", "Statistics", "Running"
+"""Headings of the help, of most commands."""
+
 _KEY: Final = "setting"
 
 

@@ -13,13 +13,11 @@ from generation.config import RECIPES, Config
 from generation.paraphrases.config import TEMPERATURES, ParaphraseConfig
 from generation.run_folder import RunFolder
 from merge_dataset.commands.command_line import (
-    ExecutorName,
+    Dealt,
+    DealtAsConfigured,
     Format,
     Given,
     OutputFormat,
-    ResourceSettings,
-    TaskCount,
-    WorkerCount,
     distribution_of,
     option,
     option_of,
@@ -92,9 +90,7 @@ def generate_command(
     given: SuggestSettings,
     settings: Assignments = None,
     run: Run = "runs/default",
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    resources: ResourceSettings,
+    dealt: DealtAsConfigured,
     out: Out = Path("merge-nli"),
     overwrite: Overwrite = False,
     output: Format = "text",
@@ -126,7 +122,7 @@ def generate_command(
     config = _config(recipe, settings, given, run)
     _require_target(out, config, overwrite)
     with RunFolder(Path(run)).locked():
-        distribution = distribution_of(executor, tasks, config.workers, resources)
+        distribution = distribution_of(dealt, config.workers)
         folder = generate(config, overwrite=overwrite, distribution=distribution)
         _export(folder.path, out, output, overwrite=overwrite)
 
@@ -139,9 +135,7 @@ def suggest_command(
     given: SuggestSettings,
     settings: Assignments = None,
     run: Run = "runs/default",
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    resources: ResourceSettings,
+    dealt: DealtAsConfigured,
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
@@ -168,7 +162,7 @@ def suggest_command(
     from generation.phases.slices import suggest, suggestions_of
 
     config = _config(recipe, settings, given, run)
-    distribution = distribution_of(executor, tasks, config.workers, resources)
+    distribution = distribution_of(dealt, config.workers)
     folder = suggest(config, overwrite=overwrite, distribution=distribution)
     record = suggestions_of(folder)
     asked = record.get("asked")
@@ -205,9 +199,7 @@ def build_command(
     ] = None,
     given: Annotated[Given, options_of(Config, "build")],
     settings: Assignments = None,
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    resources: ResourceSettings,
+    dealt: DealtAsConfigured,
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
@@ -255,7 +247,7 @@ def build_command(
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)
-    distribution = distribution_of(executor, tasks, config.workers, resources)
+    distribution = distribution_of(dealt, config.workers)
     with base.named(name).locked():
         folder = build(
             run,
@@ -290,10 +282,7 @@ def signals_command(
         str | None, option("With --nonce: what a classifier's classes mean, as in predict.")
     ] = None,
     given: Annotated[Given, options_of(Config, "signals")],
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    workers: WorkerCount = 1,
-    resources: ResourceSettings,
+    dealt: Dealt,
     output: Format = "text",
 ) -> None:
     """Compute how likely texts are with each replacement, or which labels depend on a word.
@@ -340,7 +329,7 @@ def signals_command(
         raise ValueError("--batch-tokens: expected with --mlm or --nonce, got it with --lm")
     if label_order and not nonce:
         raise ValueError(f"--label-order: expected with --nonce only, got it with {chosen[0]}")
-    distribution = distribution_of(executor, tasks, workers, resources)
+    distribution = distribution_of(dealt)
     into = f" --into {of}, with the settings it has" if of else ""
     if nonce:
         settings = {"label_order": label_order, **given}
@@ -482,10 +471,7 @@ def paraphrase_command(
         ),
     ] = TEMPERATURES,
     run: Annotated[str | None, option_of(ParaphraseConfig, "run")] = None,
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    workers: WorkerCount = 1,
-    resources: ResourceSettings,
+    dealt: Dealt,
     out: Out = Path("merge-nli"),
     overwrite: Overwrite = False,
     output: Format = "text",
@@ -523,7 +509,7 @@ def paraphrase_command(
         temperature_max=greatest,
     )
     config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
-    distribution = distribution_of(executor, tasks, workers, resources)
+    distribution = distribution_of(dealt)
     _paraphrase(config, out, overwrite=overwrite, output=output, distribution=distribution)
 
 

@@ -15,6 +15,7 @@ from merge_dataset.commands.command_line import (
     user_errors,
     with_settings,
 )
+from merge_metric.commands.predict import Only, PresetName, read_list
 
 if TYPE_CHECKING:
     from merge_metric.models.inspection import Inspection
@@ -26,12 +27,8 @@ def models_command(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Folders, Hub ids, .gguf files.")
     ] = None,
-    preset: Annotated[
-        str | None, option("A list of models to evaluate: paper, sensitivity or poster.")
-    ] = None,
-    only: Annotated[
-        str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
-    ] = None,
+    preset: PresetName = None,
+    only: Only = None,
     recipe: Annotated[
         str | None, option(f"The masked LMs of {', '.join(RECIPES)}, or a .toml file.")
     ] = None,
@@ -68,7 +65,6 @@ def models_command(
     from merge_metric.models.inspection import find_head
     from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.pair_model import ModelRequest
-    from merge_metric.models.presets import read_presets
     from merge_metric.models.readiness import (
         describe_full_disk,
         inspect_models,
@@ -79,13 +75,10 @@ def models_command(
 
     if not (models or preset or recipe):
         raise ValueError("expected ids or folders of models, --preset or --recipe, got none")
-    if only is not None and preset is None:
-        raise ValueError("--only: expected together with --preset, of whose models it names some")
     check_order_asked(label_order)
     machine = this_machine(device)
     request = ModelRequest(model="", dtype=dtype, label_order=label_order)
-    names = [each.strip() for each in (only or "").split(",") if each.strip()]
-    listed = read_presets(preset, names) if preset else []
+    listed, _ = read_list(preset, only)
     left_out = [each for each in listed if each.not_on_hub]
     asked = [("", replace(request, model=each), find_head(each)) for each in models or ()]
     if recipe:

@@ -9,6 +9,7 @@ from generation.config import ProblemSettings, check_problem_settings
 from merge_dataset.schema import NLI
 from merge_dataset.settings import (
     REQUIRED,
+    RUNNING,
     Value,
     check_ranges,
     check_types,
@@ -16,7 +17,7 @@ from merge_dataset.settings import (
     setting_of,
     take_forms,
 )
-from merge_metric.models.pair_model import MACHINE, ModelRequest
+from merge_metric.models.pair_model import ModelRequest
 
 GENERATOR: Final = "google/flan-t5-xl"
 """The generator of Arakelyan et al. (2024), section 4.1."""
@@ -184,7 +185,7 @@ class ParaphraseConfig(ProblemSettings):
     rng_seed: int = _paraphrase_setting(0, "Seed of the random temperatures.", _SEARCH)
 
     batch_size: int | None = _paraphrase_setting(
-        None, "Hypotheses rewritten at a time.", MACHINE, minimum=1
+        None, "Hypotheses rewritten at a time.", RUNNING, minimum=1
     )
     """By default what suits the device. Their company decides by rounding only, but may so
     decide between two words."""
@@ -192,7 +193,7 @@ class ParaphraseConfig(ProblemSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = _paraphrase_setting(
         "auto",
         "Precision of the generator; auto is bfloat16 on CUDA, else float32.",
-        MACHINE,
+        RUNNING,
         affects_output=False,
     )
     run: str = setting(

@@ -36,8 +36,7 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.schema import arrow_schema
-from merge_dataset.settings import check_members, declared_settings
-from merge_metric.models.pair_model import MACHINE
+from merge_dataset.settings import RUNNING, check_members, declared_settings
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +171,7 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
     for one, declared in declared_settings(Config).items():
         commands, name = declared.commands.split(), one.name
         is_of_suggest = "suggest" in commands and "build" not in commands
-        if not is_of_suggest or declared.panel == MACHINE or name in _COMPARED:
+        if not is_of_suggest or declared.panel == RUNNING or name in _COMPARED:
             continue
         if (got := getattr(config, name)) != (there := getattr(suggested, name)):
             raise ValueError(

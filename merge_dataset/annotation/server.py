@@ -11,6 +11,8 @@ import json
 import os
 import secrets
 import sys
+import time
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -237,6 +239,26 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
             server.shutdown()
             server.server_close()
             thread.join()
+
+
+def serve_until_stopped(
+    session: Session, annotator: str, *, port: int, browser: bool, tell: Callable[[str], object]
+) -> None:
+    """Serve the page, perhaps open it in the browser, and tell of the progress, until Ctrl+C."""
+
+    def progress(desk: Desk) -> str:
+        answered, count = desk.progress()
+        return f"{answered:,} of {count:,} variants answered"
+
+    with serving(session, annotator, port=port) as (desk, url):
+        tell(f"{url}\n{progress(desk)}. Ctrl+C stops; every answer is saved.")
+        if browser:
+            webbrowser.open(url)
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            tell(f"\n{progress(desk)}.")
 
 
 class _Server(ThreadingHTTPServer):

@@ -26,6 +26,7 @@ from merge_dataset.annotation.answers import (
     Equivalence,
     Judgement,
     JudgementKind,
+    answers_path,
     append,
     as_record,
     check_annotator,
@@ -449,6 +450,20 @@ def import_answers(
             known = len(given[name]) - len(news)
             taken.append(ImportCounts(name, len(news) - changed, changed, known))
     return taken
+
+
+def import_lines(session: Session, taken: Sequence[ImportCounts]) -> list[str]:
+    """Say in words what was taken in, and what is left to be answered."""
+    lines = []
+    for each in taken:
+        line = f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, "
+        line += f"{each.known:,} as before"
+        # The file may have been cut off.
+        answered = current(read_standing(answers_path(session.folder, each.annotator)))
+        if left := len(session.items.keys() - answered.keys()):
+            line += f"; {left:,} variants not answered yet"
+        lines.append(line)
+    return lines or ["no answers in it"]
 
 
 def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:

@@ -20,57 +20,64 @@ from merge_dataset.commands.command_line import (
 _SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
 
 
+SessionFolder = Annotated[Path, option("The session's folder.", file_okay=False)]
+Begun = Annotated[
+    Path | None,
+    typer.Argument(
+        exists=True, file_okay=False, help="The dataset folder, to begin a session with."
+    ),
+]
+Annotator = Annotated[str | None, option("Who annotates; opens the page for them.", metavar="NAME")]
+PerClass = Annotated[
+    int | None,
+    option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1),
+]
+PerSource = Annotated[
+    int | None,
+    option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
+]
+Sampled = Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)]
+DrawSeed = Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)]
+Port = Annotated[int, option("On 127.0.0.1; 0: any that is free.", panel=_PAGE, min=0, max=65535)]
+Browser = Annotated[bool, option("Open the page in the browser.", panel=_PAGE)]
+ExportTo = Annotated[
+    Path | None,
+    option(
+        "Write the items as a table (.csv) or as Label Studio's tasks (.json).",
+        metavar="FILE",
+        panel=_FILES,
+    ),
+]
+ImportFrom = Annotated[
+    Path | None,
+    option(
+        "Take in answers: a table, Label Studio's JSON or JSON-MIN, or another session's .jsonl.",
+        "--import",
+        metavar="FILE",
+        panel=_FILES,
+    ),
+]
+OverwriteAnswers = Annotated[
+    bool,
+    option("Let imported answers replace others of the annotator.", "--overwrite", panel=_FILES),
+]
+
+
 @user_errors()
 @with_settings
 def annotate_command(
-    out: Annotated[Path, option("The session's folder.", file_okay=False)],
-    dataset: Annotated[
-        Path | None,
-        typer.Argument(
-            exists=True, file_okay=False, help="The dataset folder, to begin a session with."
-        ),
-    ] = None,
-    annotator: Annotated[
-        str | None, option("Who annotates; opens the page for them.", metavar="NAME")
-    ] = None,
-    per_class: Annotated[
-        int | None,
-        option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1),
-    ] = None,
-    per_source: Annotated[
-        int | None,
-        option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
-    ] = None,
-    config: Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)] = None,
-    rng_seed: Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)] = None,
-    port: Annotated[
-        int, option("On 127.0.0.1; 0: any that is free.", panel=_PAGE, min=0, max=65535)
-    ] = 0,
-    browser: Annotated[bool, option("Open the page in the browser.", panel=_PAGE)] = True,
-    export: Annotated[
-        Path | None,
-        option(
-            "Write the items as a table (.csv) or as Label Studio's tasks (.json).",
-            metavar="FILE",
-            panel=_FILES,
-        ),
-    ] = None,
-    import_: Annotated[
-        Path | None,
-        option(
-            "Take in answers: a table, Label Studio's JSON or JSON-MIN, or another session's "
-            ".jsonl.",
-            "--import",
-            metavar="FILE",
-            panel=_FILES,
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool,
-        option(
-            "Let imported answers replace others of the annotator.", "--overwrite", panel=_FILES
-        ),
-    ] = False,
+    out: SessionFolder,
+    dataset: Begun = None,
+    annotator: Annotator = None,
+    per_class: PerClass = None,
+    per_source: PerSource = None,
+    config: Sampled = None,
+    rng_seed: DrawSeed = None,
+    port: Port = 0,
+    browser: Browser = True,
+    export: ExportTo = None,
+    import_: ImportFrom = None,
+    overwrite: OverwriteAnswers = False,
     output: Format = "text",
 ) -> None:
     """Judge variants by hand: fluency and reasoning, from 1 to 5; paraphrases by their meaning.
@@ -115,45 +122,15 @@ def annotate_command(
         text = f"{len(session.items):,} items: {', '.join(written)}"
         write_result(output, {"written": written}, text)
     elif import_:
-        from merge_dataset.annotation.answers import answers_path, current, read_standing
-        from merge_dataset.annotation.transfer import import_answers
+        from merge_dataset.annotation.transfer import import_answers, import_lines
 
-        taken, lines = import_answers(session, import_, annotator, overwrite=overwrite), []
-        for each in taken:
-            line = f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, "
-            line += f"{each.known:,} as before"
-            # The file may have been cut off.
-            answered = current(read_standing(answers_path(session.folder, each.annotator)))
-            if left := len(session.items.keys() - answered.keys()):
-                line += f"; {left:,} variants not answered yet"
-            lines.append(line)
+        taken = import_answers(session, import_, annotator, overwrite=overwrite)
         imported = {"imported": [asdict(each) for each in taken]}
-        write_result(output, imported, *(lines or ["no answers in it"]))
+        write_result(output, imported, *import_lines(session, taken))
     elif annotator:
-        import time
-        import webbrowser
+        from merge_dataset.annotation.server import serve_until_stopped
 
-        from merge_dataset.annotation.server import serving
-
-        with serving(session, annotator, port=port) as (desk, url):
-            typer.echo(f"{url}\n{_progress(desk.progress())}. Ctrl+C stops; every answer is saved.")
-            if browser:
-                webbrowser.open(url)
-            try:
-                while True:
-                    time.sleep(3600)
-            except KeyboardInterrupt:
-                typer.echo(f"\n{_progress(desk.progress())}.")
+        serve_until_stopped(session, annotator, port=port, browser=browser, tell=typer.echo)
     else:
-        lines = [f"{session.folder}: {len(session.items):,} variants"]
-        lines += [
-            f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
-            for each in session.description["population"]
-        ]
-        lines.append(f"Next: merge-nli annotate --out {session.folder} --annotator NAME")
-        write_result(output, session.description, *lines)
-
-
-def _progress(progress: tuple[int, int]) -> str:
-    answered, count = progress
-    return f"{answered:,} of {count:,} variants answered"
+        following = f"Next: merge-nli annotate --out {session.folder} --annotator NAME"
+        write_result(output, session.description, *session.lines(), following)

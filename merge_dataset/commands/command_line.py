@@ -1,4 +1,4 @@
-"""Scaffolding of all commands: options, messages for users, mistakes in words, and results.
+"""Scaffolding of all commands: options, messages for users, and results.
 
 Options of a settings class (`merge_dataset.settings`) are made here from its declarations.
 Options of a single command are declared where the command is, those of several commands here.
@@ -6,32 +6,38 @@ Options of a single command are declared where the command is, those of several 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperGroup
 
 from merge_dataset.engine import engine_errors
 from merge_dataset.executors.plan import (
-    CLUSTER,
     COMMANDS,
     EXECUTORS,
     Distribution,
     Resources,
+    TaskOptions,
 )
 from merge_dataset.files import describe_os_error, to_json
 from merge_dataset.redaction import MaskingFormatter, mask_urls
-from merge_dataset.settings import Setting, declared_settings, parse_toml
+from merge_dataset.settings import (
+    INPUT,
+    OUTPUT,
+    RUNNING,
+    STATISTICS,
+    Setting,
+    declared_settings,
+    parse_toml,
+)
 
 OutputFormat = Literal["text", "json"]
 TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
@@ -44,6 +50,25 @@ STOPPED: Final = (
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl+C, as shells have it: 128 and the number of SIGINT."""
+
+PANELS: Final[Mapping[str, str]] = {
+    name: panel
+    for panel, names in {
+        INPUT: "dataset config dataset_revision limit_seeds allow_missing by model preset only run "
+        "of recipe settings train hypothesis_column label_column session annotations mlm lm nonce "
+        "without_mlm without_mlms annotator label_order kind gguf_file revision repeat_seeds "
+        "batch_in dataset_repo",
+        OUTPUT: "out output into ablation figure figures plots explain per_seed for_spreadsheets "
+        "fail_under fail_over log_to title max_variants overwrite register version private repo "
+        "source_url source_name date day organization relationship letters hub shots prompt_start",
+        STATISTICS: "n_bootstrap rng_seed cluster ct",
+        "Filters and samples": "tag_match min_replacements min_replacements_scope",
+        RUNNING: "workers store device dtype batch_tokens dry_run prices tokenizer batch_out yes "
+        "pr",
+    }.items()
+    for name in names.split()
+}
+"""Headings of the help by names of parameters, for options that have none of their own."""
 
 Given = dict[str, Any]
 """Settings by name that were given on the command line."""
@@ -74,7 +99,7 @@ LimitSeeds = Annotated[
     int | None,
     option("Take this many seeds of each source, drawn at random.", "--limit-seeds", min=1),
 ]
-SampleSeed = Annotated[int, option("Seed of that random sample.", "--rng-seed", min=0)]
+SampleSeed = Annotated[int, option("Seed of that random sample.", "--rng-seed", panel=INPUT, min=0)]
 Cluster = Annotated[
     str,
     option(
@@ -84,6 +109,7 @@ Cluster = Annotated[
     ),
 ]
 BootstrapSeed = Annotated[int, option("Seed of the bootstrap.", "--rng-seed", min=0)]
+Replicates = Annotated[int, option("Replicates for intervals; 0 for none.", "--n-bootstrap", min=0)]
 ForSpreadsheets = Annotated[
     bool,
     option(
@@ -110,7 +136,7 @@ class _OptionsOf:
         offered = {
             field: setting
             for field, setting in declared_settings(self.settings).items()
-            if self.command in setting.commands.split()
+            if not {*self.command.split()}.isdisjoint(setting.commands.split())
         }
         return dict(sorted(offered.items(), key=lambda pair: not _is_required(pair[0])))
 
@@ -163,7 +189,7 @@ class _OptionsOf:
             inspect.Parameter.KEYWORD_ONLY,
             default=default,
             annotation=Annotated[
-                annotation | None if default is None else annotation, _option(setting)
+                annotation | None if default is None else annotation, _option(setting, field.name)
             ],
         )
 
@@ -177,29 +203,25 @@ def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
     return _OptionsOf(settings, command, defaults)
 
 
-ExecutorName = Annotated[
-    Literal[*EXECUTORS] | None,  # type: ignore[valid-type]
-    option(
-        "Where tasks share the work; by default one process does it.", "--executor", panel=CLUSTER
-    ),
-]
-TaskCount = Annotated[
-    int | None,
-    option("How many tasks; by default as many as workers.", "--tasks", panel=CLUSTER, min=1),
-]
-WorkerCount = Annotated[int, option("How many tasks at a time.", "--workers", panel=CLUSTER, min=1)]
-ResourceSettings = Annotated[Given, options_of(Resources, COMMANDS, defaults=True)]
-"""Options of what a task gets, for commands under `with_settings`."""
+_RESOURCES: Final = options_of(Resources, COMMANDS, defaults=True)
+Dealt = Annotated[Given, options_of(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
+"""Where tasks work and what each gets, for commands under `with_settings`."""
+DealtAsConfigured = Annotated[Given, options_of(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
+"""The same where other settings say how many work at a time."""
 
 
-def distribution_of(
-    executor: str | None, tasks: int | None, workers: int, resources: Given
-) -> Distribution | None:
+def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
     """Make the `Distribution` that options of a command name; None for this process.
 
     Raises:
         ValueError: tasks or resources without an executor, or resources out of range.
     """
+    executor, tasks, workers, resources = (
+        dealt.get("executor"),
+        dealt.get("tasks"),
+        dealt.get("workers", workers),
+        {k: v for k, v in dealt.items() if k not in ("executor", "tasks", "workers")},
+    )
     if executor is None:
         usual = asdict(Resources())
         given = {"tasks": tasks} if tasks is not None else resources
@@ -218,7 +240,7 @@ def distribution_of(
 def option_of(settings: type, name: str, **changes: Any) -> Any:
     """Make the option of one setting, for a parameter of a command's own."""
     declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
-    return _option(replace(declared, **changes))
+    return _option(replace(declared, **changes), name)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -227,21 +249,27 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     Its errors and log then speak of options: see `in_options`.
     """
     own = inspect.signature(command, eval_str=True).parameters
-    groups = {
-        name: each
+    for name, p in own.items():
+        for each in get_args(p.annotation):
+            if isinstance(each, typer.models.OptionInfo) and each.rich_help_panel is None:
+                each.rich_help_panel = PANELS.get(name)
+    stand_ins = {
+        name: [each for each in get_args(p.annotation) if isinstance(each, _OptionsOf)]
         for name, p in own.items()
-        for each in get_args(p.annotation)
-        if isinstance(each, _OptionsOf)
     }
+    groups = {name: each for name, each in stand_ins.items() if each}
 
     own_names = {name: _own_option(name, p.annotation) for name, p in own.items()}
     assigned = "--set" in own_names.values()
-    of_groups = [group.names(assigned=assigned) for group in groups.values()]
+    of_groups = [each.names(assigned=assigned) for group in groups.values() for each in group]
     option_names = {k: v for names in (*of_groups, own_names) for k, v in names.items()}
 
     @functools.wraps(command)
     def with_options(**values: Any) -> None:
-        given = {name: group.take(values) for name, group in groups.items()}
+        given = {
+            name: {k: v for each in group for k, v in each.take(values).items()}
+            for name, group in groups.items()
+        }
         try:
             with _logged_in_options(option_names):
                 command(**given, **values)
@@ -253,7 +281,9 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [
         each
         for name, p in own.items()
-        for each in (groups[name].parameters() if name in groups else [p])
+        for each in (
+            [one for group in groups[name] for one in group.parameters()] if name in groups else [p]
+        )
     ]
     with_options.__annotations__ = {p.name: p.annotation for p in parameters}
     with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -273,11 +303,10 @@ def _own_option(name: str, annotation: Any) -> str:
     return names[0].partition("/")[0] if names else f"--{name.replace('_', '-')}"
 
 
-def _option(setting: Setting) -> Any:
+def _option(setting: Setting, name: str) -> Any:
     names = (setting.option,) if setting.option else ()
-    return option(
-        setting.help, *names, panel=setting.panel, metavar=setting.metavar, min=setting.minimum
-    )
+    panel = setting.panel or PANELS.get(name)
+    return option(setting.help, *names, panel=panel, metavar=setting.metavar, min=setting.minimum)
 
 
 def _option_name(name: str, setting: Setting) -> str:
@@ -446,155 +475,3 @@ def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) ->
     """Write a command's result to stdout: an object as JSON, or lines of text."""
     as_json = output == "json"
     typer.echo(to_json(value) if as_json else "\n".join(lines))
-
-
-_WRONG_VALUES: Final = (
-    (r"valid integer", "a whole number"),
-    (r"valid (?:number|float)", "a number"),
-    (r"(?:greater than or equal to|x>=) ?(-?\d+(?:\.\d+)?)", r"\1 or more"),
-    (r"(?:less than or equal to|x<=) ?(-?\d+(?:\.\d+)?)", r"\1 or less"),
-    (r"is a file", "a folder"),
-)
-"""Words of Typer's releases about a value → what was expected."""
-
-_MANY: Final = 10
-"""Choices that a message lists at most; the help has them all."""
-_CHOICES: Final = re.compile(r"is not one of ([^.]+)")
-_QUOTED: Final = re.compile(r"'([^']*)'")
-
-
-_MEANT: Final = {
-    **dict.fromkeys(("json", "as-json"), ("format json",)),
-    **dict.fromkeys(("csv", "markdown", "latex"), ("format",)),
-    **dict.fromkeys(("n", "bootstrap", "samples", "replicates"), ("n-bootstrap", "limit-seeds")),
-    **dict.fromkeys(("plot", "plots", "figure", "figures"), ("figures", "plots", "out")),
-    **dict.fromkeys(("o", "output", "outfile", "save"), ("out",)),
-    **dict.fromkeys(("d", "data", "dataset"), ("dataset", "data")),
-    **dict.fromkeys(("i", "input", "file"), ("data", "dataset")),
-    **dict.fromkeys(("f", "force", "y"), ("overwrite", "yes")),
-    **dict.fromkeys(("gpu", "cuda"), ("device cuda",)),
-    **dict.fromkeys(("batch-size", "bs"), ("batch-tokens",)),
-    **dict.fromkeys(("m", "model-name", "checkpoint"), ("model", "mlm")),
-    **dict.fromkeys(("seed", "random-seed"), ("rng-seed",)),
-    **dict.fromkeys(("t", "threshold"), ("ct", "correctness-threshold")),
-}
-"""Options of other tools → those that they mean, the likeliest first; one that the command does not
-have is not named."""
-
-_COMMANDS_MEANT: Final = {
-    **dict.fromkeys(("evaluate", "eval", "test", "run"), "predict, then score"),
-    **dict.fromkeys(("plot", "curves", "analyze"), "analyse"),
-    **dict.fromkeys(("upload", "push"), "publish"),
-    **dict.fromkeys(("create", "make"), "generate"),
-    **dict.fromkeys(("validate", "verify"), "check"),
-    "train": "baseline hypothesis-only",
-}
-_EXTRA: Final = re.compile(r"unexpected extra argument\S* \((\S+?)[ )]")
-
-
-class OneLineErrors(TyperGroup):
-    """A group of commands whose wrong use is told in one line, with exit code 2.
-
-    Typer frames it in several lines, and its words for a wrong value depend on its release.
-    """
-
-    def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ
-        """Run a command and leave with its exit code, as the base class does."""
-        if not more.pop("standalone_mode", True):
-            return super().main(args, prog_name, standalone_mode=False, **more)
-        given = list(sys.argv[1:] if args is None else args)
-        try:
-            sys.exit(super().main(args, prog_name, standalone_mode=False, **more) or 0)
-        except typer.Abort:
-            typer.echo("error: stopped", err=True)
-            sys.exit(1)
-        except Exception as error:
-            # Typer brings its own copy of click, or takes an installed one: by release.
-            if not hasattr(error, "format_message"):
-                raise
-            if message := describe_error(error, given):
-                typer.echo(f"error: {mask_urls(message)}", err=True)
-            sys.exit(getattr(error, "exit_code", 2))
-
-    def make_context(self, *args: Any, **more: Any) -> Any:
-        """Read the options of all commands; Ctrl+C meanwhile is told as it is of a command."""
-        with telling_of_a_stop():
-            return super().make_context(*args, **more)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Read the words of a command and run it; see `make_context`."""
-        with telling_of_a_stop():
-            return super().invoke(ctx)
-
-
-def describe_error(error: Any, given: Sequence[str]) -> str:
-    """Say what is wrong with a command line; nothing where help was shown instead."""
-    kind, context = type(error).__name__, getattr(error, "ctx", None)
-    help_ = f"`{context.command_path} -h` says more" if context else "`merge-nli -h` says more"
-    if kind == "NoArgsIsHelpError":
-        return ""
-    if kind == "NoSuchOption":
-        parameters = error.ctx.command.params if error.ctx else ()
-        known = [name[2:] for each in parameters for name in each.opts if name.startswith("--")]
-        said = error.option_name.lstrip("-")
-        near = [each for each in _MEANT.get(said, ()) if each.split()[0] in known]
-        near = near or difflib.get_close_matches(said, known, n=1)
-        near = near or [each for each in known if said in each.split("-")]
-        hint = f"; did you mean --{near[0]}?" if near else ""
-        return _ended(f"no option {error.option_name}{hint}", help_)
-    if kind == "BadOptionUsage":
-        return f"{error.option_name}: expected a value after it, got none; {help_}"
-    parameter = getattr(error, "param", None)
-    if parameter is None:
-        message = error.format_message().strip().rstrip(".").replace(". Did", "; did")
-        if meant := _instead_of(message, context):
-            message = f"{message.partition(';')[0]}; did you mean {meant}?"
-        return _ended(f"{message[:1].lower()}{message[1:]}", help_)
-    is_option = parameter.param_type_name == "option"  # else it is called as in the help
-    shown = parameter.metavar or parameter.name
-    name = str(max(parameter.opts, key=len)) if is_option else str(shown).upper()
-    if kind == "MissingParameter":
-        return f"{name}: expected a value, got none; {help_}"
-    value = None
-    for place, word in enumerate(given):  # the last one counts
-        option, equals, after = word.partition("=")
-        if is_option and option in parameter.opts:
-            value = after if equals else next(iter(given[place + 1 : place + 2]), None)
-    return _ended(f"{name}: {_expected(error.message, value)}", help_)
-
-
-def _instead_of(message: str, context: Any) -> str:
-    """Name the command or option that a word stands for which is none; empty where none is near."""
-    if extra := _EXTRA.search(message):
-        known = {name for each in context.command.params for name in each.opts}
-        suffix = Path(extra[1]).suffix
-        likely = ("--recipe",) if suffix == ".toml" else ("--data", "--out") if suffix else ()
-        options = (each for each in (*likely, *(() if suffix else ("--dataset",))) if each in known)
-        return next((f"{option} {extra[1]}" for option in options), "")
-    if context is not None and context.parent is None and message.startswith("No such command"):
-        return _COMMANDS_MEANT.get(next(iter(_QUOTED.findall(message)), ""), "")
-    return ""
-
-
-def _ended(message: str, help_: str) -> str:
-    """Point to the help where a message does not say already what was meant."""
-    return message if message.endswith("?") else f"{message}; {help_}"
-
-
-def _expected(said: str, value: str | None) -> str:
-    """Turn what Typer says of a value into "expected …, got …"."""
-    if choices := _CHOICES.search(said):
-        known = _QUOTED.findall(choices[1])
-        wrong = value or next(iter(_QUOTED.findall(said[: choices.start()])), None)
-        near = difflib.get_close_matches(wrong or "", known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        some = f"one of {', '.join(known)}" if len(known) <= _MANY else "a known name"
-        return f"expected {some}, got {wrong!r}{hint}"
-    if "does not exist" in said:
-        what = "folder" if said.lower().startswith("dir") else "file"
-        return f"expected a {what} that exists, got {value or _QUOTED.findall(said)[-1]!r}"
-    for pattern, expected in _WRONG_VALUES:
-        if found := re.search(pattern, said):
-            wrong = value or next(iter(_QUOTED.findall(said)), None)
-            return f"expected {found.expand(expected)}" + (f", got {wrong!r}" if wrong else "")
-    return said.rstrip(".")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Literal, Protocol, Self
 
 from merge_dataset.files import read_json, write_json
 from merge_dataset.settings import check_ranges, parse_pairs, setting
@@ -116,6 +116,28 @@ EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
     ),
 }
 """Executors by name, as the command line offers them. Another one is a class and its entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """Options of commands whose work can be dealt to tasks, beside `Resources`."""
+
+    executor: Literal[*EXECUTORS] | None = setting(  # type: ignore[valid-type]
+        None,
+        "Where tasks share the work; by default one process does it.",
+        commands=COMMANDS,
+        panel=CLUSTER,
+    )
+    tasks: int | None = setting(
+        None,
+        "How many tasks; by default as many as workers.",
+        commands=COMMANDS,
+        panel=CLUSTER,
+        minimum=1,
+    )
+    workers: int = setting(
+        1, "How many tasks at a time.", commands="workers", panel=CLUSTER, minimum=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

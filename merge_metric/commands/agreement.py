@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import BootstrapSeed, option, user_errors, with_settings
+from merge_dataset.commands.command_line import (
+    BootstrapSeed,
+    Replicates,
+    option,
+    user_errors,
+    with_settings,
+)
 
 
 @user_errors(extra="annotation")
@@ -40,7 +46,7 @@ def agreement_command(
         Literal["text", "markdown", "latex", "json"],
         option("How to write the tables.", "--format"),
     ] = "text",
-    n_bootstrap: Annotated[int, option("Replicates for intervals; 0 for none.", min=0)] = 1000,
+    n_bootstrap: Replicates = 1000,
     rng_seed: BootstrapSeed = 0,
 ) -> None:
     """Say how far annotators agree, how good variants are, and which masked LM to drop.

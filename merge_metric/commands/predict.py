@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from merge_dataset.commands.command_line import (
-    ExecutorName,
+    Dealt,
     Format,
     Given,
     LimitSeeds,
     OutputFormat,
-    ResourceSettings,
     SampleSeed,
-    TaskCount,
-    WorkerCount,
     config_option,
     distribution_of,
     option,
@@ -30,15 +26,15 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from merge_dataset.executors.plan import ExecutorError
 from merge_metric.models.pair_model import ModelRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_metric.models.presets import Preset
-    from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import Outcome
+    from merge_metric.predict.tasks import Done
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +45,13 @@ baseline_app = typer.Typer(
     help="Predict without reading the premise, or without reading at all.",
 )
 
+ModelName = Annotated[
+    str | None, option("Folder, Hub id, .gguf file, or a server's name for it.", "--model")
+]
+PresetName = Annotated[
+    str | None, option("A list of models: paper, sensitivity or poster.", "--preset")
+]
+Only = Annotated[str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")]
 Dataset = Annotated[
     str,
     option("Dataset folder, name for load_dataset, or a run's problems.parquet."),
@@ -56,6 +59,25 @@ Dataset = Annotated[
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
 Out = Annotated[Path | None, option(_OUT.format(""))]
+OutOrFolder = Annotated[Path | None, option(_OUT.format("; with --preset a folder"), "--out")]
+Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
+DryRun = Annotated[
+    bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
+]
+Prices = Annotated[
+    str | None,
+    option(
+        "Of a million tokens of prompts and of answers, e.g. 0.15,0.6; for the cost.",
+        metavar="IN,OUT",
+    ),
+]
+Tokenizer = Annotated[Path | None, option("A tokenizer.json by which --dry-run counts tokens.")]
+BatchOut = Annotated[
+    Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
+]
+BatchIn = Annotated[
+    list[Path] | None, option("Take answers from these results of batches; may be repeated.")
+]
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
 ]
@@ -72,45 +94,22 @@ LabelColumn = Annotated[
 def predict_command(
     *,
     dataset: Dataset,
-    model: Annotated[
-        str | None, option("Folder, Hub id, .gguf file, or a server's name for it.")
-    ] = None,
-    preset: Annotated[
-        str | None, option("A list of models instead: paper, sensitivity or poster.")
-    ] = None,
-    only: Annotated[
-        str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
-    ] = None,
+    model: ModelName = None,
+    preset: PresetName = None,
+    only: Only = None,
     config: Configs = None,
-    out: Annotated[Path | None, option(_OUT.format("; with --preset a folder"))] = None,
+    out: OutOrFolder = None,
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
-    dataset_revision: Annotated[str | None, option("Revision of the dataset on the Hub.")] = None,
-    dry_run: Annotated[
-        bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
-    ] = False,
-    prices: Annotated[
-        str | None,
-        option(
-            "Of a million tokens of prompts and of answers, e.g. 0.15,0.6; for the cost.",
-            metavar="IN,OUT",
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, option("A tokenizer.json by which --dry-run counts tokens.")
-    ] = None,
-    batch_out: Annotated[
-        Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
-    ] = None,
-    batch_in: Annotated[
-        list[Path] | None, option("Take answers from these results of batches; may be repeated.")
-    ] = None,
+    dataset_revision: Revision = None,
+    dry_run: DryRun = False,
+    prices: Prices = None,
+    tokenizer: Tokenizer = None,
+    batch_out: BatchOut = None,
+    batch_in: BatchIn = None,
     given: Annotated[Given, options_of(ModelRequest, "predict", defaults=True)],
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    workers: WorkerCount = 1,
-    resources: ResourceSettings,
+    dealt: Dealt,
     output: Format = "text",
 ) -> None:
     """Run a model over a dataset and write a predictions file.
@@ -144,22 +143,20 @@ def predict_command(
       merge-nli predict --preset paper --dataset merge-nli --device cuda --executor slurm
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
-    from merge_metric.models.presets import on_hub, read_presets
-    from merge_metric.predict.jobs import predict_preset, predict_request, require_usable
+    from merge_metric.models.presets import on_hub
+    from merge_metric.predict.batch import read_prices
+    from merge_metric.predict.jobs import check_output
+    from merge_metric.predict.tasks import run_models
 
     if (model is None) == (preset is None):
         got = "neither" if model is None else "both"
         raise ValueError(f"expected either --model or --preset, got {got}")
-    if only is not None and preset is None:
-        raise ValueError("--only: expected together with --preset, of whose models it names some")
-    names = [name.strip() for name in (only or "").split(",") if name.strip()]
-    entries = on_hub(read_presets(preset, names), names) if preset is not None else []
-    _check_output(out, is_folder=preset is not None)
-    distribution = distribution_of(executor, tasks, workers, resources)
+    listed, names = read_list(preset, only)
+    entries = on_hub(listed, names) if preset is not None else []
+    check_output(out, is_folder=preset is not None)
+    distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, dataset_revision, limit_seeds, rng_seed)
-    request = ModelRequest(model=model or "", **given)
-    cost = _read_prices(prices)
-    outcomes: list[Outcome] = []
+    request, price = ModelRequest(model=model or "", **given), read_prices(prices)
     if dry_run or batch_out is not None or batch_in:
         asked = "--dry-run" if dry_run else "--batch-in" if batch_out is None else "--batch-out"
         if preset is not None or distribution is not None:
@@ -167,32 +164,20 @@ def predict_command(
             raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
         batches = {"written": batch_out, "read": batch_in or []}
         _ask_nothing(
-            asked, request, problems, out, batches, cost, tokenizer, overwrite, dataset, output
+            asked, request, problems, out, batches, price, tokenizer, overwrite, dataset, output
         )
         return
-    if distribution is not None:
-        dealt = _predict_in_tasks(
-            request, preset, entries, problems, distribution, out=out, overwrite=overwrite
-        )
-        _report(*dealt, dataset, output)
-        return
-    failed: list[str] = []
-    if preset is None:
-        outcomes = list(
-            predict_request(
-                request,
-                problems,
-                out=out,
-                extra={"prices": list(cost)} if cost else {},
-                overwrite=overwrite,
-            )
-        )
-    else:
-        require_usable(request, problems, entries=entries)
-        outcomes, failed = predict_preset(
-            request, preset, entries, problems, folder=out, overwrite=overwrite
-        )
-    _report(outcomes, failed, None, dataset, output)
+    done = run_models(
+        request,
+        problems,
+        preset=preset,
+        entries=entries,
+        distribution=distribution,
+        out=out,
+        extra={"prices": list(price)} if price else {},
+        overwrite=overwrite,
+    )
+    _report(done, dataset, output)
 
 
 def _ask_nothing(
@@ -246,58 +231,21 @@ def _ask_nothing(
         lines = [f"{path}: {n:,} requests" for path, n in made.items()]
         write_result(output, {"requests": made}, *lines or ["no request is left"])
     else:
-        _report(outcomes, [], None, dataset, output)
+        _report((outcomes, [], None), dataset, output)
 
 
-def _read_prices(text: str | None) -> tuple[float, float] | None:
-    """Read prices of a million tokens of prompts and of answers."""
-    if text is None:
-        return None
-    try:
-        price_in, price_out = map(float, text.split(","))
-        if not (0 <= price_in < math.inf and 0 <= price_out < math.inf):
-            raise ValueError(text)
-    except ValueError:
-        raise ValueError(
-            f"--prices: expected two numbers, of a million tokens of prompts and of answers, such "
-            f"as 0.15,0.6, got {text!r}"
-        ) from None
-    return price_in, price_out
+def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
+    """Read the models of a list that are asked for, and the names of `--only`.
 
+    Raises:
+        ValueError: there is no such list or model, or names without a list.
+    """
+    from merge_metric.models.presets import read_presets
 
-def _predict_in_tasks(
-    request: ModelRequest,
-    preset: str | None,
-    entries: Sequence[Preset],
-    problems: pa.Table,
-    distribution: Distribution,
-    *,
-    out: Path | None,
-    overwrite: bool,
-) -> tuple[list[Outcome], list[str], ExecutorError | None]:
-    """Look at the models, and deal their work to tasks."""
-    if request.base_url:
-        raise ValueError(
-            "executor: expected a model that tasks load, got one on a server, which is asked from "
-            "here: with more requests at a time, see `concurrency`"
-        )
-    from merge_metric.models.presets import request_of
-    from merge_metric.models.readiness import machine_for
-    from merge_metric.predict.jobs import extra_of, known_of, require_free, require_usable
-    from merge_metric.predict.tasks import Job, predict_in_tasks
-
-    machine = machine_for(distribution, request.device)
-    if preset is None:
-        if out is not None:
-            require_free(out, known_of(request), problems, overwrite=overwrite)
-        jobs = [Job(known_of(request).get("name", request.model), request, {})]
-        require_usable(request, problems, machine)
-        return predict_in_tasks(jobs, problems, distribution, out=out, overwrite=overwrite)
-    require_usable(request, problems, machine, entries=entries)
-    jobs = [
-        Job(entry.name, request_of(entry, request), extra_of(entry, preset)) for entry in entries
-    ]
-    return predict_in_tasks(jobs, problems, distribution, folder=out, overwrite=overwrite)
+    if only is not None and preset is None:
+        raise ValueError("--only: expected together with --preset, of whose models it names some")
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    return list(read_presets(preset, names)) if preset else [], names
 
 
 @baseline_app.command("hypothesis-only")
@@ -316,10 +264,7 @@ def hypothesis_only_command(
     rng_seed: SampleSeed = 0,
     hypothesis_column: HypothesisColumn = None,
     label_column: LabelColumn = None,
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    workers: WorkerCount = 1,
-    resources: ResourceSettings,
+    dealt: Dealt,
     output: Format = "text",
 ) -> None:
     """Learn labels from hypotheses alone, and predict them (logistic regression).
@@ -334,9 +279,11 @@ def hypothesis_only_command(
         --executor slurm --tasks 8 --memory-gb 8
     """
     from merge_metric.predict.baselines import BaselineRequest
+    from merge_metric.predict.jobs import check_output
+    from merge_metric.predict.tasks import run_baseline
 
-    _check_output(out)
-    distribution = distribution_of(executor, tasks, workers, resources)
+    check_output(out)
+    distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
     request = BaselineRequest(
         name="hypothesis-only",
@@ -344,7 +291,8 @@ def hypothesis_only_command(
         hypothesis_column=hypothesis_column,
         label_column=label_column,
     )
-    _run_baseline(request, problems, distribution, out, overwrite, dataset, output)
+    done = run_baseline(request, problems, distribution=distribution, out=out, overwrite=overwrite)
+    _report(done, dataset, output)
 
 
 @baseline_app.command("majority")
@@ -362,10 +310,7 @@ def majority_command(
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     label_column: LabelColumn = None,
-    executor: ExecutorName = None,
-    tasks: TaskCount = None,
-    workers: WorkerCount = 1,
-    resources: ResourceSettings,
+    dealt: Dealt,
     output: Format = "text",
 ) -> None:
     """Always predict the most frequent label.
@@ -375,13 +320,16 @@ def majority_command(
       merge-nli baseline majority --dataset merge-nli --config snli
     """
     from merge_metric.predict.baselines import BaselineRequest
+    from merge_metric.predict.jobs import check_output
+    from merge_metric.predict.tasks import run_baseline
 
-    _check_output(out)
-    distribution = distribution_of(executor, tasks, workers, resources)
+    check_output(out)
+    distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
     path = None if train is None else str(train)
     request = BaselineRequest(name="majority", train=path, label_column=label_column)
-    _run_baseline(request, problems, distribution, out, overwrite, dataset, output)
+    done = run_baseline(request, problems, distribution=distribution, out=out, overwrite=overwrite)
+    _report(done, dataset, output)
 
 
 # --- Running ---
@@ -402,55 +350,14 @@ def _read_problems(
     return problems
 
 
-def _run_baseline(
-    request: BaselineRequest,
-    problems: pa.Table,
-    distribution: Distribution | None,
-    out: Path | None,
-    overwrite: bool,
-    dataset: str,
-    output: OutputFormat,
-) -> None:
-    from merge_metric.predict.jobs import predict_by_source, require_free
-    from merge_metric.predict.tasks import Job, predict_in_tasks
-
-    if out is not None:
-        require_free(out, {"name": request.name}, problems, overwrite=overwrite)
-    if distribution is None:
-        model = request.open(problems)
-        outcomes = predict_by_source(model, problems, out=out, overwrite=overwrite)
-        _report(list(outcomes), [], None, dataset, output)
-        return
-    request.read(problems)  # what is wrong with it is told before
-    jobs, there = [Job(request.name, request, {})], distribution.without_gpus()
-    dealt = predict_in_tasks(jobs, problems, there, out=out, overwrite=overwrite)
-    _report(*dealt, dataset, output)
-
-
-def _check_output(out: Path | None, *, is_folder: bool = False) -> None:
-    """Check where predictions go before anything is read or loaded."""
-    from merge_metric.predict.driver import check_file, check_folder
-    from merge_metric.predict.jobs import PREDICTIONS
-
-    if out is None or is_folder:
-        check_folder(out or PREDICTIONS)
-    else:
-        check_file(out)
-
-
 # --- What is said when it is done ---
 
 
-def _report(
-    outcomes: Sequence[Outcome],
-    failed: Sequence[str],
-    error: ExecutorError | None,
-    dataset: str,
-    output: OutputFormat,
-) -> None:
+def _report(done: Done, dataset: str, output: OutputFormat) -> None:
     """Say what was done and what to do next, what failed and why; exit with 1 if anything did."""
     from merge_dataset.files import to_json
 
+    outcomes, failed, error = done
     if output == "json":
         files = [
             {

@@ -14,52 +14,55 @@ from merge_dataset.commands.command_line import (
     Cluster,
     Configs,
     DatasetFolder,
+    Replicates,
     option,
     user_errors,
     with_settings,
 )
 from merge_metric.report import ReportFormat
 
+Predictions = Annotated[
+    list[str],
+    typer.Argument(
+        help="Predictions files, FILE or NAME=FILE; files of one name belong to one model."
+    ),
+]
+ReportFile = Annotated[Path, option("The report: .html, .md, .tex or .json.")]
+ReportAs = Annotated[ReportFormat | None, option("By default what the suffix says.", "--format")]
+Figures = Annotated[
+    Path | None,
+    option(
+        "Folder for plots as PNG, SVG and PDF, sized for papers; needs matplotlib.",
+        file_okay=False,
+    ),
+]
+Title = Annotated[str | None, option("Title of the report.")]
+Sessions = Annotated[
+    list[Path] | None,
+    option(
+        "A session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated. Adds "
+        "changes on variants judged good and bad.",
+    ),
+]
+MaxVariants = Annotated[int, option("Variants shown in the page; figures are those of all.", min=0)]
+
 
 @user_errors(extra="report")
 @with_settings
 def report_command(
-    predictions: Annotated[
-        list[str],
-        typer.Argument(
-            help="Predictions files, FILE or NAME=FILE; files of one name belong to one model."
-        ),
-    ],
+    predictions: Predictions,
     dataset: DatasetFolder,
-    out: Annotated[Path, option("The report: .html, .md, .tex or .json.")] = Path("report.html"),
+    out: ReportFile = Path("report.html"),
     config: Configs = None,
-    output: Annotated[
-        ReportFormat | None, option("By default what the suffix says.", "--format")
-    ] = None,
-    figures: Annotated[
-        Path | None,
-        option(
-            "Folder for plots as PNG, SVG and PDF, sized for papers; needs matplotlib.",
-            file_okay=False,
-        ),
-    ] = None,
-    title: Annotated[str | None, option("Title of the report.")] = None,
+    output: ReportAs = None,
+    figures: Figures = None,
+    title: Title = None,
     allow_missing: AllowMissing = False,
     cluster: Cluster = "",
-    annotations: Annotated[
-        list[Path] | None,
-        option(
-            "A session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated. Adds "
-            "changes on variants judged good and bad.",
-        ),
-    ] = None,
-    n_bootstrap: Annotated[
-        int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
-    ] = 1000,
+    annotations: Sessions = None,
+    n_bootstrap: Replicates = 1000,
     rng_seed: BootstrapSeed = 0,
-    max_variants: Annotated[
-        int, option("Variants shown in the page; figures are those of all.", min=0)
-    ] = 500_000,
+    max_variants: MaxVariants = 500_000,
 ) -> None:
     """Write a report on one or several models: a page that opens offline.
 

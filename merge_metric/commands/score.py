@@ -16,6 +16,7 @@ from merge_dataset.commands.command_line import (
     Configs,
     DatasetFolder,
     ForSpreadsheets,
+    Replicates,
     TableFormat,
     needing,
     option,
@@ -35,75 +36,85 @@ Threshold = Annotated[
 ]
 
 
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.",
+        metavar="predictions",
+    ),
+]
+ScoredDataset = Annotated[
+    Path | None, option("The dataset folder, which knows subsamples and word classes.")
+]
+Explain = Annotated[bool, option("Also say what the figures mean.", "--explain")]
+By = Annotated[
+    list[str] | None,
+    option(
+        "Group also by mlms (a variant counts under each), premise_mlms, hypothesis_mlms, "
+        "original, replacement, or label_flags where the dataset has them; may be repeated."
+    ),
+]
+Figure = Annotated[
+    list[str] | None,
+    option(
+        "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
+    ),
+]
+FailUnder = Annotated[
+    list[str] | None,
+    option(
+        "Exit with 1 if a figure of some configuration is lower, such as "
+        "seed_variant_accuracy=0.7; may be repeated.",
+        metavar="FIGURE=VALUE",
+    ),
+]
+FailOver = Annotated[
+    list[str] | None,
+    option(
+        "The same if it is higher, such as relaxed_fooling_rate=0.4.",
+        metavar="FIGURE=VALUE",
+    ),
+]
+PerSeed = Annotated[
+    Path | None,
+    option(
+        "Also write a row per seed: texts, gold label, votes, variants right, answers, "
+        "agreement; to a .parquet, .csv or .jsonl file."
+    ),
+]
+OverwritePerSeed = Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")]
+LogTo = Annotated[
+    list[str] | None,
+    option(
+        "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
+        "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "
+        "repeated.",
+        metavar="TRACKER",
+    ),
+]
+
+
 @user_errors()
 @with_settings
 def score_command(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.",
-            metavar="predictions",
-        ),
-    ],
-    dataset: Annotated[
-        Path | None, option("The dataset folder, which knows subsamples and word classes.")
-    ] = None,
+    files: Files,
+    dataset: ScoredDataset = None,
     config: Configs = None,
     output: Tables = "text",
-    explain: Annotated[bool, option("Also say what the figures mean.", "--explain")] = False,
+    explain: Explain = False,
     allow_missing: AllowMissing = False,
-    by: Annotated[
-        list[str] | None,
-        option(
-            "Group also by mlms (a variant counts under each), premise_mlms, hypothesis_mlms, "
-            "original, replacement, or label_flags where the dataset has them; may be repeated."
-        ),
-    ] = None,
-    n_bootstrap: Annotated[
-        int, option("Replicates for intervals; 0 for no intervals.", min=0)
-    ] = 1000,
+    by: By = None,
+    n_bootstrap: Replicates = 1000,
     rng_seed: BootstrapSeed = 0,
     cluster: Cluster = "",
     ct: Threshold = 90,
-    figure: Annotated[
-        list[str] | None,
-        option(
-            "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
-        ),
-    ] = None,
-    fail_under: Annotated[
-        list[str] | None,
-        option(
-            "Exit with 1 if a figure of some configuration is lower, such as "
-            "seed_variant_accuracy=0.7; may be repeated.",
-            metavar="FIGURE=VALUE",
-        ),
-    ] = None,
-    fail_over: Annotated[
-        list[str] | None,
-        option(
-            "The same if it is higher, such as relaxed_fooling_rate=0.4.",
-            metavar="FIGURE=VALUE",
-        ),
-    ] = None,
-    per_seed: Annotated[
-        Path | None,
-        option(
-            "Also write a row per seed: texts, gold label, votes, variants right, answers, "
-            "agreement; to a .parquet, .csv or .jsonl file."
-        ),
-    ] = None,
+    figure: Figure = None,
+    fail_under: FailUnder = None,
+    fail_over: FailOver = None,
+    per_seed: PerSeed = None,
     for_spreadsheets: ForSpreadsheets = False,
-    overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False,
-    log_to: Annotated[
-        list[str] | None,
-        option(
-            "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
-            "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "
-            "repeated.",
-            metavar="TRACKER",
-        ),
-    ] = None,
+    overwrite: OverwritePerSeed = False,
+    log_to: LogTo = None,
 ) -> None:
     """Score a model's predictions: seed-variant (SV) accuracy and what goes with it.
 
@@ -155,6 +166,8 @@ def score_command(
     from merge_metric.tracking import log_results
 
     predictions, *others = files
+    if folder := next((each for each in others if each.is_dir()), None):
+        raise ValueError(f"{folder}: expected no second file; did you mean --dataset {folder}?")
     if others:
         raise ValueError(
             f"expected one predictions file, got {len(files)}; to compare models on the same "
@@ -183,14 +196,11 @@ def score_command(
             per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets
         )
         log.info("%s: written, a row per seed", per_seed)
-    whole = {
-        "predictions": str(predictions),
-        "dataset": dataset and str(dataset),
-        "results": results,
-    }
-    if output == "text" or output == "json":
-        text = scores_text(results, threshold, more=more, cluster=cluster, explain=explain)
-        typer.echo(to_json(whole) if output == "json" else text)
+    if output == "json":
+        about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
+        typer.echo(to_json(about | {"results": results}))
+    elif output == "text":
+        typer.echo(scores_text(results, threshold, more=more, cluster=cluster, explain=explain))
     else:
         typer.echo(scores_tables(results, threshold, more, output))
     for tracker in trackers:

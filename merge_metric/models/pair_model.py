@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from merge_dataset.settings import Value, setting
+from merge_dataset.settings import RUNNING, Value, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ Pair = tuple[str, ...]
 """Premise and hypothesis; of other formats than NLI, the first text and the others, or to a model
 with `reads_fields` each text by itself."""
 
-_LM, _SERVER, MACHINE = "Language models", "Models on a server", "Machine"
+_LM, _SERVER = "Language models", "Models on a server"
 _WORDS = "Answers in words"
 """Headings of the help."""
 
@@ -280,9 +280,9 @@ class ModelRequest:
     repeat_seeds: int = _option(
         0, "Ask about each seed so many times more, to show the noise of the answers.", minimum=0
     )
-    device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", MACHINE)
+    device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", RUNNING)
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(
-        None, "Default: float32; bfloat16 for language models on CUDA.", MACHINE
+        None, "Default: float32; bfloat16 for language models on CUDA.", RUNNING
     )
     """Type of the weights."""
-    batch_tokens: int | None = _option(None, "Tokens in a forward pass.", MACHINE, minimum=1)
+    batch_tokens: int | None = _option(None, "Tokens in a forward pass.", RUNNING, minimum=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -231,6 +232,26 @@ def _answer_in(result: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 # --- Before the bill ---
+
+
+def read_prices(text: str | None) -> tuple[float, float] | None:
+    """Read prices of a million tokens of prompts and of answers, such as 0.15,0.6.
+
+    Raises:
+        ValueError: the text is no such pair.
+    """
+    if text is None:
+        return None
+    try:
+        price_in, price_out = map(float, text.split(","))
+        if not (0 <= price_in < math.inf and 0 <= price_out < math.inf):
+            raise ValueError(text)
+    except ValueError:
+        raise ValueError(
+            f"--prices: expected two numbers, of a million tokens of prompts and of answers, such "
+            f"as 0.15,0.6, got {text!r}"
+        ) from None
+    return price_in, price_out
 
 
 def plan(

@@ -32,7 +32,13 @@ from merge_metric.models.readiness import (
     require_all,
     this_machine,
 )
-from merge_metric.predict.driver import Outcome, predict, require_replaceable
+from merge_metric.predict.driver import (
+    Outcome,
+    check_file,
+    check_folder,
+    predict,
+    require_replaceable,
+)
 from merge_metric.predict.problems import (
     description_of,
     format_of_problems,
@@ -215,6 +221,14 @@ def known_of(request: ModelRequest) -> dict[str, Any]:
     if request.gguf_file or path.suffix == ".gguf":
         return {}
     return {"name": path.resolve().name if path.is_dir() else mask_urls(request.model)}
+
+
+def check_output(out: Path | None, *, is_folder: bool = False) -> None:
+    """Check where predictions go, a file or a folder, before anything is read or loaded."""
+    if out is None or is_folder:
+        check_folder(out or PREDICTIONS)
+    else:
+        check_file(out)
 
 
 def require_free(

@@ -31,7 +31,8 @@ from merge_dataset.files import (
 from merge_dataset.locks import working_in
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
-from merge_metric.models.readiness import this_machine
+from merge_metric.models.presets import Preset, request_of
+from merge_metric.models.readiness import machine_for, this_machine
 from merge_metric.models.unknown_tokens import UnknownTokens
 from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
 from merge_metric.predict.driver import (
@@ -43,8 +44,14 @@ from merge_metric.predict.driver import (
 from merge_metric.predict.jobs import (
     PREDICTIONS,
     by_source,
+    extra_of,
     files_of,
+    known_of,
     open_by_part,
+    predict_by_source,
+    predict_preset,
+    predict_request,
+    require_free,
     require_usable,
 )
 from merge_metric.predict.problems import fingerprint_of, on_disk, problem_digests
@@ -62,6 +69,82 @@ class Job:
     """More for the metadata."""
 
 
+Done = tuple[list[Outcome], list[str], ExecutorError | None]
+"""What was done, why models or files failed, and the tasks that did."""
+
+
+def run_models(
+    request: ModelRequest,
+    problems: pa.Table,
+    *,
+    preset: str | None = None,
+    entries: Sequence[Preset] = (),
+    distribution: Distribution | None = None,
+    out: Path | None = None,
+    extra: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Done:
+    """Look at a model, or at all of a list, and run it or them, here or in tasks.
+
+    Args:
+        request: The model; of a list, the settings of all.
+        problems: From `read_problems`.
+        preset: Name of the list.
+        entries: Its models.
+        distribution: Where tasks work; by default this process does all.
+        out: The predictions file, or the folder of those of a list.
+        extra: More for the metadata.
+        overwrite: Replace predictions files of other runs.
+
+    Raises:
+        FileExistsError: there is a predictions file of another run.
+        ValueError: a model cannot be used, or not in tasks.
+    """
+    if distribution is None:
+        if preset is None:
+            options: dict[str, Any] = {"out": out, "extra": extra, "overwrite": overwrite}
+            return list(predict_request(request, problems, **options)), [], None
+        require_usable(request, problems, entries=entries)
+        done = predict_preset(request, preset, entries, problems, folder=out, overwrite=overwrite)
+        return *done, None
+    if request.base_url:
+        raise ValueError(
+            "executor: expected a model that tasks load, got one on a server, which is asked from "
+            "here: with more requests at a time, see `concurrency`"
+        )
+    machine = machine_for(distribution, request.device)
+    if preset is None:
+        if out is not None:
+            require_free(out, known_of(request), problems, overwrite=overwrite)
+        jobs = [Job(known_of(request).get("name", request.model), request, {})]
+        require_usable(request, problems, machine)
+        return predict_in_tasks(jobs, problems, distribution, out=out, overwrite=overwrite)
+    require_usable(request, problems, machine, entries=entries)
+    jobs = [
+        Job(entry.name, request_of(entry, request), extra_of(entry, preset)) for entry in entries
+    ]
+    return predict_in_tasks(jobs, problems, distribution, folder=out, overwrite=overwrite)
+
+
+def run_baseline(
+    request: BaselineRequest,
+    problems: pa.Table,
+    *,
+    distribution: Distribution | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+) -> Done:
+    """Run a baseline, here or in tasks; see `run_models`."""
+    if out is not None:
+        require_free(out, {"name": request.name}, problems, overwrite=overwrite)
+    if distribution is None:
+        model = request.open(problems)
+        return list(predict_by_source(model, problems, out=out, overwrite=overwrite)), [], None
+    request.read(problems)  # what is wrong with it is told before
+    jobs, there = [Job(request.name, request, {})], distribution.without_gpus()
+    return predict_in_tasks(jobs, problems, there, out=out, overwrite=overwrite)
+
+
 def predict_in_tasks(
     jobs: Sequence[Job],
     problems: pa.Table,
@@ -70,7 +153,7 @@ def predict_in_tasks(
     out: Path | None = None,
     folder: Path | None = None,
     overwrite: bool = False,
-) -> tuple[list[Outcome], list[str], ExecutorError | None]:
+) -> Done:
     """Run models in tasks, each of which has one model, and write their predictions files.
 
     Files have the same bytes as those of one process, whatever the number of tasks. What was

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.processes import PATIENCE
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from generation.cli import app
@@ -39,6 +42,62 @@ def test_help_groups_the_commands() -> None:
     assert {"register", "export", "publish"} == named[4]
     assert "─ Commands ─" not in shown
     assert "Start with: merge-nli demo" in shown
+
+
+def commands_of(group: Any) -> Iterator[Any]:
+    """All commands, those of groups too."""
+    for each in group.commands.values():
+        yield from commands_of(each) if hasattr(each, "commands") else [each]
+
+
+@pytest.mark.parametrize("command", [*commands_of(get_command(app))], ids=lambda each: each.name)
+def test_long_help_has_headings(command: Any) -> None:
+    """Where there are many options, none but --help stands without one."""
+    options = [each for each in command.params if each.param_type_name == "option"]
+    without = [each.name for each in options if each.rich_help_panel is None]
+    assert len(options) < 8 or without == []
+    body = inspect.getsource(inspect.unwrap(command.callback)).partition('"""')[0]
+    assert body.count("\n") <= 36, "a line for each option"
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("score p.parquet --json", "did you mean --format json?"),
+        ("score p.parquet --n 5", "did you mean --n-bootstrap?"),
+        ("score p.parquet --output s.txt", "the result goes to stdout; add > FILE"),
+        ("score p.parquet folder", "did you mean --dataset folder?"),
+        ("report p.parquet --dataset folder --plot f.png", "did you mean --figures?"),
+        ("analyse fooling p.parquet --plot f.png", "did you mean --out?"),
+        ("report p.parquet -o r.html", "did you mean --out?"),
+        ("report p.parquet --output r.html", "did you mean --out?"),
+        ("compare a.parquet b.parquet folder", "did you mean --dataset folder?"),
+        ("predict --model m folder", "did you mean --dataset folder?"),
+        ("generate pairs.csv", "did you mean --data pairs.csv?"),
+        ("generate mine.toml", "did you mean --recipe mine.toml?"),
+        ("build runs/mine", "did you mean --run runs/mine?"),
+        ("evaluate p.parquet", "did you mean predict, then score?"),
+        ("generate --zzzz", "no option --zzzz; `merge-nli generate -h` says more"),
+    ],
+)
+def test_what_people_type(
+    command: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of other tools have a hint; what is like nothing has none."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    done = CliRunner().invoke(app, command.split(), prog_name="merge-nli")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert meant in done.stderr
+
+
+def test_completion_in_the_shell() -> None:
+    """Commands and options, as `--install-completion` sets up."""
+    words = {"_MERGE_NLI_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    for typed, expected in (("score --n", "--n-bootstrap"), ("analyse --ct", "--ct")):
+        environment = {**words, "COMP_WORDS": f"merge-nli {typed}"}
+        done = CliRunner().invoke(app, env=environment, prog_name="merge-nli")
+        assert done.stdout.split() == [expected]
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

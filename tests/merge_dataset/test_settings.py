@@ -145,14 +145,15 @@ def help_of(app: typer.Typer) -> str:
 
 
 def test_help_shows_what_is_declared() -> None:
-    """Names, kinds, ranges, headings and help; defaults where they are given; required first."""
+    """Names, kinds, ranges, headings and help; defaults where they are given."""
     shown = help_of(DRAW)
     for text in ("Paper", "--width <int range> [x>=10] Columns.", "--edge <float> Inches.",
                  "--grid Draw lines.", "--frame --no-frame", "<none|all> Which colours.",
                  "--title TEXT On top. [required]"):  # fmt: skip
         assert text in shown
     assert "Columns. [default" not in shown
-    assert shown.index("--title") < shown.index("--edge") < shown.index("--font")
+    assert shown.index("--edge") < shown.index("--font") < shown.index("─ Output")
+    assert shown.index("─ Output") < shown.index("--title"), "by its name"
     shown = help_of(DRAW_WITH_DEFAULTS)
     assert "Columns. [default: 80]" in shown
     assert "Inches. [default: 0.5]" in shown

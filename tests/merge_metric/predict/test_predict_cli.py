@@ -334,7 +334,7 @@ def test_settings_reach_the_models(
         raise ValueError("seen")
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
-    monkeypatch.setattr("merge_metric.predict.jobs.require_usable", lambda *_, **__: None)
+    monkeypatch.setattr("merge_metric.predict.tasks.require_usable", lambda *_, **__: None)
     options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
     assert predict("--preset", "mine", *options).exit_code == 1
     first, second = seen[0], seen[-1]
