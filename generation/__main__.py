@@ -47,7 +47,7 @@ def _plain_progress() -> None:
         sys.argv[1:] = ["--quiet", *(word for word in sys.argv[1:] if word != "--quiet")]
         os.environ["TQDM_DISABLE"] = "1"
     if not sys.stderr.isatty():
-        line = "{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed}\n"
+        line = "{desc}: {n_fmt} of {total_fmt}, {elapsed}\n"
         for name, value in (("MININTERVAL", "60"), ("DELAY", "60"), ("BAR_FORMAT", line)):
             os.environ.setdefault(f"TQDM_{name}", value)
 

@@ -87,6 +87,8 @@ class Comparison:
     signature: str
     kendall_tau: Mapping[str, Any] | None = None
     """Result of `rank_stability`; None for fewer than `RANKED` models."""
+    definitions: tuple[str, ...] = ()
+    """Notes of the tables that say what ranks and p-values are."""
 
     def ranking(self) -> Table:
         """Show ranks and the figure that decides them alone."""
@@ -112,9 +114,15 @@ class Comparison:
             ),
         )
 
-    def to_text(self) -> str:
-        """Render both tables and the signature."""
-        parts = (self.models.to_text(), self.pairs.to_text(), f"signature: {self.signature}")
+    def to_text(self, *, explain: bool = True) -> str:
+        """Render both tables and the signature, with or without the definitions."""
+        left_out = () if explain else self.definitions
+        tables = (
+            replace(table, notes=tuple(note for note in table.notes if note not in left_out))
+            for table in (self.models, self.pairs)
+        )
+        hint = [] if explain else ["What ranks and p-values are: --explain."]
+        parts = (*(table.to_text() for table in tables), *hint, f"signature: {self.signature}")
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
@@ -280,6 +288,8 @@ def compare_models(
     mixed = mixture(some.variants_per_seed)
     shares = [f"{r['model']} {r['without_label']:.1%}" for r in rows if "without_label" in r]
     tau = rank_stability([common[name] for name in names], settings)
+    rule = RULE.format(ct=correctness_threshold)
+    differences = _pairs_table(pairs, correctness_threshold, replicates, units)
     return Comparison(
         config=config,
         models=Table(
@@ -297,12 +307,13 @@ def compare_models(
                 *([mixed] if mixed else []),
                 *([f"Answers without a label count as wrong: {', '.join(shares)}."] * bool(shares)),
                 *([_tau_note(tau, correctness_threshold, units)] if tau else []),
-                RULE.format(ct=correctness_threshold),
+                rule,
             ),
         ),
         kendall_tau=tau,
-        pairs=_pairs_table(pairs, correctness_threshold, replicates, units),
+        pairs=differences,
         signature=render(parts),
+        definitions=(rule, differences.notes[1]),
     )
 
 

@@ -46,7 +46,7 @@ Files = Annotated[
 ScoredDataset = Annotated[
     Path | None, option("The dataset folder, which knows subsamples and word classes.")
 ]
-Explain = Annotated[bool, option("Also say what the figures mean.", "--explain")]
+Explain = Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")]
 By = Annotated[
     list[str] | None,
     option(
@@ -223,6 +223,7 @@ def compare_command(
     dataset: DatasetFolder,
     config: Configs = None,
     output: Tables = "text",
+    explain: Explain = False,
     allow_missing: AllowMissing = False,
     n_bootstrap: Annotated[
         int, option("Replicates for intervals; tests take more if need be.", min=1)
@@ -265,7 +266,7 @@ def compare_command(
             whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
             typer.echo(to_json(whole, allow_nan=False))
         case "text":
-            typer.echo("\n\n\n".join(comparison.to_text() for comparison in comparisons))
+            typer.echo("\n\n\n".join(each.to_text(explain=explain) for each in comparisons))
         case "csv":  # one table: the models' own figures are those of score
             rows = [{"config": c.config, **row} for c in comparisons for row in c.pairs.rows]
             columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)

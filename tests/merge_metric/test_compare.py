@@ -314,6 +314,25 @@ def test_different_seeds_and_different_gold_labels() -> None:
 # --- Command line ---
 
 
+def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:
+    """From the command line; in Python always."""
+    words = [
+        "compare",
+        str(files / "weak.parquet"),
+        str(files / "strong.parquet"),
+        "--n-bootstrap",
+        "20",
+    ]
+    words += ["--dataset", str(files / "merge-nli")]
+    plain, explained = (
+        CliRunner().invoke(app, [*words, *more]).stdout for more in ([], ["--explain"])
+    )
+    assert "What ranks and p-values are: --explain." in plain
+    for said in ("McNemar's exact test", "two models tie where"):
+        assert said not in " ".join(plain.split())
+        assert said in " ".join(explained.split())
+
+
 def test_the_command_reports_errors(files: Path) -> None:
     """Exit code 2, one line, no traceback."""
     weak = str(files / "weak.parquet")
