@@ -284,8 +284,6 @@ def compare_models(
     some = common[names[0]]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
-    title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
-    mixed = mixture(some.variants_per_seed)
     shares = [f"{r['model']} {r['without_label']:.1%}" for r in rows if "without_label" in r]
     tau = rank_stability([common[name] for name in names], settings)
     rule = RULE.format(ct=correctness_threshold)
@@ -294,7 +292,7 @@ def compare_models(
         config=config,
         models=Table(
             name="models",
-            title=title,
+            title=f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds",
             columns=(
                 Column("rank", "rank"),
                 Column("model", "model"),
@@ -304,7 +302,7 @@ def compare_models(
             notes=(
                 f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
                 "better.",
-                *([mixed] if mixed else []),
+                *filter(None, [mixture(some.variants_per_seed)]),
                 *([f"Answers without a label count as wrong: {', '.join(shares)}."] * bool(shares)),
                 *([_tau_note(tau, correctness_threshold, units)] if tau else []),
                 rule,

@@ -205,9 +205,9 @@ def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
 
 _RESOURCES: Final = options_of(Resources, COMMANDS, defaults=True)
 Dealt = Annotated[Given, options_of(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
-"""Where tasks work and what each gets, for commands under `with_settings`."""
+"""Options that say where tasks work and what each gets, for commands under `with_settings`."""
 DealtAsConfigured = Annotated[Given, options_of(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
-"""The same where other settings say how many work at a time."""
+"""Options of commands whose own settings say how many work at a time."""
 
 
 def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:

@@ -70,7 +70,7 @@ class Job:
 
 
 Done = tuple[list[Outcome], list[str], ExecutorError | None]
-"""What was done, why models or files failed, and the tasks that did."""
+"""Results of models, reasons of those that failed, and the tasks that did."""
 
 
 def run_models(

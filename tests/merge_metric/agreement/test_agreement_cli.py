@@ -214,7 +214,7 @@ facebook/bart-base 169 32.0 101 0.0 199 79.4 −79.4 264 0 drop
 google-bert/bert-base-cased 164 61.6 81 59.3 219 50.2 +9.0 245 0 keep
 [54.0, 68.7] [48.4, 69.3] [43.7, 56.8] [−3.7, 21.0]
 """
-"""Which masked LM should be dropped, of these made-up answers."""
+"""Verdicts on masked LMs, of these made-up answers."""
 
 
 def commands() -> list[list[str]]:
