@@ -17,11 +17,11 @@ DOCS := .venv-docs
 TEST_ENV := PYTHONDONTWRITEBYTECODE= HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 # What has a target of its own belongs to neither tier.
-ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or slurm or harness or tracker
+ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or slurm or harness or tracker or reproduce
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo docs llm test test-slow test-all test-faults mistakes golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers clean
+.PHONY: demo docs llm test test-slow test-all test-faults mistakes golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers test-reproduce clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -171,6 +171,9 @@ $(LABEL_STUDIO)/.ready: Makefile
 	$(PYTHON) -m venv $(LABEL_STUDIO)
 	$(LABEL_STUDIO)/bin/python -m pip install --quiet --disable-pip-version-check 'label-studio-sdk==2.1.2'
 	touch $@
+
+test-reproduce: $(READY) llm  ## The figures of reproduce.md on real data and models beside the checkout; hours, kept in build/reproduce
+	$(PYTEST) -m reproduce tests/merge_metric/test_reproduce.py
 
 test-server: $(READY) llm $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
 	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest --timeout 1800 -m server tests/merge_metric/models

@@ -105,9 +105,8 @@ def export_results(
         write_json(partial / AGGREGATE, record)
     configs = [run.config for run in runs]
     text = f"{out}: {model} on {', '.join(configs)}: {count:,} answers"
-    return Exported(
-        out, {"configurations": configs, "samples": count}, text, f"every_eval_ever validate {out}"
-    )
+    hint = f"every_eval_ever validate {out / AGGREGATE} {out / SAMPLES}"
+    return Exported(out, {"configurations": configs, "samples": count}, text, hint)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from helpers.harness import python_of, run
 from merge_dataset.annotation.answers import Answer
 from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session
-from merge_dataset.annotation.transfer import export_items, read
+from merge_dataset.annotation.transfer import export_items, read_label_studio
 
 pytestmark = pytest.mark.harness
 
@@ -88,5 +88,5 @@ def test_there_and_back(tmp_path: Path) -> None:
         )
         for number, task in enumerate(exported)
     ]
-    assert read(export) == expected
-    assert read(tmp_path / "min/result.json") == expected
+    assert read_label_studio(export) == expected
+    assert read_label_studio(tmp_path / "min/result.json") == expected

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[2] / "merge_metric" / "reproduce.md").read_text(e
 MODELS = ("bert-tiny-mlm", "minilm-l6-mlm", "bert-tiny-nli", "minilm-l6-nli")
 FILES = {
     "snli_1.0_test.jsonl": ("snli_test.jsonl", 200),
-    "snli_1.0_train.jsonl": ("snli_dev.jsonl", 300),
+    "snli_1.0_dev.jsonl": ("snli_dev.jsonl", 300),
     "multinli_1.0_dev_matched.jsonl": ("mnli_dev_matched.jsonl", 24),
 }
 """File as the page names it → the file here, and how many of its problems are enough."""
@@ -33,28 +33,34 @@ ANLI = (
 )
 
 
-def commands() -> Iterator[tuple[str, str]]:
+def commands(text: str = PAGE) -> Iterator[tuple[str, str]]:
     """Yield each command, and the text that goes into it."""
-    for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE):
+    for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
         yield from re.findall(r"^(.+?)(?: <<'END'\n(.*?)^END)?$", block, re.DOTALL | re.M)
+
+
+def fill(folder: Path, models: Path, data: Path, *, whole: bool) -> None:
+    """Put the files that the page names into a folder, or enough of each."""
+    for name in MODELS:
+        (folder / name).symlink_to(models / name)
+    for name, (file, size) in FILES.items():
+        with (data / file).open(encoding="utf-8") as lines:
+            text = "".join(islice(lines, None if whole else size))
+        (folder / name).write_text(text, encoding="utf-8")
+    rows = [
+        {"uid": f"u{n}", "context": context, "hypothesis": hypothesis, "label": label}
+        for n, (context, hypothesis, label) in enumerate(ANLI)
+    ]
+    (folder / "anli_r1_test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (folder / "SmolLM2-135M-Instruct.gguf").symlink_to(smollm2())
 
 
 @pytest.fixture
 def place(
     shared_models: Path, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The working directory, with the files that the page names."""
-    for name in MODELS:
-        (tmp_path / name).symlink_to(shared_models / name)
-    for name, (file, size) in FILES.items():
-        with (shared_data / file).open(encoding="utf-8") as whole:
-            (tmp_path / name).write_text("".join(islice(whole, size)), encoding="utf-8")
-    rows = [
-        {"uid": f"u{n}", "context": context, "hypothesis": hypothesis, "label": label}
-        for n, (context, hypothesis, label) in enumerate(ANLI)
-    ]
-    (tmp_path / "anli_r1_test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    (tmp_path / "SmolLM2-135M-Instruct.gguf").symlink_to(smollm2())
+    """The working directory, with a few problems."""
+    fill(tmp_path, shared_models, shared_data, whole=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -86,6 +92,8 @@ def test_every_command_runs(place: Path) -> None:
             fill_in(place / "hardest.csv", corrected_label="N")
         if words[:2] == ["analyse", "stability"]:
             words += ["--seeds", "10"]  # fewer than there are here
+        if words[0] == "paraphrase":
+            words += ["--limit", "3", "--k", "2", "--max-rounds", "2"]
         words, target = (words[:-2], words[-1]) if ">" in words else (words, None)
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, f"{line}\n{result.stderr[-2000:]}"
@@ -101,6 +109,76 @@ def test_every_command_runs(place: Path) -> None:
         ran += 1
     assert ran > 40
     assert len(list((place / "plots").glob("*.png"))) > 0
+
+
+# --- The figures beside the commands ---
+
+WORK = Path(__file__).parents[2] / "build" / "reproduce"
+"""Folder where what takes long is made once, and kept."""
+
+NUMBER = re.compile(r"(?<![\w.])[−+-]?\d[\d,]*(?:\.\d+)?(?!\w)")
+
+
+def numbers(text: str) -> list[tuple[float, int]]:
+    """Numbers of a text, and their decimals; none of names such as SV@90 and bert-tiny-2."""
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)|\w+@\d+|\b[a-z]+-[\w-]+", " ", text)
+    found = (each.replace(",", "").replace("−", "-") for each in NUMBER.findall(text))
+    return [(float(each), len(each.partition(".")[2])) for each in found]
+
+
+def is_made(words: list[str]) -> bool:
+    """Whether what a command makes is there; tables and figures are made anew."""
+    options = dict(pairwise(words))
+    if words[0] in ("count", "suggest"):
+        name = "counts.json" if words[0] == "count" else "suggested.json"
+        return Path(options["--run"], name).exists()
+    out = options.get("--out", "")
+    if words[0] == "generate" or words[0] == "paraphrase":
+        return Path(options["--run"], "manifest.json").exists()
+    return words[0] in ("predict", "build", "baseline") and Path(out).exists()
+
+
+@pytest.mark.reproduce
+@pytest.mark.real
+@pytest.mark.timeout(6 * 3600)
+def test_ours_is_what_the_commands_print(
+    shared_models: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each figure of *ours* is printed, rounded, by a command that its row names."""
+    if not WORK.exists():
+        WORK.mkdir(parents=True)
+        fill(WORK, shared_models, shared_data, whole=True)
+    monkeypatch.chdir(WORK)
+    wrong, checked = [], 0
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+        if section.startswith("What people say"):
+            continue
+        printed: dict[str, str] = {}
+        for line, text in commands(section):
+            program, *words = shlex.split(line.partition(" > ")[0])
+            if program == "cat":
+                Path(shlex.split(line)[-1]).write_text(text)
+            elif not is_made(words):
+                result = CliRunner().invoke(app, words)
+                assert result.exit_code == 0, f"{line}\n{result.stderr[-2000:]}"
+                printed[line] = f"{line.replace('-', ' ')}\n{result.stdout}\n{result.stderr}"
+                if ">" in line:
+                    Path(line.split()[-1]).write_text(result.stdout, encoding="utf-8")
+        for row in re.findall(r"^\| (.*) \|$", section, flags=re.MULTILINE):
+            what, command, _, ours, *_ = row.split(" | ")
+            named = re.findall(r"`(.+?)`", command)
+            texts = [
+                text
+                for line, text in printed.items()
+                if any(set(each.split()) <= set(line.split()) for each in named)
+            ]
+            there = [value for text in texts for value, _ in numbers(text)]
+            for value, decimals in numbers(ours):
+                checked += 1
+                if not any(abs(each - value) <= 0.5 / 10**decimals + 1e-9 for each in there):
+                    wrong.append(f"{what}: {value:g} by {', '.join(named)}")
+    assert wrong == []
+    assert checked > 100
 
 
 def test_the_page_names_every_analysis() -> None:
