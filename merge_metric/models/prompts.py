@@ -163,10 +163,13 @@ class Prompt:
             ]
         return [*turns, {"role": "user", "content": self.template.text(*texts)}]
 
+    def form(self) -> str:
+        """Write the prompt with names of texts in braces, as reports show it."""
+        return self.text(*(f"{{{field}}}" for field in self.template.fields))
+
     def describe(self) -> dict[str, Any]:
         """Describe the prompt: its name, number of examples, digest of the text."""
-        text = self.text(*(f"{{{field}}}" for field in self.template.fields))
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        digest = hashlib.sha256(self.form().encode()).hexdigest()
         return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
 
 

@@ -30,6 +30,7 @@ from merge_metric.models.pair_model import (
     Share,
     require_probabilities,
 )
+from merge_metric.models.prompts import Prompt
 from merge_metric.predict.journal import TEXTS, Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
     Pairs,
@@ -371,8 +372,10 @@ class PredictRun:
         )
 
     def notes(self) -> dict[str, Any]:
-        """Return the model's notes about the pairs."""
-        return self.model.notes(self.pairs) if hasattr(self.model, "notes") else {}
+        """Return the model's notes about the pairs, and the prompt of a language model."""
+        prompt = getattr(self.model, "prompt", None)
+        shown = {"prompt": prompt.form()} if isinstance(prompt, Prompt) else {}
+        return shown | (self.model.notes(self.pairs) if hasattr(self.model, "notes") else {})
 
     def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Make the file's metadata; warn of answers that look wrong, or few letters."""

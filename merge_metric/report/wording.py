@@ -216,8 +216,9 @@ _OF_THE_RUN: Final = (
     "distinct_pairs",
     "label_order_check",
     "fingerprint",
+    "prompt",
 )
-"""Keys about a run rather than its model; the JSON has them."""
+"""Keys about a run rather than its model, or with a place of their own; the JSON has them."""
 
 
 _USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices")

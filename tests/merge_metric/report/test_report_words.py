@@ -39,13 +39,23 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         }
         for n, row in enumerate([*seeds, *variants])
     ]
-    told = {"name": "talker", "requests": 30, "prompt_tokens": 9, "answer_tokens": 7}
+    told = {"prompt": "Premise: {premise}\nIs it <right>?"} | {
+        "name": "talker",
+        "requests": 30,
+        "prompt_tokens": 9,
+        "answer_tokens": 7,
+    }
     table = with_metadata(pa.Table.from_pylist(rows), {**told, "prices": [1e6, 2e6]})
     write_predictions(folder / "p.parquet", table)
     out = folder / "report.html"
     evidence = gather_evidence([folder / "p.parquet"], folder / "merge-nli", n_bootstrap=0)
     write_report(evidence, out)
     return out.read_text(encoding="utf-8")
+
+
+def test_the_prompt_is_shown(page: str) -> None:
+    """In lines, as text."""
+    assert '<pre class="prompt">Premise: {premise}\nIs it &lt;right&gt;?</pre>' in page
 
 
 def test_own_words_are_text(page: str) -> None:
