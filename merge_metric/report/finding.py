@@ -169,10 +169,9 @@ def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
     else:
         low, high = number(sure[least].value), number(sure[most].value)
         how_far = f"{low} points ({least}) to {high} ({most})" if low != high else f"{low} points"
-    rest = len(scored) - len(sure)
-    but = (
-        f"; for {rest} other{'' if rest == 1 else 's'} the difference may be chance" if rest else ""
-    )
+    rest = [name for name in scored if name not in sure]
+    whom = rest[0] if len(rest) == 1 else f"{len(rest)} others"
+    but = f"; for {whom} the difference may be chance" if rest else ""
     yield (
         f"If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         f"{how_far}{but}."

@@ -174,10 +174,10 @@ def test_few_seeds_are_said() -> None:
 
 
 def test_a_fall_that_is_sure_for_some() -> None:
-    """The others are counted."""
+    """One other is named, several are counted."""
     models = {"a": result(), "b": result(fall=(0.01, -0.05, 0.05))}
     assert (
-        "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; for 1 other "
+        "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; for b "
         "the difference may be chance." in say(models)[2]
     )
 
