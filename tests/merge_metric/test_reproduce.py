@@ -164,8 +164,8 @@ def test_ours_is_what_the_commands_print(
                 printed[line] = f"{line.replace('-', ' ')}\n{result.stdout}\n{result.stderr}"
                 if ">" in line:
                     Path(line.split()[-1]).write_text(result.stdout, encoding="utf-8")
-        for row in re.findall(r"^\| (.*) \|$", section, flags=re.MULTILINE):
-            what, command, _, ours, *_ = row.split(" | ")
+        for row in re.findall(r"^\|(.*)\|$", section, flags=re.MULTILINE):
+            what, command, _, ours, *_ = map(str.strip, row.split("|"))
             named = re.findall(r"`(.+?)`", command)
             texts = [
                 text

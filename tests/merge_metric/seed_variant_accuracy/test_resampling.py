@@ -192,6 +192,11 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         "relaxed_fooling_rate": 1 - expectation(lambda p: p * p**VARIANTS) / mean,
         "strict_fooling_rate": 1 - expectation(lambda p: p * ((1 + p) / 2) ** VARIANTS) / mean,
     }
+    curve = [  # at CT k %, of which the least number of variants is a whole one
+        expectation(lambda p, k=k: float(stats.binom.sf(-(-k * VARIANTS // 100) - 1, VARIANTS, p)))
+        for k in range(1, 101)
+    ]
+    truth["matching_threshold"] = 1.0 + int(np.argmin(np.abs(np.array(curve) - mean)))
     simulations, covered, by_rows = 200, dict.fromkeys(truth, 0), 0
     rng = np.random.default_rng(11)
     for number in range(simulations):
@@ -203,6 +208,8 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         share = result["variant_accuracy"]
         half = 1.96 * math.sqrt(share * (1 - share) / result["n_variants"])
         by_rows += abs(share - mean) <= half
+    # MC moves in steps, and its interval covers more than it says, as the card has it.
+    assert covered.pop("matching_threshold") / simulations > 0.97
     for key, times in covered.items():
         assert 0.92 <= times / simulations <= 0.98, (key, times)
     assert by_rows / simulations < 0.8
