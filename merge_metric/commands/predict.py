@@ -155,8 +155,10 @@ def predict_command(
     entries = on_hub(listed, names) if preset is not None else []
     check_output(out, is_folder=preset is not None)
     distribution = distribution_of(dealt)
-    problems = _read_problems(dataset, config, dataset_revision, limit_seeds, rng_seed)
     request, price = ModelRequest(model=model or "", **given), read_prices(prices)
+    problems = _read_problems(
+        dataset, config, dataset_revision, limit_seeds, rng_seed, shots=request.shots
+    )
     if dry_run or batch_out is not None or batch_in:
         asked = "--dry-run" if dry_run else "--batch-in" if batch_out is None else "--batch-out"
         if preset is not None or distribution is not None:
@@ -341,10 +343,13 @@ def _read_problems(
     revision: str | None,
     limit_seeds: int | None,
     rng_seed: int,
+    shots: str = "",
 ) -> pa.Table:
-    from merge_metric.predict.problems import read_problems, sample_seeds
+    from merge_metric.predict.problems import hold_out, read_problems, sample_seeds
 
     problems = read_problems(dataset, config or (), revision=revision)
+    if shots == "seeds":
+        problems = hold_out(problems, rng_seed=rng_seed)
     if limit_seeds is not None:
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
     return problems
@@ -412,7 +417,7 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         command = ["merge-nli", "score", str(outcome.path)]
         if Path(dataset).is_dir():
             command += ["--dataset", dataset]
-            if "limit_seeds" in metadata["problems"]:
+            if {"limit_seeds", "shots"} & metadata["problems"].keys():
                 command.append("--allow-missing")
         lines.append(f"Next: {shlex.join(command)}")
     return "\n".join(lines)

@@ -8,30 +8,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from merge_dataset.commands.command_line import option, option_of
+from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
-from merge_dataset.schema import NLI, parse_config_name
+from merge_dataset.schema import parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder, place_of
-from merge_metric.models.answer_letters import LETTERS
+from merge_metric.exports.task_answers import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.prompts import Prompt, read_prompt
+from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
+from merge_metric.models.templates import Prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
 
 METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; a package of this name."""
 
-SETTINGS: Final = "merge_nli.json"
-
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: those after a space, or also those without."""
 
+AnswerKind = Literal["letters", "words"]
+
 Shots = Annotated[str, option_of(ModelRequest, "shots", panel=None)]
 PromptStart = Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)]
+Answers = Annotated[AnswerKind, option_of(ModelRequest, "answers", panel=None)]
+MaxAnswerTokens = Annotated[int, option_of(ModelRequest, "max_answer_tokens", panel=None)]
 LettersOption = Annotated[
     Letters,
     option(
@@ -50,19 +54,6 @@ Hub = Annotated[
 Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """Checked options of tasks, with the prompts."""
-
-    dataset: str
-    revision: str | None
-    prompts: dict[str, Prompt]
-    """Configuration → its prompt."""
-    choices: tuple[str, ...]
-    """Texts that may follow "Answer:": three, or three for each way to write the letters."""
-    thresholds: tuple[int, ...]
-
-
 def prepare(
     folder: Path,
     out: Path,
@@ -70,11 +61,13 @@ def prepare(
     *,
     shots: str = "auto",
     prompt_start: str = "",
+    answers: AnswerKind = "letters",
+    max_answer_tokens: int = 1024,
     letters: Letters = "spaced",
     ct: Sequence[int] | None = None,
     hub: str | None = None,
     revision: str | None = None,
-) -> Tasks:
+) -> TaskSettings:
     """Check the options of an export of tasks, and read the prompts.
 
     Args:
@@ -83,6 +76,8 @@ def prepare(
         config: Configurations; by default all of the folder.
         shots: Few-shot examples, as `read_prompt` knows them.
         prompt_start: Text before the prompt.
+        answers: Whether letters are compared, or what the model writes is read.
+        max_answer_tokens: Most tokens of an answer in words.
         letters: Tokens that count as a letter.
         ct: Correctness thresholds, integer percents; by default 90.
         hub: Name under which the harness loads the dataset; by default the folder.
@@ -92,15 +87,10 @@ def prepare(
         NotADirectoryError: there is no dataset folder.
         ValueError: an option cannot be used; the message says what was expected.
     """
+    from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
     configs = configurations_of(folder, config or ())
-    for name in configs:
-        if (problem_format := format_in(folder, name)) != NLI:
-            raise ValueError(
-                f"{name}: expected problems of NLI, as the prompts are of it, got "
-                f"some with the {problem_format.described}; name others with --config"
-            )
     if not hub:
         from merge_dataset.card.render import read_front_matter
 
@@ -120,24 +110,38 @@ def prepare(
             )
     if revision and not hub:
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
-    forms = (" ", "") if letters == "both" else (" ",)
-    return Tasks(
+    prompts, left_out = dict[str, Prompt](), dict[str, list[str]]()
+    for name in configs:
+        source = parse_config_name(name)[0]
+        held_out: HeldOut = {}
+        if shots == "seeds":
+            held_out = description_of(hold_out(read_problems(str(folder), [name])))[SHOTS]
+        left_out[name] = [seed["seed_id"] for each in held_out.values() for seed in each]
+        prompts[name] = read_prompt(
+            shots,
+            sources=[source],
+            start=prompt_start,
+            problem_format=format_in(folder, name),
+            held_out=held_out,
+        )
+        if answers == "letters":
+            require_choices(prompts[name])
+    return TaskSettings(
         dataset=hub or place_of(folder, seen_from=out),
         revision=revision,
-        prompts={
-            name: read_prompt(shots, sources=[parse_config_name(name)[0]], start=prompt_start)
-            for name in configs
-        },
-        choices=tuple(form + letter for form in forms for letter in LETTERS),
+        prompts=prompts,
+        left_out=left_out,
         thresholds=tuple(dict.fromkeys(map(check_threshold, ct or (90,)))),
+        forms=(" ", "") if letters == "both" else (" ",),
+        max_answer_tokens=max_answer_tokens if answers == "words" else None,
     )
 
 
 @contextmanager
 def task_folder(
-    out: Path, tasks: Tasks, export: str, readme: str, *, overwrite: bool
+    out: Path, tasks: TaskSettings, export: str, readme: str, *, overwrite: bool
 ) -> Iterator[Path]:
-    """Yield a folder with the metric's modules and a README, to write tasks into.
+    """Yield a folder with the metric's modules, settings and a README, to write tasks into.
 
     Raises:
         FileExistsError: `out` holds something; see `folders.new_folder`.
@@ -153,6 +157,7 @@ def task_folder(
         for name, text in _metric_modules():
             (partial / METRIC_FOLDER / name).write_text(text, encoding="utf-8")
         (partial / "README.md").write_text(readme, encoding="utf-8")
+        write_json(partial / SETTINGS, asdict(tasks))
         yield partial
 
 
@@ -162,36 +167,16 @@ def template(name: str) -> str:
     return folder.joinpath(name).read_text(encoding="utf-8")
 
 
-def settings_of(tasks: Tasks) -> dict[str, Any]:
-    """Build the content of `SETTINGS`, which the task module reads."""
-    return {
-        "dataset": tasks.dataset,
-        "revision": tasks.revision,
-        "thresholds": list(tasks.thresholds),
-        "choices": list(tasks.choices),
-        "question": next(iter(tasks.prompts.values())).template.text("{premise}", "{hypothesis}"),
-        "configurations": {
-            config: {
-                "shots": prompt.name,
-                # The text before every question: the start and the examples.
-                "before": prompt.text("", "").removesuffix(prompt.template.text("", "")),
-                "turns": prompt.messages("", "")[:-1],
-            }
-            for config, prompt in tasks.prompts.items()
-        },
-    }
-
-
 def _metric_modules() -> Iterator[tuple[str, str]]:
     """Yield the metric's modules, except the one that needs `evaluate`, and those of answers."""
     from merge_metric.exports import task_answers
-    from merge_metric.models import answer_letters
+    from merge_metric.models import answer_letters, answer_words, templates
     from merge_metric.runs import texts
 
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
             yield name, (SPACE / name).read_text(encoding="utf-8")
-    for module in (task_answers, answer_letters, texts):
+    for module in (task_answers, answer_letters, answer_words, templates, texts):
         path = Path(str(module.__file__))
         text = path.read_text(encoding="utf-8")
         # There they lie side by side.

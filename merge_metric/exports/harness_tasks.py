@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
-from merge_dataset.schema import NLI, SPLITS
+from merge_dataset.schema import SPLITS
 from merge_metric.exports.folders import read_split, shown
 from merge_metric.exports.harness import (
-    SETTINGS,
+    Answers,
     Hub,
     LettersOption,
+    MaxAnswerTokens,
     PromptStart,
     Revision,
     Shots,
-    Tasks,
     Thresholds,
     prepare,
-    settings_of,
     task_folder,
     template,
 )
@@ -38,17 +37,19 @@ from merge_metric.exports.registry import (
     count,
     export,
 )
-from merge_metric.models.answer_letters import LETTERS
+from merge_metric.exports.task_answers import TaskSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _MODULE: Final = "merge_nli"
+QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
+"""Columns that the harness's tasks get beside the dataset's: the question, the gold answer."""
 
 # --- lm-evaluation-harness ---
 
 _FUNCTION: Final = '''\
-def {function}(items: list[dict[str, Any]]) -> float:
+def {function}(items: list[Any]) -> float:
     """The figure {figure}."""
     return _figure(items, "{figure}")
 '''
@@ -61,6 +62,8 @@ def export_lm_eval(
     config: Configs = None,
     shots: Shots = "auto",
     prompt_start: PromptStart = "",
+    answers: Answers = "letters",
+    max_answer_tokens: MaxAnswerTokens = 1024,
     letters: LettersOption = "spaced",
     ct: Thresholds = None,
     hub: Hub = None,
@@ -86,6 +89,8 @@ def export_lm_eval(
         config,
         shots=shots,
         prompt_start=prompt_start,
+        answers=answers,
+        max_answer_tokens=max_answer_tokens,
         letters=letters,
         ct=ct,
         hub=hub,
@@ -106,10 +111,9 @@ def export_lm_eval(
         for configuration, name in task_of.items():
             text = _as_yaml(_task(tasks, configuration, name, figures))
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
-        # The template with its constants, and a function for each figure.
+        # The template with its constant, and a function for each figure.
         text = template("lm_eval.py")
-        for name, values in (("FIGURES", figures), ("THRESHOLDS", tasks.thresholds)):
-            text = re.sub(rf"^({name}: .* = )\(\)$", rf"\g<1>{values!r}", text, flags=re.MULTILINE)
+        text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
         functions = [_FUNCTION.format(function=_function_of(each), figure=each) for each in figures]
         text = "\n\n".join([text, *functions])
         (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
@@ -125,41 +129,57 @@ def figure_names(thresholds: Sequence[int]) -> list[str]:
     """List the figures that a harness reports, those at thresholds first."""
     from merge_metric.exports.task_answers import FIGURES
 
-    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES]
+    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
 
 
-def _task(tasks: Tasks, config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
+def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
     """Build a task as the harness's YAML has it."""
     from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 
     prompt = tasks.prompts[config]
-    several = len(tasks.choices) > len(LETTERS)
+    template, several = prompt.template, len(tasks.forms) > 1
+    shown: dict[str, Any] = {"target_delimiter": " ", "doc_to_target": ANSWER}
+    if tasks.is_in_words:
+        asked: dict[str, Any] = {
+            "output_type": "generate_until",
+            **shown,
+            "generation_kwargs": {
+                "until": [prompt.stop],
+                "max_gen_toks": tasks.max_answer_tokens,
+                "do_sample": False,
+                "temperature": 0.0,
+            },
+        }
+    else:
+        shown |= {"doc_to_choice": list(template.letters), "doc_to_target": "label"}
+        asked = {
+            "output_type": "multiple_choice",
+            "doc_to_target": "label",
+            # In chats the harness leaves the delimiter out.
+            "doc_to_choice": tasks.choices(config) if several else list(template.letters),
+            "target_delimiter": "" if several else " ",
+        }
     task = {
         "task": name,
         "custom_dataset": _Function(f"{_MODULE}.load"),
-        "dataset_kwargs": {
-            "dataset": tasks.dataset,
-            "config": config,
-            "revision": tasks.revision,
-        },
+        "dataset_kwargs": {"config": config},
         "test_split": "test",
-        "output_type": "multiple_choice",
         "description": prompt.start,
-        "doc_to_text": prompt.template.text("{{premise}}", "{{hypothesis}}"),
-        "doc_to_target": "label",
-        # In chats the harness leaves the delimiter out.
-        "doc_to_choice": list(tasks.choices) if several else list(LETTERS),
-        "target_delimiter": "" if several else " ",
+        "doc_to_text": QUESTION,
+        **asked,
         "fewshot_delimiter": "\n\n",
         "num_fewshot": len(prompt.examples),
         "fewshot_config": {
             "sampler": "first_n",
             "samples": [
-                {**dict(zip(NLI.fields, each.texts, strict=True)), "label": each.label}
+                {
+                    QUESTION: template.text(*each.texts),
+                    "label": each.label,
+                    ANSWER: prompt.answer(each),
+                }
                 for each in prompt.examples
             ],
-            "doc_to_choice": list(LETTERS),
-            "target_delimiter": " ",
+            **shown,
         },
         "process_results": _Function(f"{_MODULE}.process_results"),
         "metric_list": [
@@ -167,7 +187,8 @@ def _task(tasks: Tasks, config: str, name: str, figures: Sequence[str]) -> dict[
                 "metric": figure,
                 "aggregation": _Function(f"{_MODULE}.{_function_of(figure)}"),
                 # Of `sv@CT` the higher is the better.
-                "higher_is_better": figure not in CATALOGUE or CATALOGUE[figure].higher_is_better,
+                "higher_is_better": figure != "without_label"
+                and (figure not in CATALOGUE or CATALOGUE[figure].higher_is_better),
             }
             for figure in figures
         ],
@@ -214,6 +235,8 @@ def _function_of(figure: str) -> str:
 
 _LIGHTEVAL_MODULE: Final = "merge_nli_tasks"
 _RUNNER: Final = "run.py"
+DATA: Final = "data.json"
+"""File with the place of the problems."""
 
 _DIGITS: Final = 16
 
@@ -225,6 +248,8 @@ def export_lighteval(
     config: Configs = None,
     shots: Shots = "auto",
     prompt_start: PromptStart = "",
+    answers: Answers = "letters",
+    max_answer_tokens: MaxAnswerTokens = 1024,
     letters: LettersOption = "spaced",
     ct: Thresholds = None,
     limit_seeds: LimitSeeds = None,
@@ -246,7 +271,15 @@ def export_lighteval(
     import yaml
 
     tasks = prepare(
-        folder, out, config, shots=shots, prompt_start=prompt_start, letters=letters, ct=ct
+        folder,
+        out,
+        config,
+        shots=shots,
+        prompt_start=prompt_start,
+        answers=answers,
+        max_answer_tokens=max_answer_tokens,
+        letters=letters,
+        ct=ct,
     )
     names = [f"merge_nli_{config}" for config in tasks.prompts]
     readme = template("lighteval_readme.txt").format(
@@ -257,12 +290,11 @@ def export_lighteval(
     )
     with task_folder(out, tasks, "lighteval", readme, overwrite=overwrite) as partial:
         problems = {
-            config: problems_of(folder, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
+            config: problems_of(folder, tasks, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
             for config in tasks.prompts
         }
-        settings = settings_of(tasks)
         # A digest of problems and prompts, independent of the dataset's place.
-        told = {name: value for name, value in settings.items() if name != "dataset"}
+        told = {name: value for name, value in asdict(tasks).items() if name != "dataset"}
         digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         for name, rows in problems.items():
             digest.update(json.dumps([name, rows.to_pydict()]).encode())
@@ -276,7 +308,7 @@ def export_lighteval(
             configs.append({"config_name": name, "data_files": files})
         header = yaml.safe_dump({"configs": configs}, sort_keys=False)  # `load_dataset` reads it
         (partial / data / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
-        write_json(partial / SETTINGS, settings | {"data": data})
+        write_json(partial / DATA, data)
         for name, source in (
             (f"{_LIGHTEVAL_MODULE}.py", "lighteval_tasks.py"),
             (_RUNNER, "lighteval_run.py"),
@@ -291,7 +323,12 @@ def export_lighteval(
 
 
 def problems_of(
-    folder: Path, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
+    folder: Path,
+    tasks: TaskSettings,
+    config: str,
+    *,
+    limit_seeds: int | None = None,
+    rng_seed: int = 0,
 ) -> pa.Table:
     """Read seeds, then variants, in the columns of `answers.load_problems`."""
     import pyarrow as pa
@@ -299,17 +336,20 @@ def problems_of(
     from merge_metric.exports.task_answers import COLUMNS, sample_seeds
     from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 
+    fields = tasks.prompts[config].template.fields
     tables = [
-        table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)
+        table.select([*COLUMNS, *fields])
+        for split in SPLITS
+        for table in read_split(folder, config, split)
     ]
     rows = pa.concat_tables(tables)
-    seeds = rows["seed_id"].to_pylist()
+    chosen = {*rows["seed_id"].to_pylist()}.difference(tasks.left_out[config])
     if limit_seeds is not None:
-        chosen = sample_seeds(seeds, limit_seeds, rng_seed=rng_seed)
-        rows = rows.filter(pa.array([seed in chosen for seed in seeds]))
-        seeds = rows["seed_id"].to_pylist()
+        chosen = sample_seeds(sorted(chosen), limit_seeds, rng_seed=rng_seed)
+    rows = rows.filter(pa.array([seed in chosen for seed in rows["seed_id"].to_pylist()]))
+    seeds = rows["seed_id"].to_pylist()
     counts = Counter(seeds)
-    rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, ("premise", "hypothesis"))))
+    rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, fields)))
     return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
 
 
@@ -322,6 +362,8 @@ def export_inspect(
     out: Out = Path("merge-nli-inspect"),
     config: Configs = None,
     shots: Shots = "auto",
+    answers: Answers = "letters",
+    max_answer_tokens: MaxAnswerTokens = 1024,
     ct: Thresholds = None,
     hub: Hub = None,
     revision: Revision = None,
@@ -337,14 +379,22 @@ def export_inspect(
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
     tasks = prepare(
-        folder, out, config, shots=shots, letters="both", ct=ct, hub=hub, revision=revision
+        folder,
+        out,
+        config,
+        shots=shots,
+        answers=answers,
+        max_answer_tokens=max_answer_tokens,
+        letters="both",
+        ct=ct,
+        hub=hub,
+        revision=revision,
     )
     configs = list(tasks.prompts)
     readme = template("inspect_ai_readme.txt").format(
         out=shown(out), config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
     )
     with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
-        write_json(partial / SETTINGS, settings_of(tasks))
         text = template("inspect_ai.py")
         (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
     return Exported(

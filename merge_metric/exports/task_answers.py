@@ -1,21 +1,25 @@
 """Figures of a model's answers, for tasks in other harnesses.
 
-This module is exported together with the metric's modules, `answer_letters.py` and `texts.py`,
-which then are its siblings, so it imports only them.
+This module is exported together with the metric's modules and those named in its imports, which
+then are its siblings, so it imports only them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from merge_metric.models.answer_letters import LETTERS, letter_probabilities
+from merge_metric.models.answer_letters import letter_probabilities
+from merge_metric.models.answer_words import answer_reader, kept_words
+from merge_metric.models.templates import Prompt
 from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -23,8 +27,10 @@ from merge_metric.seed_variant_accuracy.scoring import score
 if TYPE_CHECKING:
     import datasets
 
-COLUMNS: Final = ("variant_id", "seed_id", "premise", "hypothesis", "label", "subsamples")
-"""Columns that are read; a seed has its own id as `variant_id`."""
+COLUMNS: Final = ("variant_id", "seed_id", "label", "subsamples")
+"""Columns that are read beside the texts; a seed has its own id as `variant_id`."""
+KEPT: Final = (*COLUMNS, TEXT_DIGEST, "n_problems")
+"""Columns of `load_problems` that `answer` needs."""
 
 FIGURES: Final = (
     "seed_accuracy",
@@ -43,34 +49,72 @@ FIGURES: Final = (
 EXPORTED: Final = Path(__file__).resolve().parents[1]
 """The exported folder, in which this file is in the metric's."""
 
+SETTINGS: Final = "merge_nli.json"
+"""File of an exported folder that says what is asked."""
+
 TaskAnswer = dict[str, Any]
 """A row of a predictions file with columns of the dataset: see `answer`."""
 
 
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What is asked of a model, and where the problems are: the content of `SETTINGS`."""
+
+    dataset: str
+    """Name for `datasets.load_dataset`, or a folder, as seen from the exported one."""
+    revision: str | None
+    prompts: dict[str, Prompt]
+    """Configuration → its prompt."""
+    left_out: dict[str, list[str]]
+    """Configuration → ids of seeds that are examples, and not asked about."""
+    thresholds: tuple[int, ...]
+    forms: tuple[str, ...]
+    """What may stand before a letter: a space, or also nothing."""
+    max_answer_tokens: int | None
+    """Most tokens of an answer in words; None where letters are compared."""
+
+    @classmethod
+    def read(cls) -> TaskSettings:
+        """Read the file of the exported folder."""
+        found = json.loads((EXPORTED / SETTINGS).read_text(encoding="utf-8"))
+        prompts = {name: Prompt.of_record(each) for name, each in found["prompts"].items()}
+        lists = {name: tuple(found[name]) for name in ("thresholds", "forms")}
+        return cls(**found | lists | {"prompts": prompts})
+
+    @property
+    def is_in_words(self) -> bool:
+        """Whether the model writes, and its final answer is read."""
+        return self.max_answer_tokens is not None
+
+    def choices(self, config: str) -> list[str]:
+        """List what may follow the question: the letters, in each way to write them."""
+        letters = self.prompts[config].template.letters
+        return [form + letter for form in self.forms for letter in letters]
+
+
 def load_problems(
-    dataset: str,
+    settings: TaskSettings,
     config: str,
     *,
-    revision: str | None = None,
     limit_seeds: int | None = None,
     rng_seed: int = 0,
 ) -> datasets.Dataset:
-    """Load the seeds and then the variants of a configuration.
+    """Load the seeds and then the variants of a configuration, but for those that are examples.
 
     Args:
-        dataset: Name for `datasets.load_dataset`, or a folder, as seen from the exported one.
+        settings: Of the task.
         config: Name of the configuration.
-        revision: Revision of a dataset on the Hub.
         limit_seeds: Number of seeds to draw at random, with all their variants; the same
             seeds as `merge-nli predict --limit-seeds` draws.
         rng_seed: Seed of the sample.
 
     Returns:
-        The columns `COLUMNS`, `text_digest`, and `n_problems`: how many problems the seed has,
-        itself included.
+        The columns `COLUMNS` and the texts, `text_digest`, and `n_problems`: how many problems the
+        seed has, itself included.
     """
     import datasets
 
+    dataset, fields = settings.dataset, settings.prompts[config].template.fields
     folder = EXPORTED / dataset
     if dataset.startswith(".") and not folder.is_dir():
         raise FileNotFoundError(
@@ -78,17 +122,20 @@ def load_problems(
             f"there; move it beside them again, or export them anew"
         )
     place = str(folder) if folder.is_dir() else dataset
-    splits = datasets.load_dataset(place, config, revision=revision)
+    splits = datasets.load_dataset(place, config, revision=settings.revision)
+    columns = [*COLUMNS, *fields]
     rows = datasets.concatenate_datasets(
-        [splits[split].select_columns(list(COLUMNS)) for split in ("seeds", "variants")]
+        [splits[split].select_columns(columns) for split in ("seeds", "variants")]
     )
     seeds = list(rows["seed_id"])
+    chosen = {*seeds}.difference(settings.left_out[config])
     if limit_seeds is not None:
-        chosen = sample_seeds(seeds, limit_seeds, rng_seed=rng_seed)
+        chosen = sample_seeds(sorted(chosen), limit_seeds, rng_seed=rng_seed)
+    if len(chosen) < len({*seeds}):
         rows = rows.select([row for row, seed in enumerate(seeds) if seed in chosen])
         seeds = list(rows["seed_id"])
     n_problems = Counter(seeds)
-    digests = to_hex(text_digests(rows.with_format("arrow")[:], ("premise", "hypothesis")))
+    digests = to_hex(text_digests(rows.with_format("arrow")[:], fields))
     rows = rows.add_column(TEXT_DIGEST, digests.to_pylist())
     return rows.add_column("n_problems", [n_problems[seed] for seed in seeds])
 
@@ -109,14 +156,15 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
     return {s for seeds in by_source.values() for s in sorted(seeds, key=rank)[:count]}
 
 
-def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> TaskAnswer:
+def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:
     """Convert a model's log-probabilities to its answer to a problem.
 
     Args:
-        problem: A row of `load_problems`.
-        log_probs: Log-probabilities of the letters, in nats, up to a common summand: three, or
-            three for each way to write the letters, which are added up; `-inf` for a letter
-            that was not returned.
+        problem: A row of `load_problems`, or its columns `KEPT`.
+        log_probs: Log-probabilities of the letters, in nats, up to a common summand: one for each
+            label, or that many for each way to write the letters, which are added up; `-inf` for a
+            letter that was not returned.
+        n_labels: Number of labels.
 
     Returns:
         variant_id, seed_id, label, prediction, probabilities, text_digest, subsamples,
@@ -127,42 +175,73 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> TaskAnswer
     >>> answer(row | {"text_digest": "00"}, [0.0, -math.inf, 0.0])["probabilities"]
     [0.5, 0.0, 0.5]
     """
-    forms = np.asarray(log_probs, np.float64).reshape(-1, len(LETTERS))
+    forms = np.asarray(log_probs, np.float64).reshape(-1, n_labels)
     highest = forms.max()
-    weights = np.exp(forms - highest).sum(axis=0) if highest > -math.inf else np.ones(len(LETTERS))
+    weights = np.exp(forms - highest).sum(axis=0) if highest > -math.inf else np.ones(n_labels)
     return {
-        "variant_id": problem["variant_id"],
-        "seed_id": problem["seed_id"],
-        "label": int(problem["label"]),
+        **_kept(problem),
         "prediction": int(weights.argmax()),
         "probabilities": (weights / weights.sum()).tolist(),
-        TEXT_DIGEST: problem[TEXT_DIGEST],
-        "subsamples": list(problem["subsamples"] or ()),
-        "n_problems": int(problem["n_problems"]),
     }
 
 
-def letter_log_probs(tokens: Mapping[str, float]) -> list[float]:
+def answer_in_words(
+    problem: Mapping[str, Any], prompt: Prompt, text: str, *, is_cut: bool = False
+) -> TaskAnswer:
+    """Read the final answer of what a model wrote, as `merge-nli predict --answers words` does.
+
+    Args:
+        problem: A row of `load_problems`.
+        prompt: What was asked.
+        text: The whole answer.
+        is_cut: Whether the most tokens allowed were used up.
+
+    Returns:
+        As `answer`, without probabilities; `prediction` is -1 where no label is named;
+        `answer_text` has the words.
+    """
+    template = prompt.template
+    names = template.named(*(problem[field] for field in template.fields))
+    code = answer_reader(template.labels, names).read(text, is_cut=is_cut)
+    return {**_kept(problem), "prediction": code, "answer_text": kept_words(text)}
+
+
+def _kept(problem: Mapping[str, Any]) -> TaskAnswer:
+    found = {name: problem[name] for name in KEPT}
+    drawn = list(found["subsamples"] or ())
+    return found | {"label": int(found["label"]), "subsamples": drawn}
+
+
+def letter_log_probs(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:
     """Return log-probabilities of the letters, with or without a space before them, in nats.
 
     Args:
         tokens: Token → log-probability. A letter that is missing gets `-inf`.
+        letters: Of the choices.
 
-    >>> letter_log_probs({" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)})[1:]
+    >>> tokens = {" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)}
+    >>> letter_log_probs(tokens, "ABC")[1:]
     [-2.0794415416798357, -inf]
     """
-    return [math.log(value) if value else -math.inf for value in letter_probabilities(tokens)]
+    found = letter_probabilities(tokens, letters)
+    return [math.log(value) if value else -math.inf for value in found]
 
 
-def figures(answers: Sequence[TaskAnswer], thresholds: Sequence[int] = (90,)) -> dict[str, float]:
+def figures(
+    answers: Sequence[TaskAnswer],
+    thresholds: Sequence[int] = (90,),
+    labels: Sequence[str] | None = None,
+) -> dict[str, float]:
     """Compute the figures of `merge-nli score` for all answers, without intervals.
 
     Args:
         answers: Answers to every problem of every seed, in any order.
         thresholds: Correctness thresholds (CT) of `sv@CT`, integer percents from 1 to 100.
+        labels: Names of the labels; by default those of NLI.
 
     Returns:
-        `FIGURES` and `sv@CT`, averaged over subsamples if there are any, and `n_seeds` and
+        `FIGURES` and `sv@CT`, averaged over subsamples if there are any, `without_label` (the
+        share of answers that name none, each of which counts as wrong), `n_seeds` and
         `n_variants`; NaN if a figure is undefined.
 
     Raises:
@@ -183,9 +262,10 @@ def figures(answers: Sequence[TaskAnswer], thresholds: Sequence[int] = (90,)) ->
     drawn = {row["variant_id"]: row["subsamples"] for row in answers}
     if any(drawn.values()):
         rows["subsamples"] = [drawn[variant] for variant in rows["variant_ids"]]
-    result = score(**rows, n_bootstrap=0)
+    result = score(**rows, labels=labels, n_bootstrap=0)
     curve = result["sv_curve"]["accuracy"]
     reported = {name: result[name] for name in (*FIGURES, "n_seeds", "n_variants")}
+    reported["without_label"] = result.get("without_label", {"share": 0.0})["share"]
     reported |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
     return {name: math.nan if value is None else value for name, value in reported.items()}
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from merge_metric.models.opening import open_model
     from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
     from merge_metric.models.presets import read_presets
-    from merge_metric.models.prompts import Prompt, read_prompt
+    from merge_metric.models.prompts import read_prompt
     from merge_metric.models.remote import RemoteModel
+    from merge_metric.models.templates import Prompt
 
 __all__ = [
     "Classifier",

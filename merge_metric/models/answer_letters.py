@@ -9,23 +9,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-LETTERS: Final = ("A", "B", "C")
-"""Answer letters for entailment, neutral and contradiction."""
-
 _SPACES: Final = " ▁Ġ"
 """A space, also in the forms in which tokenizers and servers show it."""
 
 
-def letter_probabilities(
-    tokens: Mapping[str, float], letters: Sequence[str] = LETTERS
-) -> list[float]:
+def letter_probabilities(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:
     """Sum up the letters' probabilities, with and without a space before them.
 
     Args:
         tokens: Token → natural logarithm of its probability.
         letters: Of the choices.
 
-    >>> letter_probabilities({" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.25)})
+    >>> tokens = {" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.25)}
+    >>> letter_probabilities(tokens, "ABC")
     [0.75, 0.0, 0.25]
     """
     found = [0.0] * len(letters)

@@ -1,6 +1,6 @@
 """Answers in words: which label a text names, by the rules of `FORMS`.
 
-It imports nothing heavy, as the help of `predict` reads its settings.
+It is exported with tasks for other harnesses, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ _DENIED: Final = re.compile(
     r"|(?i:\b(?:whether|(?:clear|know|say|sure) if)\b)[^,;]*$"
 )
 """Words before a choice that deny it."""
+_KEPT: Final = 600
+"""Characters of an answer that are kept."""
 _BEFORE: Final = 200
 """Characters before a choice in which such words are looked for."""
 _REFUTED: Final = re.compile(
@@ -326,6 +328,20 @@ def without_thinking(text: str) -> str:
     if opening := _OPENING.search(text):
         text = text[: opening.start()]
     return _TOKEN.sub("", text).strip()
+
+
+def kept_words(text: str, among: int = 1) -> str:
+    """Keep beginning and end of an answer, without what was thought if something else was said.
+
+    Args:
+        text: The answer.
+        among: Number of answers that are kept together.
+    """
+    said = without_thinking(text) or text.strip()
+    most = max(80, _KEPT // among)
+    if len(said) > most:
+        said = f"{said[: most // 2]} … {said[-most // 2 :]}"
+    return said.encode("utf-8", "replace").decode()
 
 
 def is_mark(token: str) -> bool:

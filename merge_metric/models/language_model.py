@@ -17,7 +17,8 @@ from merge_metric.models.checkpoints import Loaded, describe_loaded, load
 from merge_metric.models.inspection import CAUSAL_LM
 from merge_metric.models.inspection import inspect as inspect_model
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
-from merge_metric.models.prompts import Prompt, PromptTokens, common_prefix
+from merge_metric.models.prompts import PromptTokens, common_prefix
+from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Prepared

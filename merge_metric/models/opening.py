@@ -49,6 +49,7 @@ from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
+    from merge_metric.models.prompts import HeldOut
 
 ModelKind = Literal["classifier", "lm", "remote"]
 
@@ -76,6 +77,7 @@ def open_model(
     problem_format: ProblemFormat = NLI,
     sources: Sequence[str] = (),
     seeds: Callable[[], LabelledPairs] | None = None,
+    held_out: HeldOut | None = None,
 ) -> PairModel:
     """Load a model, or get ready to ask one.
 
@@ -85,6 +87,7 @@ def open_model(
         sources: Names of the sources they are from; few-shot examples depend on them.
         seeds: Reads some with gold labels; called where `label_order` is "seeds" and nothing
             else says what a classifier's classes mean.
+        held_out: Seeds that are not asked about, as `read_prompt` takes them.
 
     Raises:
         ModuleNotFoundError: what models are loaded with is not installed.
@@ -115,7 +118,7 @@ def open_model(
             model.label_order = find_order(model, request.model, seeds, problem_format.labels)
         return model
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
-    return _open_language_model(request, source, kind, problem_format, sources)
+    return _open_language_model(request, source, kind, problem_format, sources, held_out)
 
 
 def _open_language_model(
@@ -124,6 +127,7 @@ def _open_language_model(
     kind: ModelKind,
     problem_format: ProblemFormat,
     sources: Sequence[str],
+    held_out: HeldOut | None,
 ) -> PairModel:
     """Open a model that is asked by prompts, here or on a server."""
     if kind == "remote" and not request.base_url:
@@ -132,18 +136,19 @@ def _open_language_model(
         raise ValueError(
             f"missing letters: expected error or uniform, got {request.missing_letters!r}"
         )
-    from merge_metric.models.prompts import read_prompt
+    from merge_metric.models.prompts import read_prompt, require_choices
     from merge_metric.models.written_answers import Words, WritingModel
 
     prompt = read_prompt(
-        request.shots, sources=sources, start=request.prompt_start, problem_format=problem_format
+        request.shots,
+        sources=sources,
+        start=request.prompt_start,
+        problem_format=problem_format,
+        held_out=held_out,
     )
     words = Words.of(request) if request.answers == "words" else None
-    if words is None and "{choices}" not in prompt.template.question:
-        raise ValueError(
-            f"{request.shots}: expected a question with {{choices}}, whose letters are to be "
-            "chosen, got one without; ask for `answers` words, or show them"
-        )
+    if words is None:
+        require_choices(prompt)
     if kind == "lm" and words:
         from merge_metric.models.checkpoints import load
         from merge_metric.models.inspection import CAUSAL_LM

@@ -228,7 +228,7 @@ class ModelRequest:
         "find it out from gold labels where nothing says it.",
     )
     shots: str = _option(
-        "auto", "auto, exc, mix, none, snli, mnli, or a .toml or .jsonl file.", _LM
+        "auto", "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file.", _LM
     )
     prompt_start: str = _option("", "Text before the prompt, e.g. <|endoftext|>.", _LM)
     chat_template: bool = _option(

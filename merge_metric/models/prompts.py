@@ -1,8 +1,4 @@
-"""The multiple-choice prompt for language models and its few-shot examples.
-
-The template of NLI is that of the paper (appendix, Table 6, after Madaan et al. 2025): one block
-per example, a blank line between blocks, and the last block left open for the answer. Other
-problems are asked about in the same way, or as a file says (`read_prompt`).
+"""Prompts for language models: few-shot examples and questions of one's own, and token ids.
 
 As token ids, every prompt is tokenised whole, with the answer, and split afterwards: what a
 tokenizer makes of a text can depend on what stands beside it.
@@ -10,167 +6,30 @@ tokenizer makes of a text can depend on what stands beside it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.schema import ANLI_SOURCES, NLI, ProblemFormat
-from merge_metric.models.answer_words import ALPHABET
+from merge_metric.models.templates import PLACE, Example, Prompt, Template
 
 _BUNDLED: Final = ("snli", "mnli", "mixed")
 _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
 """Source without examples of its own → the bundled ones that `exc` shows instead."""
 
-_OPTIONS: Final = "auto, exc, mix, none, snli, mnli, or a .toml or .jsonl file of your own"
+_OPTIONS: Final = "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file of your own"
 _FILES: Final = {".toml", ".jsonl"}
 
+HeldOut = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Source → seeds of it that are not asked about, each with its texts and its `label`."""
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A problem with its answer."""
-
-    texts: tuple[str, ...]
-    """Texts of the format's fields; of NLI premise and hypothesis."""
-    label: int
-    """Position among the labels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A question about a problem, with its texts and choices in the places of names in braces."""
-
-    fields: tuple[str, ...]
-    labels: tuple[str, ...]
-    question: str
-    """Text such as "{premise} … {choices} Answer:"; `{choices}` are the lettered lines."""
-    choices: tuple[str, ...]
-    """Name of each label in the prompt; may have texts in it, such as "{second_choice}"."""
-
-    @classmethod
-    def of(cls, problem_format: ProblemFormat) -> Template:
-        """Make the template of problems for which there is none: of NLI, the paper's.
-
-        >>> print(Template.of(NLI).text("A dog.", "A cat."))
-        Premise: A dog.
-        Hypothesis: A cat.
-        A. Entailment
-        B. Neutral
-        C. Contradiction
-        Answer:
-        """
-        shown = [
-            f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in problem_format.fields
-        ]
-        question = "\n".join([*shown, "{choices}", "Answer:"])
-        choices = tuple(map(_titled, problem_format.labels))
-        return cls(problem_format.fields, problem_format.labels, question, choices)
-
-    @property
-    def letters(self) -> str:
-        """Letters of the choices."""
-        return ALPHABET[: len(self.labels)]
-
-    def named(self, *texts: str) -> tuple[str, ...]:
-        """Name the choices of a problem."""
-        values = dict(zip(self.fields, texts, strict=True))
-        return tuple(_filled(choice, values) for choice in self.choices)
-
-    def text(self, *texts: str) -> str:
-        """Write the question; texts go in as they are."""
-        lines = zip(self.letters, self.named(*texts), strict=True)
-        values = dict(zip(self.fields, texts, strict=True))
-        values["choices"] = "\n".join(f"{letter}. {name}" for letter, name in lines)
-        return _filled(self.question, values)
-
-
-def _titled(name: str) -> str:
-    return name[:1].upper() + name[1:]
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    return _PLACE.sub(lambda found: values[found[1]], text)
-
-
-_PLACE: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-
-
-_OF_NLI: Final = Template.of(NLI)
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A question to a language model, with examples before it."""
-
-    examples: tuple[Example, ...]
-    """Shown before every question, in this order; may be empty."""
-    name: str = "own"
-    """Name of the examples in metadata."""
-    start: str = ""
-    """Text before the first example, such as `<|endoftext|>`; not used in chats."""
-    template: Template = _OF_NLI
-    """Question about a problem."""
-
-    def text(self, *texts: str) -> str:
-        """Write the whole prompt; of NLI " A", " B" or " C" is to follow.
-
-        >>> print(Prompt((Example(("It rains.", "It pours."), 1),)).text("A dog.", "A cat."))
-        Premise: It rains.
-        Hypothesis: It pours.
-        A. Entailment
-        B. Neutral
-        C. Contradiction
-        Answer: B
-        <BLANKLINE>
-        Premise: A dog.
-        Hypothesis: A cat.
-        A. Entailment
-        B. Neutral
-        C. Contradiction
-        Answer:
-        """
-        shown = "".join(
-            f"{self.template.text(*example.texts)} {self.answer(example)}\n\n"
-            for example in self.examples
-        )
-        return self.start + shown + self.template.text(*texts)
-
-    def answer(self, example: Example) -> str:
-        """Write an example's answer: its letter or, where none are shown, its name."""
-        if "{choices}" in self.template.question:
-            return self.template.letters[example.label]
-        return self.template.named(*example.texts)[example.label]
-
-    def messages(self, *texts: str) -> list[dict[str, str]]:
-        """Make a chat of it: every question is the user's, every letter the assistant's.
-
-        There is no system message, as not every model's template has a place for one.
-        """
-        turns = []
-        for example in self.examples:
-            turns += [
-                {"role": "user", "content": self.template.text(*example.texts)},
-                {"role": "assistant", "content": self.answer(example)},
-            ]
-        return [*turns, {"role": "user", "content": self.template.text(*texts)}]
-
-    def form(self) -> str:
-        """Write the prompt with names of texts in braces, as reports show it."""
-        return self.text(*(f"{{{field}}}" for field in self.template.fields))
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the prompt: its name, number of examples, digest of the text."""
-        digest = hashlib.sha256(self.form().encode()).hexdigest()
-        return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
 
 
 def read_prompt(
@@ -179,6 +38,7 @@ def read_prompt(
     sources: Iterable[str] = (),
     start: str = "",
     problem_format: ProblemFormat = NLI,
+    held_out: HeldOut | None = None,
 ) -> Prompt:
     """Make the prompt with the few-shot examples that a user asks for.
 
@@ -188,23 +48,33 @@ def read_prompt(
             problems' own source; for Adversarial NLI, of which there are none here, those
             of MultiNLI, which the log says; `mix`: three from SNLI and three from
             MultiNLI (paper, Table 8); `snli` or `mnli`: these six, whatever the problems;
-            `none`; or a file, TOML (tables `[[example]]`) or JSON lines, with the fields, such as
-            `premise` and `hypothesis`, and `label` (a name or its position). TOML may also have
-            `question`, the text of the question with names of fields and `choices` in braces, and
-            a table `[choices]` with a name for each label.
+            `none`; `seeds`: those that are held out; or a file, TOML (tables `[[example]]`) or
+            JSON lines, with the fields, such as `premise` and `hypothesis`, and `label` (a name or
+            its position). TOML may also have `question`, the text of the question with names of
+            fields and `choices` in braces, and a table `[choices]` with a name for each label.
         sources: Where the problems are from, such as `snli`; `exc` and `auto` ask.
         start: See `Prompt.start`.
         problem_format: Fields and labels of the problems. Bundled examples are of NLI.
+        held_out: As `problems.hold_out` records them, in the order in which they are shown.
 
     Raises:
         ValueError: unknown shots, no shots for these sources, or a malformed file.
     """
-    template = Template.of(problem_format)
+    template = Template.of(problem_format.fields, problem_format.labels)
     if shots == "none" or (shots == "auto" and problem_format != NLI):
-        return Prompt((), "none", start, template)
+        return Prompt((), template, "none", start)
+    if shots == "seeds":
+        if len(held_out or {}) != 1:
+            raise ValueError(
+                "shots: expected with seeds problems of one source, of which some seeds are held "
+                f"out, got {', '.join(held_out or ()) or 'none'}: run sources one by one"
+            )
+        ((source, seeds),) = (held_out or {}).items()
+        examples = tuple(_example(seed, f"{source}: shots", template) for seed in seeds)
+        return Prompt(examples, template, shots, start)
     if problem_format != NLI and Path(shots).suffix not in _FILES:
         raise ValueError(
-            f"shots: expected none or a .toml or .jsonl file for problems with the "
+            f"shots: expected none, seeds, or a .toml or .jsonl file for problems with the "
             f"{problem_format.described}, got {shots!r}, whose examples are of NLI"
         )
     if shots in ("auto", "exc"):
@@ -225,7 +95,16 @@ def read_prompt(
             shots,
             ", ".join(f"{counts[i]} {label}" for i, label in enumerate(template.labels)),
         )
-    return Prompt(examples, Path(shots).stem, start, template)
+    return Prompt(examples, template, Path(shots).stem, start)
+
+
+def require_choices(prompt: Prompt) -> None:
+    """Raise ValueError where a question shows no choices, whose letters could be chosen."""
+    if not prompt.template.shows_choices:
+        raise ValueError(
+            f"shots: expected a question with {{choices}}, whose letters are to be chosen, got "
+            f"one without in {prompt.name}; ask for `answers` words, or show them"
+        )
 
 
 def _own_examples(sources: Sequence[str], *, otherwise: str | None) -> str:
@@ -310,11 +189,9 @@ def _own_template(content: Mapping[str, Any], where: str, template: Template) ->
         if not isinstance(question, str) or not question.strip():
             raise ValueError(f"{where}: question: expected a text, got {question!r}")
         template = replace(template, question=question.strip("\n"))
-    used = {
-        name for text in (template.question, *template.choices) for name in _PLACE.findall(text)
-    }
+    used = {name for text in (template.question, *template.choices) for name in PLACE.findall(text)}
     known = {*template.fields, "choices"}
-    in_choices = {name for text in template.choices for name in _PLACE.findall(text)}
+    in_choices = {name for text in template.choices for name in PLACE.findall(text)}
     lacking = [field for field in template.fields if field not in used]
     if lacking or used - known or "choices" in in_choices:
         odd = sorted(used - known) or (["choices"] if "choices" in in_choices else [])

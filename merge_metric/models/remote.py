@@ -26,8 +26,8 @@ from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, spellin
 from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
 from merge_metric.models.pair_model import Pair
-from merge_metric.models.prompts import Prompt
-from merge_metric.models.written_answers import MEASURED, Said, Words, stop_of
+from merge_metric.models.templates import Prompt
+from merge_metric.models.written_answers import MEASURED, Said, Words
 
 if TYPE_CHECKING:
     import httpx
@@ -247,7 +247,7 @@ class RemoteModel:
             payload |= {} if words else {"logprobs": True, "top_logprobs": self._top}
         else:
             payload |= {"prompt": self.prompt.text(*pair)}
-            payload |= {"stop": [stop_of(self.prompt)]} if words else {"logprobs": self._top}
+            payload |= {"stop": [self.prompt.stop]} if words else {"logprobs": self._top}
         payload |= words.more if words else {}
         return {name: value for name, value in payload.items() if value is not None}
 

@@ -20,11 +20,11 @@ from merge_metric.models.answer_words import (
     NO_LABEL,
     answer_reader,
     is_mark,
+    kept_words,
     thinking_begun,
-    without_thinking,
 )
 from merge_metric.models.pair_model import PREDICTION, WHOLE, Known, Pair, Share, unknown_batches
-from merge_metric.models.prompts import Prompt
+from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.checkpoints import Loaded
@@ -35,8 +35,6 @@ WITHOUT_LABEL: Final = "samples_without_label"
 
 MEASURED: Final = (PREDICTION, WITHOUT_LABEL)
 
-_KEPT: Final = 600
-"""Characters of an answer that are kept."""
 _WINDOW: Final = 1024
 """Questions that are sorted by length together."""
 _ROWS: Final = 16
@@ -141,7 +139,7 @@ class Words:
         reader = answer_reader(template.labels, template.named(*pair))
         codes = [reader.read(said.text, is_cut=said.is_cut) for said in answers]
         counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=len(template.labels))
-        kept = "\n———\n".join(_shortened(said.text, len(answers)) for said in answers)
+        kept = "\n———\n".join(kept_words(said.text, len(answers)) for said in answers)
         lost = codes.count(NO_LABEL) / len(codes)
         if not counts.any():
             n = len(template.labels)
@@ -154,15 +152,6 @@ class Words:
 def _rank(pair: Pair, code: int) -> bytes:
     """Rank labels that are equally frequent, in an order of each question's own."""
     return hashlib.sha256("\0".join((*pair, str(code))).encode(errors="replace")).digest()
-
-
-def _shortened(text: str, among: int) -> str:
-    """Keep beginning and end of an answer, without what was thought if something else was said."""
-    said = without_thinking(text) or text.strip()
-    most = max(80, _KEPT // among)
-    if len(said) > most:
-        said = f"{said[: most // 2]} … {said[-most // 2 :]}"
-    return said.encode("utf-8", "replace").decode()
 
 
 class WritingModel:
@@ -310,7 +299,7 @@ class WritingModel:
                 pad_token_id=pad,
                 top_k=None,
                 top_p=None,
-                stop_strings=None if self.chat else [self.stop],
+                stop_strings=None if self.chat else [self.prompt.stop],
                 tokenizer=tokenizer,
                 **sampling,
             )[:, width:].tolist()
@@ -324,7 +313,7 @@ class WritingModel:
         for ids, answer in zip(prompts, written, strict=True):
             length = next((n for n, token in enumerate(answer) if token in ends), None)
             text = tokenizer.decode([token for token in answer[:length] if token not in silent])
-            whole, stop, _ = text.partition(self.stop) if not self.chat else (text, "", "")
+            whole, stop, _ = text.partition(self.prompt.stop) if not self.chat else (text, "", "")
             n_tokens = len(answer) if length is None else length
             is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
             # Templates of chats may begin the thinking; what is written has only its end.
@@ -333,18 +322,3 @@ class WritingModel:
             self._n_tokens["prompt_tokens"] += len(ids)
             self._n_tokens["answer_tokens"] += n_tokens
         return found
-
-    @property
-    def stop(self) -> str:
-        """Text that ends an answer outside of chats: the beginning of another question."""
-        return stop_of(self.prompt)
-
-
-def stop_of(prompt: Prompt) -> str:
-    r"""Find the text by which a model that goes on shows that its answer has ended.
-
-    >>> from merge_metric.models.prompts import read_prompt
-    >>> stop_of(read_prompt("none"))
-    '\n\nPremise:'
-    """
-    return "\n\n" + prompt.template.question.partition("{")[0].strip()

@@ -40,6 +40,7 @@ from merge_metric.predict.driver import (
     require_replaceable,
 )
 from merge_metric.predict.problems import (
+    SHOTS,
     description_of,
     format_of_problems,
     pairs_of,
@@ -73,6 +74,7 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
         problem_format=format_of_problems(problems),
         sources=sources_of(problems),
         seeds=partial(labelled_seeds, problems),
+        held_out=description_of(problems).get(SHOTS),
     )
     if request.repeat_seeds:
         model.repeat_seeds = request.repeat_seeds  # type: ignore[attr-defined]  # see `PairModel`

@@ -7,7 +7,7 @@ import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import chain, groupby
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -44,6 +44,11 @@ from merge_metric.runs.texts import rows_of, text_digests
 
 _PAIRS: Final = 65_536
 """Pairs that are Python objects at a time."""
+
+SHOTS: Final = "shots"
+"""In the description of problems: source → its seeds that are held out as examples."""
+_SHOTS: Final = 6
+"""Examples of a source, where it has no more labels: as many as the paper shows."""
 
 _FORMAT: Final = "format"
 """In the description of problems that are not of NLI: their fields and labels."""
@@ -235,7 +240,10 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
     kept = pc.starts_with(problems["seed_id"], f"{source}:")
-    return with_metadata(_only(problems, kept), {**description, "configs": configs})
+    part: dict[str, Any] = {"configs": configs}
+    if SHOTS in description:
+        part[SHOTS] = {source: description[SHOTS][source]}
+    return with_metadata(_only(problems, kept), description | part)
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
@@ -259,6 +267,58 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
     return with_metadata(_only(problems, kept), description)
+
+
+def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
+    """Take a few seeds of each source away, with all their variants, to show them as examples.
+
+    Of each label as many, the last of the order in which `sample_seeds` draws: so a sample that
+    leaves them out anyway stays the same. None has the texts of another problem.
+
+    Args:
+        problems: From `read_problems`.
+        rng_seed: Of the draw.
+
+    Returns:
+        The other problems; `SHOTS` in their description has id, texts and label of each example.
+
+    Raises:
+        ValueError: a source has too few seeds of a label, or none beside the examples.
+    """
+    problem_format = format_of_problems(problems)
+    each = max(1, _SHOTS // len(problem_format.labels))
+    _, place, times = np.unique(problem_digests(problems), return_inverse=True, return_counts=True)
+    is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
+    rows = np.flatnonzero(is_seed & (times[place] == 1))
+    ids = problems["seed_id"].take(pa.array(rows)).to_pylist()
+    gold = problems["label"].to_numpy()[rows]
+    rank = {name: draw_rank(rng_seed, name) for name in ids}
+    shots: dict[str, list[dict[str, Any]]] = {}
+    for source in sources_of(problems):
+        chosen = list[int]()
+        for code, label in enumerate(problem_format.labels):
+            there = [n for n, name in enumerate(ids) if name.startswith(f"{source}:")]
+            of_label = [n for n in there if gold[n] == code]
+            chosen += nlargest(each, of_label, key=lambda n: rank[ids[n]])
+            if len(of_label) < each or len(there) <= each * len(problem_format.labels):
+                raise ValueError(
+                    f"shots: expected with seeds at least {each} of each label to show, with "
+                    f"texts of their own, and others to ask about, got {len(of_label)} "
+                    f"of {label} among {len(there)} seeds of {source}: take none, or a file"
+                )
+        chosen.sort(key=lambda n: rank[ids[n]])
+        texts = Pairs(problems, rows[chosen], fields=True)
+        shots[source] = [
+            {
+                "seed_id": ids[n],
+                **dict(zip(problem_format.fields, of_seed, strict=True)),
+                "label": problem_format.labels[gold[n]],
+            }
+            for n, of_seed in zip(chosen, texts, strict=True)
+        ]
+    held = [shot["seed_id"] for of_source in shots.values() for shot in of_source]
+    kept = pc.invert(pc.is_in(problems["seed_id"], value_set=pa.array(held, pa.string())))
+    return with_metadata(_only(problems, kept), description_of(problems) | {SHOTS: shots})
 
 
 # --- Many problems ---

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.harness import Place, make_place, python_of, run
+from helpers.harness import CASES, Place, make_place, name_of, python_of, run
 from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import entries_of
 from helpers.tiny_language_models import tiny_tokenizer
@@ -30,12 +31,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def inspect(place: Place, *options: str) -> dict[str, Any]:
+def inspect(place: Place, *options: str, config: str = CONFIG) -> dict[str, Any]:
     """The log of an evaluation."""
     logs = place.path / f"logs-{len(list(place.path.iterdir()))}"
     command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-m", "inspect_ai", "eval"]
     command += ["tasks/merge_nli.py", "--model", "hf/tiny", "-M", f"model_path={place.model}"]
-    command += ["-M", "device=cpu", "-T", f"config={CONFIG}", "--display", "plain"]
+    command += ["-M", "device=cpu", "-T", f"config={config}", "--display", "plain"]
     run([*command, "--log-dir", str(logs), "--log-format", "json", *options], place.path)
     (file,) = logs.glob("*.json")
     log: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -115,6 +116,37 @@ def test_the_hubs_benchmark(place: Place) -> None:
     accuracy = scores["metrics"]["accuracy"]["value"]
     assert accuracy == pytest.approx(sum(expected.values()) / len(expected))
     assert 0 < accuracy < 1
+
+
+@pytest.mark.parametrize("answers", ["letters", "words"])
+@pytest.mark.parametrize("case", CASES)
+def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
+    """Three texts, four labels, choices of each problem's own, seeds as examples; and words."""
+    problem_format, shots = CASES[case]
+    place = make_place(tmp_path, chat=True, problem_format=problem_format, shots=shots)
+    config = "snli" if shots == "seeds" else "mine"
+    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
+    out = str(tmp_path / "tasks")
+    place.export("inspect", str(place.dataset), "--config", config, "--out", out, *asked)
+    more = () if answers == "words" else ("-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
+    log = inspect(place, *more, config=config)
+    assert log["status"] == "success"
+    rows = place.ours(config, "--chat-template", *asked)
+    expected = place.figures(config, (90,), allow_missing=shots == "seeds")
+    (scores,) = log["results"]["scores"]
+    found = {name: each["value"] for name, each in scores["metrics"].items()}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+    assert {sample["id"] for sample in log["samples"]} == set(rows)
+    labels = problem_format.labels
+    for sample in log["samples"]:
+        (score,) = sample["scores"].values()
+        answer, ours = score["metadata"]["answer"], rows[sample["id"]]
+        code = answer["prediction"]
+        assert (None if code < 0 else labels[code]) == name_of(ours["prediction"], labels)
+        if answers == "words":
+            assert answer["answer_text"] == ours["answer_text"]
+        else:
+            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
 
 
 def test_answers_without_letters(place: Place) -> None:

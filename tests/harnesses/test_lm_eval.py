@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.harness import Place, make_place, python_of, run
+from helpers.harness import CASES, Place, make_place, name_of, python_of, run
 
 from merge_metric.score import score_file
 
 pytestmark = [pytest.mark.harness, pytest.mark.slow]
+LETTERS = {"letters": ("--letters", "both"), "words": ()}
 VARIABLE = "MERGE_NLI_LM_EVAL_PYTHON"
 
 
@@ -104,6 +105,36 @@ def test_a_chat(tmp_path: Path) -> None:
     place.ours("snli_verbs", "--chat-template")
     expected = place.figures("snli_verbs", (90,))
     assert figures["merge_nli_snli_verbs"] == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("answers", ["letters", "words"])
+@pytest.mark.parametrize("case", CASES)
+def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
+    """Three texts, four labels, choices of each problem's own, seeds as examples; and words."""
+    problem_format, shots = CASES[case]
+    place = make_place(tmp_path, problem_format=problem_format, shots=shots)
+    config = "snli" if shots == "seeds" else "mine"
+    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
+    out = str(tmp_path / "tasks")
+    place.export(
+        "lm-eval", str(place.dataset), "--config", config, "--out", out, *asked, *LETTERS[answers]
+    )
+    task = f"merge_nli_{config}"
+    figures, (samples,) = lm_eval(place, task)
+    rows = place.ours(config, *asked)
+    expected = place.figures(config, (90,), allow_missing=shots == "seeds")
+    assert figures[task] == pytest.approx(expected, nan_ok=True)
+    logged = [json.loads(line)["sv@90"] for line in samples.read_text().splitlines()]
+    assert {row["variant_id"] for row in logged} == set(rows)
+    labels = problem_format.labels
+    for answer in logged:
+        ours = rows[answer["variant_id"]]
+        code = answer["prediction"]
+        assert (None if code < 0 else labels[code]) == name_of(ours["prediction"], labels)
+        if answers == "words":
+            assert answer["answer_text"] == ours["answer_text"]
+        else:
+            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
 
 
 def first_prompt(samples: Path) -> str:

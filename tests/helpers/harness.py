@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.exports.task_answers import FIGURES
 from merge_metric.score import score_file
 
@@ -32,11 +33,38 @@ _CHAT_TEMPLATE: Final = (
 )
 
 
+CHOOSING: Final = ProblemFormat(("question", "one", "two"), ("first", "second"))
+CASES: Final = {
+    "three texts": (ProblemFormat(("context", "question", "answer"), ("no", "yes")), "none"),
+    "four labels": (ProblemFormat(("text", "other"), ("same", "part", "whole", "else")), "none"),
+    "choices": (
+        CHOOSING,
+        """\
+question = "{question}\\n{choices}\\nThe right one is"
+
+[choices]
+first = "it is {one}"
+second = "it is {two}"
+
+[[example]]
+question = "Which {is} red?"
+one = "a rose"
+two = "{{ grass }}"
+label = "first"
+""",
+    ),
+    "examples": (NLI, "seeds"),
+}
+"""Format and prompt of problems that differ from those of the paper."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A folder with a dataset, a model and examples."""
 
     path: Path
+    shots: str
+    """Examples, as `--shots` takes them."""
 
     @property
     def dataset(self) -> Path:
@@ -46,13 +74,9 @@ class Place:
     def model(self) -> Path:
         return self.path / "tiny"
 
-    @property
-    def shots(self) -> Path:
-        return self.path / "own.jsonl"
-
     def export(self, *arguments: str) -> str:
         """`merge-nli export` with what is here; its output."""
-        done = CliRunner().invoke(app, ["export", *arguments, "--shots", str(self.shots)])
+        done = CliRunner().invoke(app, ["export", *arguments, "--shots", self.shots])
         assert done.exit_code == 0, done.output
         return done.stdout
 
@@ -60,7 +84,7 @@ class Place:
         """Rows of `merge-nli predict`, by variant_id."""
         out = self.path / "ours.parquet"
         command = ["predict", "--dataset", str(self.dataset), "--config", config]
-        command += ["--model", str(self.model), "--shots", str(self.shots), "--device", "cpu"]
+        command += ["--model", str(self.model), "--shots", self.shots, "--device", "cpu"]
         command += ["--out", str(out), "--overwrite"]
         done = CliRunner().invoke(app, [*command, *options])
         assert done.exit_code == 0, done.output
@@ -78,21 +102,40 @@ class Place:
             n_bootstrap=0,
         )
         found = {name: result[config][name] for name in FIGURES}
+        found["without_label"] = result[config].get("without_label", {"share": 0.0})["share"]
         curve = result[config]["sv_curve"]["accuracy"]
         found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
         return {name: math.nan if value is None else value for name, value in found.items()}
 
 
-def make_place(path: Path, kind: str = "gpt2", *, chat: bool = False) -> Place:
+def make_place(
+    path: Path,
+    kind: str = "gpt2",
+    *,
+    chat: bool = False,
+    problem_format: ProblemFormat = NLI,
+    shots: str = SHOTS,
+) -> Place:
     """Write the dataset, a small random model, with a chat template or without, and examples."""
-    place = Place(path)
-    write_folder(place.dataset)
-    place.shots.write_text(SHOTS, encoding="utf-8")
+    if "\n" in shots:
+        own = path / ("own.jsonl" if shots.startswith("{") else "own.toml")
+        own.write_text(shots, encoding="utf-8")
+        shots = str(own)
+    place = Place(path, shots)
+    source = "snli" if problem_format == NLI else "mine"
+    write_folder(place.dataset, source=source, problem_format=problem_format)
     tiny_lm(kind).save_pretrained(place.model)
     tiny_tokenizer(kind).save_pretrained(place.model)
     if chat:
         (place.model / "chat_template.jinja").write_text(_CHAT_TEMPLATE, encoding="utf-8")
     return place
+
+
+def name_of(prediction: str | int | None, labels: Sequence[str]) -> str | None:
+    """A label's name; of NLI files have numbers."""
+    if isinstance(prediction, int):
+        return labels[prediction] if prediction >= 0 else None
+    return prediction
 
 
 def python_of(variable: str) -> str:

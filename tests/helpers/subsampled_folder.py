@@ -9,35 +9,42 @@ from typing import Final
 from helpers.dataset_files import run_manifest, seed_row, write_run
 from helpers.tiny_models import sentences
 from merge_dataset.export import export_dataset
+from merge_dataset.schema import NLI, ProblemFormat
 
 SUBSAMPLES: Final = 3
 
 
-def write_folder(folder: Path, *, source: str = "snli", seeds: int = 8) -> Path:
+def write_folder(
+    folder: Path, *, source: str = "snli", seeds: int = 8, problem_format: ProblemFormat = NLI
+) -> Path:
     """Write a dataset folder: every seed has nouns, every other one verbs too.
 
     Args:
         folder: Where; the run that it is exported from is beside it.
         source: Name of the source.
         seeds: How many.
+        problem_format: Fields and labels of the problems.
     """
+    fields, n_labels = problem_format.fields, len(problem_format.labels)
     texts, rng = sentences(300), random.Random(7)
     rows, variants = [], []
     for number in range(seeds):
-        name, label = f"{source}:{number}", number % 3
+        name, label = f"{source}:{number}", number % n_labels
         # Like what users have: quotes, commas, braces, and letters beyond ASCII.
         premise = f'{texts[number]} "Café {{x}}", it says.'
-        rows.append(seed_row(name, (premise, texts[100 + number]), label, (label, 1)))
+        others = [texts[100 + number + 50 * n] for n in range(len(fields) - 1)]
+        votes = (label, 1)
+        rows.append(seed_row(name, (premise, *others), label, votes, problem_format))
         for word_class in ("noun", "verb")[: 1 + (number % 2)]:
             for i in range(6):
-                other = (texts[rng.randrange(200)], texts[200 + number])
+                other = (texts[rng.randrange(200)], texts[200 + number], *others[1:])
                 drawn = {i % SUBSAMPLES} | {k for k in range(SUBSAMPLES) if rng.random() < 0.3}
-                row = seed_row(name, other, label, (label, 1)) | {
+                row = seed_row(name, other, label, votes, problem_format) | {
                     "variant_id": f"{name}/{word_class}/{i}",
                     "word_class": word_class,
                     "original": "x",
                     "replacement": "y",
-                    "premise_spans": [[0, 1], [2, 3]],
+                    f"{fields[0]}_spans": [[0, 1], [2, 3]],
                     "mlms": ["a/b", "c"],
                     "log_odds": 0.1 * (i + 1),
                     "mlm_count": 2,
@@ -47,6 +54,10 @@ def write_folder(folder: Path, *, source: str = "snli", seeds: int = 8) -> Path:
                     "subsamples": sorted(drawn),
                 }
                 variants.append(row)
-    run = write_run(folder.with_name(f"run-of-{folder.name}"), rows, variants, run_manifest(source))
+    manifest = run_manifest(source)
+    if problem_format != NLI:
+        manifest["config"] |= {"fields": fields, "labels": problem_format.labels}
+    run = folder.with_name(f"run-of-{folder.name}")
+    write_run(run, rows, variants, manifest, problem_format)
     export_dataset(run, folder)
     return folder

@@ -1,13 +1,12 @@
 """A task for Inspect.
 
-Written by `merge-nli export inspect`. Needs NumPy and datasets beside inspect-ai. Models must
-give log-probabilities of the first token. Figures are those of `merge-nli score`, averaged
-over the subsamples.
+Written by `merge-nli export inspect`. Needs NumPy and datasets beside inspect-ai. Unless the task
+was exported with `--answers words`, models must give log-probabilities of the first token. Figures
+are those of `merge-nli score`, averaged over the subsamples.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,12 @@ sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
 
-SETTINGS = json.loads((HERE / "merge_nli.json").read_text(encoding="utf-8"))
+SETTINGS = answers.TaskSettings.read()
 
 
 @task
 def merge_nli(
-    config: str = next(iter(SETTINGS["configurations"])),
+    config: str = next(iter(SETTINGS.prompts)),
     limit_seeds: int | None = None,
     rng_seed: int = 0,
     top_logprobs: int = 20,
@@ -54,43 +53,39 @@ def merge_nli(
         missing_letters: Where none of the letters is among them: `error`, or `uniform`, which
             takes the labels for equally probable.
     """
-    if config not in SETTINGS["configurations"]:
-        known = ", ".join(SETTINGS["configurations"])
+    if config not in SETTINGS.prompts:
+        known = ", ".join(SETTINGS.prompts)
         raise ValueError(f"config: expected one of {known}, got {config!r}")
     if missing_letters not in ("error", "uniform"):
         raise ValueError(f"missing_letters: expected error or uniform, got {missing_letters!r}")
-    problems = answers.load_problems(
-        SETTINGS["dataset"],
-        config,
-        revision=SETTINGS["revision"],
-        limit_seeds=limit_seeds,
-        rng_seed=rng_seed,
-    )
+    problems = answers.load_problems(SETTINGS, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
+    if SETTINGS.is_in_words:
+        asked = GenerateConfig(max_tokens=SETTINGS.max_answer_tokens, temperature=0.0)
+    else:
+        asked = GenerateConfig(max_tokens=1, logprobs=True, top_logprobs=top_logprobs)
     return Task(
         dataset=MemoryDataset([_sample(config, problem) for problem in problems], name=config),
         solver=generate(),
-        scorer=letters(missing_letters),
-        config=GenerateConfig(max_tokens=1, logprobs=True, top_logprobs=top_logprobs),
+        scorer=words() if SETTINGS.is_in_words else letters(missing_letters),
+        config=asked,
     )
 
 
 def _sample(config: str, problem: dict[str, Any]) -> Sample:
     """Write a problem as a chat: the user asks questions, the assistant answers letters."""
+    prompt = SETTINGS.prompts[config]
+    fields = prompt.template.fields
     turns: list[ChatMessage] = [
         ChatMessageUser(content=turn["content"])
         if turn["role"] == "user"
         else ChatMessageAssistant(content=turn["content"])
-        for turn in SETTINGS["configurations"][config]["turns"]
+        for turn in prompt.messages(*(problem[field] for field in fields))
     ]
-    question = SETTINGS["question"].format(
-        premise=problem["premise"], hypothesis=problem["hypothesis"]
-    )
-    kept = ("variant_id", "seed_id", "label", "text_digest", "subsamples", "n_problems")
     return Sample(
-        input=[*turns, ChatMessageUser(content=question)],
-        target=answers.LETTERS[problem["label"]],
+        input=turns,
+        target=prompt.template.letters[problem["label"]],
         id=problem["variant_id"],
-        metadata={name: problem[name] for name in kept},
+        metadata={"config": config} | {name: problem[name] for name in (*answers.KEPT, *fields)},
     )
 
 
@@ -104,7 +99,10 @@ def seed_variant_accuracy() -> Metric:
     def compute(scores: list[SampleScore]) -> Value:
         found = [each.score.metadata["answer"] for each in scores if each.score.metadata]
         whole, left_out = answers.whole_seeds(found)
-        figures = answers.figures(whole, SETTINGS["thresholds"]) if whole else {}
+        if not whole:
+            return {"n_seeds_left_out": left_out}
+        labels = SETTINGS.prompts[whole[0]["config"]].template.labels
+        figures = answers.figures(whole, SETTINGS.thresholds, labels)
         return {**figures, "n_seeds_left_out": left_out}
 
     return compute
@@ -115,18 +113,39 @@ def letters(missing_letters: str = "error") -> Scorer:
     """Answer with the letter that is the most probable next token."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        log_probs = answers.letter_log_probs(_first_token(state))
+        known = SETTINGS.prompts[state.metadata["config"]].template.letters
+        log_probs = answers.letter_log_probs(_first_token(state), known)
         if max(log_probs) == float("-inf") and missing_letters == "error":
             raise ValueError(
-                f"expected {', '.join(answers.LETTERS)} among the most probable tokens, got none "
+                f"expected {', '.join(known)} among the most probable tokens, got none "
                 f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
                 f"answers for equally probable labels with -T missing_letters=uniform"
             )
-        answer = answers.answer(state.metadata, log_probs)
-        letter = answers.LETTERS[answer["prediction"]]
-        return Score(value=float(letter == target.text), answer=letter, metadata={"answer": answer})
+        answer = answers.answer(state.metadata, log_probs, len(known))
+        return _scored(state, answer, known[answer["prediction"]])
 
     return score
+
+
+@scorer(metrics=[seed_variant_accuracy()])
+def words() -> Scorer:
+    """Read the final answer of what the model wrote; one that names no label is wrong."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        prompt = SETTINGS.prompts[state.metadata["config"]]
+        is_cut = state.output.stop_reason == "max_tokens"
+        text = state.output.completion
+        answer = answers.answer_in_words(state.metadata, prompt, text, is_cut=is_cut)
+        code = answer["prediction"]
+        return _scored(state, answer, "" if code < 0 else prompt.template.letters[code])
+
+    return score
+
+
+def _scored(state: TaskState, answer: dict[str, Any], letter: str) -> Score:
+    row = answer | {"config": state.metadata["config"]}
+    is_right = answer["prediction"] == answer["label"]
+    return Score(value=float(is_right), answer=letter, metadata={"answer": row})
 
 
 def _first_token(state: TaskState) -> dict[str, float]:

@@ -23,7 +23,8 @@ sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
 
-SETTINGS = json.loads((HERE / "merge_nli.json").read_text(encoding="utf-8"))
+SETTINGS = answers.TaskSettings.read()
+DATA = json.loads((HERE / "data.json").read_text(encoding="utf-8"))
 PREFIX = "merge_nli_"
 
 
@@ -32,7 +33,17 @@ class Answer(SampleLevelComputation):  # type: ignore[misc]
 
     def compute(self, doc: Doc, model_response: ModelResponse, **_: Any) -> dict[str, Any]:
         """Return a row of a predictions file with columns of the dataset."""
-        return answers.answer(doc.specific, [float(each) for each in model_response.logprobs])
+        config = doc.specific["config"]
+        prompt = SETTINGS.prompts[config]
+        if SETTINGS.is_in_words:
+            (tokens,) = model_response.output_tokens
+            is_cut = len(tokens) >= SETTINGS.max_answer_tokens
+            (text,) = model_response.text
+            answer = answers.answer_in_words(doc.specific, prompt, text, is_cut=is_cut)
+        else:
+            log_probs = [float(each) for each in model_response.logprobs]
+            answer = answers.answer(doc.specific, log_probs, len(prompt.template.labels))
+        return answer | {"config": config}
 
 
 class Figures(CorpusLevelComputation):  # type: ignore[misc]
@@ -44,19 +55,20 @@ class Figures(CorpusLevelComputation):  # type: ignore[misc]
 
     def compute_corpus(self, items: list[dict[str, Any]]) -> dict[str, float]:
         """Map names to figures."""
-        return answers.figures(items, SETTINGS["thresholds"])
+        labels = SETTINGS.prompts[items[0]["config"]].template.labels
+        return answers.figures(items, SETTINGS.thresholds, labels)
 
 
 def prompt(line: dict[str, Any], task_name: str) -> Doc:
     """Write a problem with the examples before it as one text."""
-    settings = SETTINGS["configurations"][task_name.removeprefix(PREFIX)]
-    question = SETTINGS["question"].format(premise=line["premise"], hypothesis=line["hypothesis"])
-    kept = ("variant_id", "seed_id", "label", "text_digest", "subsamples", "n_problems")
+    config = task_name.removeprefix(PREFIX)
+    asked = SETTINGS.prompts[config]
+    fields = asked.template.fields
     return Doc(
-        query=settings["before"] + question,
-        choices=list(SETTINGS["choices"]),
+        query=asked.text(*(line[field] for field in fields)),
+        choices=SETTINGS.choices(config),
         gold_index=line["label"],
-        specific={name: line[name] for name in kept},
+        specific={"config": config, **{name: line[name] for name in (*answers.KEPT, *fields)}},
     )
 
 
@@ -66,19 +78,23 @@ TASKS_TABLE = [
         prompt_function=prompt,
         # lighteval keeps answers by task and position: this folder's name is a digest of
         # problems and prompts, and all are in one split.
-        hf_repo=str(HERE / SETTINGS["data"]),
+        hf_repo=str(HERE / DATA),
         hf_subset=config,
         hf_avail_splits=["problems"],
         evaluation_splits=["problems"],
+        generation_size=SETTINGS.max_answer_tokens,
+        stop_sequence=[asked.stop] if SETTINGS.is_in_words else None,
         metrics=[
             Metric(
                 metric_name="merge_nli",
                 higher_is_better=True,
-                category=SamplingMethod.LOGPROBS,
+                category=SamplingMethod.GENERATIVE
+                if SETTINGS.is_in_words
+                else SamplingMethod.LOGPROBS,
                 sample_level_fn=Answer(),
                 corpus_level_fn=Figures(),
             )
         ],
     )
-    for config in SETTINGS["configurations"]
+    for config, asked in SETTINGS.prompts.items()
 ]

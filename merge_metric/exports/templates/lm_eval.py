@@ -13,38 +13,50 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 
 from merge_nli_metric import task_answers as answers
+from merge_nli_metric.templates import Example
 
 FIGURES: tuple[str, ...] = ()
-THRESHOLDS: tuple[int, ...] = ()
+SETTINGS = answers.TaskSettings.read()
 
 _last: tuple[list[dict[str, Any]], dict[str, float]] = ([], {})
 
 
 def load(
     *,
-    dataset: str,
     config: str,
-    revision: str | None = None,
     limit_seeds: int | None = None,
     rng_seed: int = 0,
     **_: Any,
 ) -> dict[str, Any]:
     """Load the problems; `limit_seeds` and `rng_seed` come from --metadata."""
-    problems = answers.load_problems(
-        dataset, config, revision=revision, limit_seeds=limit_seeds, rng_seed=rng_seed
-    )
-    return {"test": problems}
+    problems = answers.load_problems(SETTINGS, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
+    prompt = SETTINGS.prompts[config]
+    examples = [
+        Example(tuple(row[field] for field in prompt.template.fields), row["label"])
+        for row in problems
+    ]
+    questions = [prompt.template.text(*each.texts) for each in examples]
+    gold = [prompt.answer(each) for each in examples]
+    problems = problems.add_column("merge_nli_question", questions)
+    problems = problems.add_column("merge_nli_answer", gold)
+    return {"test": problems.add_column("merge_nli_config", [config] * len(problems))}
 
 
-def process_results(doc: dict[str, Any], results: list[tuple[float, bool]]) -> dict[str, Any]:
+def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
     """Return the answer under the name of every figure."""
-    answer = answers.answer(doc, [log_prob for log_prob, _ in results])
-    return dict.fromkeys(FIGURES, answer)
+    prompt = SETTINGS.prompts[doc["merge_nli_config"]]
+    if SETTINGS.is_in_words:  # the harness does not tell which answers were cut
+        answer = answers.answer_in_words(doc, prompt, results[0])
+    else:
+        log_probs = [log_prob for log_prob, _ in results]
+        answer = answers.answer(doc, log_probs, len(prompt.template.labels))
+    return dict.fromkeys(FIGURES, answer | {"config": doc["merge_nli_config"]})
 
 
 def _figure(items: list[dict[str, Any]], name: str) -> float:
     """Compute a figure of all answers; the harness asks for one after the other."""
     global _last
     if _last[0] != items:
-        _last = (items, answers.figures(items, THRESHOLDS))
+        labels = SETTINGS.prompts[items[0]["config"]].template.labels
+        _last = (items, answers.figures(items, SETTINGS.thresholds, labels))
     return _last[1][name]

@@ -27,7 +27,7 @@ from merge_dataset.hub.load_back import check_published_dataset, fresh_environme
 from merge_dataset.hub.repository import Hub, RemoteFile, make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import NLI, features
-from merge_metric.models.prompts import Template
+from merge_metric.models.templates import Template
 
 NAME = "somebody/merge-nli"
 DATA = (
@@ -187,7 +187,9 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
     assert listed["evaluation_framework"] == "inspect-ai"
     (task,) = listed["tasks"]
     (template,) = (solver["args"].pop("template") for solver in task["solvers"][:1])
-    asked = Template.of(NLI).text("{premise}", "{prompt}").removesuffix("Answer:")
+    asked = (
+        Template.of(NLI.fields, NLI.labels).text("{premise}", "{prompt}").removesuffix("Answer:")
+    )
     assert template.startswith(f"{asked}\nThe last line of your response should be of the form")
     assert task == {
         "id": "snli",

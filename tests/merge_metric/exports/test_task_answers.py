@@ -7,7 +7,9 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -25,6 +27,11 @@ from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
 
 OUT = Path("exported")
+
+
+def settings_of(folder: Path, **options: Any) -> answers.TaskSettings:
+    """Settings of tasks, as they would stand in an exported folder."""
+    return replace(prepare(folder, OUT, **options), dataset=str(folder))
 
 
 @pytest.fixture
@@ -45,7 +52,7 @@ def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.TaskA
     """Random answers, right more often than not."""
     rng = random.Random(rng_seed)
     found = []
-    for problem in answers.load_problems(str(folder), config):
+    for problem in answers.load_problems(settings_of(folder), config):
         log_probs = [rng.gauss(0, 1) + 1 * (problem["label"] == i) for i in range(3)]
         found.append(answers.answer(problem, log_probs))
     return found
@@ -61,6 +68,7 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     random.Random(1).shuffle(rows)
     found = answers.figures(rows, (50, 90, 100))
     assert set(found) == {*figure_names((50, 90, 100)), "n_seeds", "n_variants"}
+    assert found.pop("without_label") == 0
     for name, value in found.items():
         if name.startswith("sv@"):
             assert value == expected["sv_curve"]["accuracy"][int(name[3:]) - 1]
@@ -105,7 +113,9 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
         ours = read_problems(str(folder), ["snli_nouns"])
         if limit:
             ours = sample_seeds(ours, limit, rng_seed=5)
-        theirs = answers.load_problems(str(folder), "snli_nouns", limit_seeds=limit, rng_seed=5)
+        theirs = answers.load_problems(
+            settings_of(folder), "snli_nouns", limit_seeds=limit, rng_seed=5
+        )
         assert theirs.select_columns(ours.column_names).to_list() == ours.to_pylist()
     counts = {row["seed_id"]: row["n_problems"] for row in theirs}
     assert len(counts) == 3
@@ -127,9 +137,9 @@ def test_letters() -> None:
     """As `merge-nli predict` reads them off a server's answer."""
     tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
     expected = [math.log(math.exp(-1) + math.exp(-2)), -3.0, -1.5]
-    assert answers.letter_log_probs(tokens) == pytest.approx(expected, rel=1e-12)
-    assert letter_probabilities(tokens) == pytest.approx(np.exp(expected), rel=1e-12)
-    assert answers.letter_log_probs({"x": -0.1}) == [-math.inf] * 3
+    assert answers.letter_log_probs(tokens, "ABC") == pytest.approx(expected, rel=1e-12)
+    assert letter_probabilities(tokens, "ABC") == pytest.approx(np.exp(expected), rel=1e-12)
+    assert answers.letter_log_probs({"x": -0.1}, "ABC") == [-math.inf] * 3
 
 
 def test_answer() -> None:
@@ -151,7 +161,8 @@ def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
     """Its figures, computed where this project can not be imported, are those of here."""
     export_lm_eval(folder, tmp_path / "out")
     rows = answered(folder, "snli")
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    of_task = [row | {"config": "snli"} for row in rows]
+    (tmp_path / "rows.json").write_text(json.dumps(of_task))
     code = """
 import json, sys
 sys.modules["merge_metric"] = sys.modules["merge_dataset"] = None  # importing them fails
@@ -187,19 +198,20 @@ def test_a_folder_is_found_from_the_exported_one(
     place = place_of(folder, seen_from=out)
     assert place.startswith("../..")
     monkeypatch.setattr(answers, "EXPORTED", out)
-    assert len(answers.load_problems(place, "snli")) > 0
+    settings = settings_of(folder)
+    assert len(answers.load_problems(replace(settings, dataset=place), "snli")) > 0
     with pytest.raises(FileNotFoundError, match=r"b/\.\./gone: expected the dataset that these"):
-        answers.load_problems("../gone", "snli")
+        answers.load_problems(replace(settings, dataset="../gone"), "snli")
 
 
 def test_options(folder: Path) -> None:
     """Prompts go by the source of each configuration; thresholds are checked, each once."""
     tasks = prepare(folder, OUT, config=["snli_verbs"], ct=[90, 50, 90])
     assert (tasks.dataset, tasks.thresholds) == (place_of(folder, seen_from=OUT), (90, 50))
-    assert tasks.choices == (" A", " B", " C")
+    assert tasks.choices("snli_verbs") == [" A", " B", " C"]
     assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
     both = prepare(folder, OUT, letters="both", hub="user/merge-nli", revision="v1")
-    assert both.choices == (" A", " B", " C", "A", "B", "C")
+    assert both.choices("snli") == [" A", " B", " C", "A", "B", "C"]
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
 

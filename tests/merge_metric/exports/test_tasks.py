@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import yaml
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
-from merge_metric.exports.harness import Letters
+from merge_metric.exports.harness import Letters, prepare
 from merge_metric.exports.harness_tasks import (
+    ANSWER,
+    QUESTION,
     export_inspect,
     export_lighteval,
     export_lm_eval,
@@ -49,19 +52,17 @@ def read_settings(folder: Path) -> dict[str, Any]:
 # --- lm-evaluation-harness ---
 
 
-def rendered(task: dict[str, Any], premise: str, hypothesis: str) -> str:
-    """The prompt as the harness puts it together."""
-    jinja2 = pytest.importorskip("jinja2")
-    template = jinja2.Environment(keep_trailing_newline=True).from_string(task["doc_to_text"])
+def rendered(task: dict[str, Any], question: str) -> str:
+    """The prompt as the harness puts it together: texts are columns, taken as they are."""
+    assert task["doc_to_text"] == QUESTION
     few = task.get("fewshot_config", {"samples": []})
     shown = "".join(
-        template.render(**each)
+        each[QUESTION]
         + few["target_delimiter"]
-        + few["doc_to_choice"][each["label"]]
+        + (each[ANSWER] if few["doc_to_target"] == ANSWER else few["doc_to_choice"][each["label"]])
         + task["fewshot_delimiter"]
         for each in few["samples"]
     )
-    question = template.render(premise=premise, hypothesis=hypothesis)
     return str(task["description"] + shown + question)
 
 
@@ -77,7 +78,7 @@ def test_the_prompt_is_that_of_predict(
     task = read_yaml(tmp_path / "out/merge_nli_snli_verbs.yaml")
     prompt = read_prompt(shots, sources=["snli"], start="<|endoftext|>")
     pair = ("{{premise}} {x}\n%", "“Q”: {% if %}")
-    assert rendered(task, *pair) == prompt.text(*pair)
+    assert rendered(task, prompt.template.text(*pair)) == prompt.text(*pair)
     assert task["num_fewshot"] == len(prompt.examples)
     follow = [task["target_delimiter"] + choice for choice in task["doc_to_choice"]]
     assert follow == [" A", " B", " C", *(["A", "B", "C"] if letters == "both" else [])]
@@ -87,11 +88,9 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
     """In the order of the table that the harness prints, SV accuracy first."""
     export_lm_eval(folder, tmp_path / "out", ct=[50, 90])
     task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
-    assert task["dataset_kwargs"] == {
-        "dataset": f"../{folder.name}",
-        "config": "snli",
-        "revision": None,
-    }
+    assert task["dataset_kwargs"] == {"config": "snli"}
+    settings = read_settings(tmp_path / "out")
+    assert (settings["dataset"], settings["revision"]) == (f"../{folder.name}", None)
     metrics = {each["metric"]: each for each in task["metric_list"]}
     assert list(metrics)[:3] == ["sv@50", "sv@90", "seed_accuracy"]
     assert metrics["sv@50"]["aggregation"] == "!merge_nli.sv_50"
@@ -106,11 +105,12 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
 # --- lighteval ---
 
 
-def test_problems_are_those_that_other_harnesses_load(folder: Path) -> None:
+def test_problems_are_those_that_other_harnesses_load(folder: Path, tmp_path: Path) -> None:
     """Whole, and a sample of seeds."""
-    for limit in (None, 3):
-        ours = problems_of(folder, "snli", limit_seeds=limit, rng_seed=1)
-        theirs = answers.load_problems(str(folder), "snli", limit_seeds=limit, rng_seed=1)
+    for limit, shots in ((None, "none"), (3, "none"), (None, "seeds"), (2, "seeds")):
+        tasks = replace(prepare(folder, tmp_path / "o", ["snli"], shots=shots), dataset=str(folder))
+        ours = problems_of(folder, tasks, "snli", limit_seeds=limit, rng_seed=1)
+        theirs = answers.load_problems(tasks, "snli", limit_seeds=limit, rng_seed=1)
         assert ours.to_pylist() == theirs.to_list()
 
 
@@ -120,7 +120,7 @@ def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_p
     def place(name: str, **options: Any) -> str:
         shots, limit = options.get("shots", "exc"), options.get("limit_seeds")
         export_lighteval(folder, tmp_path / name, shots=shots, limit_seeds=limit)
-        return str(read_settings(tmp_path / name)["data"])
+        return str(json.loads((tmp_path / name / "data.json").read_text(encoding="utf-8")))
 
     first = place("first")
     assert place("again") == first
@@ -138,23 +138,17 @@ def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_p
 # --- lighteval and Inspect ---
 
 
-def test_settings(folder: Path, tmp_path: Path) -> None:
-    """Text and turns before a question are those of the prompt."""
-    export_lighteval(folder, tmp_path / "a", config=["snli"], ct=[100])
-    export_inspect(folder, tmp_path / "b", config=["snli"], ct=[100])
-    prompt = read_prompt("snli")
-    for name in "ab":
-        settings = read_settings(tmp_path / name)
-        (config,) = settings["configurations"].values()
-        pair = {"premise": "{x}", "hypothesis": "y"}
-        question = settings["question"].format(**pair)
-        assert config["before"] + question == prompt.text(*pair.values())
-        assert [*config["turns"], {"role": "user", "content": question}] == prompt.messages(
-            *pair.values()
-        )
-        assert settings["thresholds"] == [100]
+def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as they were written: the prompt is that of `predict`."""
+    exports = {"a": export_lighteval, "b": export_inspect, "c": export_lm_eval}
+    for name, export in exports.items():
+        export(folder, tmp_path / name, config=["snli"], ct=[100], answers="words")
+        monkeypatch.setattr(answers, "EXPORTED", tmp_path / name)
+        settings = answers.TaskSettings.read()
+        assert settings.prompts == {"snli": read_prompt("snli")}
+        assert (settings.thresholds, settings.max_answer_tokens) == ((100,), 1024)
         both = ["A", "B", "C"] if name == "b" else []  # chat models may answer either way
-        assert settings["choices"] == [" A", " B", " C", *both]
+        assert settings.choices("snli") == [" A", " B", " C", *both]
 
 
 @pytest.mark.parametrize("name", ["lm_eval", "lighteval", "inspect"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from merge_metric.models import language_model
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.language_model import TOLERANCE, LanguageModel, warn_of_few_letters
 from merge_metric.models.prefix_cache import PrefixCache
-from merge_metric.models.prompts import Example, Prompt, PromptTokens, common_prefix, read_prompt
+from merge_metric.models.prompts import PromptTokens, common_prefix, read_prompt
+from merge_metric.models.templates import Example, Prompt
 
 TEXTS = sentences(40)
 SHOTS = Prompt(
@@ -40,6 +42,7 @@ SHOTS = Prompt(
         Example(("The dog runs outside.", "The dog is happy."), 1),
         Example(("A man reads a book.", "A man sings."), 2),
     ),
+    read_prompt("none").template,
     name="three",
 )
 PAIRS = [
@@ -223,7 +226,7 @@ def test_letters_are_the_tokens_that_follow(kind: str) -> None:
 
 def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
     """Given by the user, it is there once."""
-    prompt = Prompt(SHOTS.examples, start="<s>")
+    prompt = replace(SHOTS, start="<s>")
     given = PromptTokens(tiny_tokenizer("llama"), prompt).encode(PAIRS[:1])[0]
     own = PromptTokens(tiny_tokenizer("llama"), SHOTS).encode(PAIRS[:1])[0]
     assert given.count(own[0]) == own.count(own[0]) == 1

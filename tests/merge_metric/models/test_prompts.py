@@ -6,12 +6,14 @@ import json
 import logging
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import merge_metric.models
-from merge_metric.models.prompts import Prompt, read_prompt
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.templates import Prompt
 
 SHOTS = Path(merge_metric.models.__file__).parent / "shots"
 TABLE_6 = """\
@@ -118,7 +120,7 @@ def test_descriptions_tell_prompts_apart() -> None:
         read_prompt("snli"),
         read_prompt("mnli"),
         read_prompt("snli", start="<s>"),
-        Prompt(read_prompt("snli").examples[::-1], "snli"),
+        replace(read_prompt("snli"), examples=read_prompt("snli").examples[::-1]),
     ]
     assert len({prompt.describe()["prompt_sha256"] for prompt in prompts}) == 4
     assert prompts[0].describe() == read_prompt("snli").describe()
@@ -202,7 +204,7 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
     ("shots", "sources", "message"),
     [
         *(
-            (shots, [], "expected auto, exc, mix, none, snli, mnli, or a")
+            (shots, [], "expected auto, exc, mix, none, snli, mnli, seeds, or a")
             for shots in ("six", "o.txt", "")
         ),
         ("nowhere.toml", [], r"expected a file at nowhere\.toml, found none"),

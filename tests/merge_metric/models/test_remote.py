@@ -451,7 +451,7 @@ def test_letters_among_other_tokens() -> None:
         "a": 0.1,
         "": 0.1,
     }
-    found = letter_probabilities({t: math.log(p) for t, p in tokens.items()})
+    found = letter_probabilities({t: math.log(p) for t, p in tokens.items()}, "ABC")
     np.testing.assert_allclose(found, [0.3, 0.05, 0.03])
 
 

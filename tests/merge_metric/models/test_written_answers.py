@@ -24,7 +24,7 @@ from merge_metric.models.opening import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, joined, said_in
-from merge_metric.models.written_answers import Said, Words, WritingModel, stop_of
+from merge_metric.models.written_answers import Said, Words, WritingModel
 from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata, read_predictions
 
@@ -455,7 +455,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     )
     said = [Said("Yes, a cat.")]
     assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1] == [1, 0]
-    assert stop_of(prompt) == "\n\nPassage:"
+    assert prompt.stop == "\n\nPassage:"
     usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")
     assert usual == "Context: C.\nQuestion: Q?\nAnswer: A\nA. Incorrect\nB. Correct\nAnswer:"
 

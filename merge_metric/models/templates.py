@@ -1,0 +1,172 @@
+"""Questions to language models: a template with places for a problem's texts, examples before it.
+
+The template of NLI is that of the paper (appendix, Table 6, after Madaan et al. 2025): one block
+per example, a blank line between blocks, and the last block left open for the answer. Other
+problems are asked about in the same way, or as a file says (`prompts.read_prompt`).
+
+This module is exported with tasks for other harnesses, beside `answer_words`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from merge_metric.models.answer_words import ALPHABET
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A problem with its answer."""
+
+    texts: tuple[str, ...]
+    """Texts of the format's fields; of NLI premise and hypothesis."""
+    label: int
+    """Position among the labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A question about a problem, with its texts and choices in the places of names in braces."""
+
+    fields: tuple[str, ...]
+    labels: tuple[str, ...]
+    question: str
+    """Text such as "{premise} … {choices} Answer:"; `{choices}` are the lettered lines."""
+    choices: tuple[str, ...]
+    """Name of each label in the prompt; may have texts in it, such as "{second_choice}"."""
+
+    @classmethod
+    def of(cls, fields: Sequence[str], labels: Sequence[str]) -> Template:
+        """Make the template of problems for which there is none: of NLI, the paper's.
+
+        >>> print(Template.of(["premise", "hypothesis"], ["true", "false"]).text("A.", "B."))
+        Premise: A.
+        Hypothesis: B.
+        A. True
+        B. False
+        Answer:
+        """
+        shown = [f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in fields]
+        question = "\n".join([*shown, "{choices}", "Answer:"])
+        return cls(tuple(fields), tuple(labels), question, tuple(map(_titled, labels)))
+
+    @property
+    def shows_choices(self) -> bool:
+        """Whether the question has lettered choices; else the answer is a name."""
+        return "{choices}" in self.question
+
+    @property
+    def letters(self) -> str:
+        """Letters of the choices."""
+        return ALPHABET[: len(self.labels)]
+
+    def named(self, *texts: str) -> tuple[str, ...]:
+        """Name the choices of a problem."""
+        values = dict(zip(self.fields, texts, strict=True))
+        return tuple(_filled(choice, values) for choice in self.choices)
+
+    def text(self, *texts: str) -> str:
+        """Write the question; texts go in as they are."""
+        lines = zip(self.letters, self.named(*texts), strict=True)
+        values = dict(zip(self.fields, texts, strict=True))
+        values["choices"] = "\n".join(f"{letter}. {name}" for letter, name in lines)
+        return _filled(self.question, values)
+
+
+def _titled(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return PLACE.sub(lambda found: values[found[1]], text)
+
+
+PLACE: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+"""A place in a question or choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A question to a language model, with examples before it."""
+
+    examples: tuple[Example, ...]
+    """Shown before every question, in this order; may be empty."""
+    template: Template
+    """Question about a problem."""
+    name: str = "own"
+    """Name of the examples in metadata."""
+    start: str = ""
+    """Text before the first example, such as `<|endoftext|>`; not used in chats."""
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Prompt:
+        """Make the prompt that `dataclasses.asdict` made a record of."""
+        texts = {name: record["template"][name] for name in ("fields", "labels", "choices")}
+        lists = {name: tuple(values) for name, values in texts.items()}
+        examples = tuple(Example(tuple(e["texts"]), e["label"]) for e in record["examples"])
+        template = Template(**lists, question=record["template"]["question"])
+        return cls(examples, template, record["name"], record["start"])
+
+    def text(self, *texts: str) -> str:
+        """Write the whole prompt; of NLI " A", " B" or " C" is to follow.
+
+        >>> template = Template.of(["premise", "hypothesis"], ["true", "false"])
+        >>> print(Prompt((Example(("It rains.", "It pours."), 1),), template).text("A.", "B."))
+        Premise: It rains.
+        Hypothesis: It pours.
+        A. True
+        B. False
+        Answer: B
+        <BLANKLINE>
+        Premise: A.
+        Hypothesis: B.
+        A. True
+        B. False
+        Answer:
+        """
+        shown = "".join(
+            f"{self.template.text(*example.texts)} {self.answer(example)}\n\n"
+            for example in self.examples
+        )
+        return self.start + shown + self.template.text(*texts)
+
+    def answer(self, example: Example) -> str:
+        """Write an example's answer: its letter or, where none are shown, its name."""
+        if self.template.shows_choices:
+            return self.template.letters[example.label]
+        return self.template.named(*example.texts)[example.label]
+
+    def messages(self, *texts: str) -> list[dict[str, str]]:
+        """Make a chat of it: every question is the user's, every letter the assistant's.
+
+        There is no system message, as not every model's template has a place for one.
+        """
+        turns = []
+        for example in self.examples:
+            turns += [
+                {"role": "user", "content": self.template.text(*example.texts)},
+                {"role": "assistant", "content": self.answer(example)},
+            ]
+        return [*turns, {"role": "user", "content": self.template.text(*texts)}]
+
+    def form(self) -> str:
+        """Write the prompt with names of texts in braces, as reports show it."""
+        return self.text(*(f"{{{field}}}" for field in self.template.fields))
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the prompt: its name, number of examples, digest of the text."""
+        digest = hashlib.sha256(self.form().encode()).hexdigest()
+        return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
+
+    @property
+    def stop(self) -> str:
+        r"""Text by which a model that goes on shows that its answer has ended.
+
+        >>> Prompt((), Template.of(["premise", "hypothesis"], ["true", "false"])).stop
+        '\n\nPremise:'
+        """
+        return "\n\n" + self.template.question.partition("{")[0].strip()
