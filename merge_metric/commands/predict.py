@@ -82,7 +82,11 @@ Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
 ]
 HypothesisColumn = Annotated[
-    str | None, option("Column of the hypothesis. Default: sentence2, hypothesis and the like.")
+    str | None,
+    option(
+        "Column of the hypothesis. Default: sentence2, hypothesis and the like; of other tasks all "
+        "texts but the first."
+    ),
 ]
 LabelColumn = Annotated[
     str | None, option("Column of the label. Default: gold_label, label and the like.")
@@ -256,7 +260,7 @@ def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[
 def hypothesis_only_command(
     *,
     train: Annotated[
-        Path, option("A file of NLI problems to learn from, of any kind that generate reads.")
+        Path, option("A file of problems to learn from, of any kind that generate reads.")
     ],
     dataset: Dataset,
     config: Configs = None,
@@ -270,6 +274,8 @@ def hypothesis_only_command(
     output: Format = "text",
 ) -> None:
     """Learn labels from hypotheses alone, and predict them (logistic regression).
+
+    Of other tasks than NLI it reads all texts but the first.
 
     \b
     Examples:
@@ -304,7 +310,7 @@ def majority_command(
     *,
     dataset: Dataset,
     train: Annotated[
-        Path | None, option("NLI problems whose labels are counted. Default: the dataset's seeds.")
+        Path | None, option("Problems whose labels are counted. Default: the dataset's seeds.")
     ] = None,
     config: Configs = None,
     out: Out = None,

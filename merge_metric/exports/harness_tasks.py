@@ -46,6 +46,47 @@ _MODULE: Final = "merge_nli"
 QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
 """Columns that the harness's tasks get beside the dataset's: the question, the gold answer."""
 
+_COUNTED: Final = {
+    "lm_eval": """\
+- `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
+  both after "Answer:". This task counts {letters}. With both (`--letters both` of the export)
+  numbers are the same; tokenizers that join letter and colon, as Llama 3's, know only one.
+""",
+    "lighteval": """\
+- `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
+  both after "Answer:". This task counts {letters}. lighteval tokenizes a letter by itself:
+  with a tokenizer that puts a space before every text the letters are not those of the prompt.
+""",
+    "inspect": """\
+- The provider must give `top_logprobs` (OpenAI-compatible servers such as llama.cpp's and vLLM, or
+  `hf/`). A letter that is not among the 20 most probable tokens has probability 0; where none is,
+  the run stops, or with `-T missing_letters=uniform` labels are equally probable.
+- The model's temperature must leave log-probabilities as they are: do not set one.
+""",
+}
+"""Harness → what its README says of letters."""
+_READ: Final = """\
+- The final answer of what the model writes is read by the rules of `FORMS` in
+  `merge_nli_metric/answer_words.py`, as `merge-nli predict --answers words` does: thinking is left
+  out, and of an answer that was cut off less counts.{unknown} Temperature 0, at most {tokens}
+  tokens.
+"""
+
+
+def _said(tasks: TaskSettings, harness: str) -> dict[str, str]:
+    """Say in a README what models are asked for, and what counts."""
+    if tasks.is_in_words:
+        unknown = " The harness does not tell which were cut." if harness == "lm_eval" else ""
+        counted = _READ.format(unknown=unknown, tokens=tasks.max_answer_tokens)
+        return {"asked": "its answer in words", "counted": counted}
+    spaced = "those after a space" + (", in chats those without" if harness == "lm_eval" else "")
+    letters = "both" if len(tasks.forms) > 1 else spaced
+    return {
+        "asked": "the letter of the label",
+        "counted": _COUNTED[harness].format(letters=letters),
+    }
+
+
 # --- lm-evaluation-harness ---
 
 _FUNCTION: Final = '''\
@@ -73,8 +114,8 @@ def export_lm_eval(
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
     A folder for --include_path: a YAML file per configuration, and functions that compute
-    seed-variant accuracy and its kin as merge-nli score does. It needs nothing of this
-    package.
+    seed-variant accuracy and its kin as merge-nli score does. Problems may have any texts and
+    labels; models may be asked for letters or in words. It needs nothing of this package.
 
     \b
     Examples:
@@ -82,6 +123,9 @@ def export_lm_eval(
 
     \b
       merge-nli export lm-eval merge-nli --shots mix --letters both --ct 50 --ct 90
+
+    \b
+      merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
     tasks = prepare(
         folder,
@@ -104,7 +148,7 @@ def export_lm_eval(
         config=next(iter(task_of)),
         task=names[0],
         tasks=", ".join(f"`{name}`" for name in names),
-        letters="both" if letters == "both" else "those after a space, in chats those without",
+        **_said(tasks, "lm_eval"),
     )
     with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
         figures = tuple(figure_names(tasks.thresholds))
@@ -286,7 +330,7 @@ def export_lighteval(
         out=shown(out),
         task=names[0],
         tasks=", ".join(f"`{name}`" for name in names),
-        letters="those after a space" if letters == "spaced" else "both",
+        **_said(tasks, "lighteval"),
     )
     with task_folder(out, tasks, "lighteval", readme, overwrite=overwrite) as partial:
         problems = {
@@ -371,8 +415,8 @@ def export_inspect(
 ) -> Exported:
     """A task for Inspect (inspect-ai 0.3.285).
 
-    A folder with a task file for inspect eval, which asks chat models, examples as turns,
-    and reads the letters' log-probabilities. It needs nothing of this package.
+    A folder with a task file for inspect eval, which asks chat models, examples as turns, and
+    reads the letters' log-probabilities, or what models write. It needs nothing of this package.
 
     \b
     Examples:
@@ -392,7 +436,10 @@ def export_inspect(
     )
     configs = list(tasks.prompts)
     readme = template("inspect_ai_readme.txt").format(
-        out=shown(out), config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
+        out=shown(out),
+        config=configs[0],
+        configs=", ".join(f"`{config}`" for config in configs),
+        **_said(tasks, "inspect"),
     )
     with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
         text = template("inspect_ai.py")

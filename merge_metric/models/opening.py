@@ -253,18 +253,6 @@ def require_no_order(label_order: str | None, what: str) -> None:
         )
 
 
-def require_nli(problem_format: ProblemFormat, what: str) -> None:
-    """Raise where problems are not of NLI.
-
-    Raises:
-        ValueError: they are of another format.
-    """
-    if problem_format != NLI:
-        raise ValueError(
-            f"{what}: expected problems of NLI, got some with the {problem_format.described}"
-        )
-
-
 def find_order(
     model: PairModel, name: str, seeds: Callable[[], LabelledPairs], labels: tuple[str, ...]
 ) -> LabelOrder:

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from merge_dataset.data_files import Row, read_file
 from merge_dataset.files import digest_of_file, write_table
-from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS
-from merge_dataset.schema import LABELS
-from merge_metric.models.opening import require_nli
+from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLED
+from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.models.pair_model import Pair, PairModel
 from merge_metric.predict.problems import format_of_problems, seeds_of
 
@@ -59,8 +58,8 @@ def _pipeline(vocabulary: Mapping[str, list[str]]) -> Any:
 class HypothesisOnly:
     """Logistic regression on the hypothesis's n-grams of words and characters, TF-IDF.
 
-    What it gets right above chance shows what the hypotheses alone give away (Gururangan
-    et al. 2018; paper, footnote 8).
+    Of other problems than NLI's it reads all texts but the first. What it gets right above chance
+    shows what the hypotheses alone give away (Gururangan et al. 2018; paper, footnote 8).
     """
 
     def __init__(self, data: TrainingData) -> None:
@@ -70,7 +69,7 @@ class HypothesisOnly:
         self._model = _pipeline({})
         with threadpool_limits(1):  # sums in one order, whatever the machine
             self._model.fit(data.hypotheses, data.labels)
-        self._training = data.description
+        self._training, self._known = data.description, data.known
 
     def save(self, path: Path) -> None:
         """Write the features and weights as Parquet, a row per n-gram, for `load`."""
@@ -84,6 +83,7 @@ class HypothesisOnly:
         table = pa.table({**found, "idf": np.concatenate(found["idf"]), **weights})
         learned = {
             "training": self._training,
+            "known": self._known,
             "classes": regression.classes_.tolist(),
             "intercept": [float(each).hex() for each in regression.intercept_],
         }
@@ -101,7 +101,8 @@ class HypothesisOnly:
         )
         for kind, vectorizer in made._model["features"].transformer_list:
             vectorizer.idf_ = table["idf"].to_numpy()[kinds == kind]
-        regression, made._training = made._model["regression"], learned["training"]
+        made._training, made._known = learned["training"], tuple(learned["known"])
+        regression = made._model["regression"]
         weights = [name for name in table.column_names if name.startswith("weight_")]
         regression.coef_ = np.stack([table[name].to_numpy() for name in weights])
         intercept = [float.fromhex(each) for each in learned["intercept"]]
@@ -131,7 +132,7 @@ class HypothesisOnly:
             distinct = {
                 hypothesis: place for place, hypothesis in enumerate(dict.fromkeys(hypotheses))
             }
-            answers = np.zeros((len(distinct), len(LABELS)))
+            answers = np.zeros((len(distinct), len(self._known)))
             answers[:, self._model.classes_] = self._model.predict_proba(list(distinct))
             positions = list(range(start, start + len(hypotheses)))
             yield positions, answers[[distinct[hypothesis] for hypothesis in hypotheses]]
@@ -184,7 +185,7 @@ class BaselineRequest:
 
     name: Literal["hypothesis-only", "majority"]
     train: str | None = None
-    """NLI problems; without any, "majority" counts the labels of the seeds asked about."""
+    """Labelled problems; without any, "majority" counts the labels of the seeds asked about."""
     hypothesis_column: str | None = None
     label_column: str | None = None
 
@@ -201,10 +202,9 @@ class BaselineRequest:
         """
         if self.train is None:
             return None
-        about = "--train" if self.name == "majority" else self.name
-        require_nli(format_of_problems(problems), about)
         return read_training_data(
             Path(self.train),
+            format_of_problems(problems),
             hypothesis_column=self.hypothesis_column,
             label_column=self.label_column,
         )
@@ -214,11 +214,11 @@ class BaselineRequest:
         data = self.read(problems)
         if self.name == "hypothesis-only":
             if data is None:
-                raise ValueError("train: expected a file of NLI problems, got none")
+                raise ValueError("train: expected a file of labelled problems, got none")
             log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
             return HypothesisOnly(data)
         if data is not None:
-            return Majority(data.labels, data.description)
+            return Majority(data.labels, data.description, data.known)
         labels = seeds_of(problems)["label"].to_numpy()
         return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
 
@@ -228,24 +228,33 @@ class BaselineRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingData:
-    """Hypotheses with gold labels, out of a file of NLI problems."""
+    """Hypotheses with gold labels, out of a file of problems."""
 
     hypotheses: list[str]
+    """Of other problems than NLI's all texts but the first, joined by spaces."""
     labels: NDArray[np.int64]
-    """(n,), positions in `LABELS`."""
+    """(n,), positions among the labels."""
     description: dict[str, object]
     """Name and digest of the file, and the number of problems left out."""
+    known: tuple[str, ...] = LABELS
+    """The labels."""
 
 
 def read_training_data(
-    path: Path, *, hypothesis_column: str | None = None, label_column: str | None = None
+    path: Path,
+    problem_format: ProblemFormat = NLI,
+    *,
+    hypothesis_column: str | None = None,
+    label_column: str | None = None,
 ) -> TrainingData:
     """Read the hypotheses and labels of a file; problems without a label are left out.
 
     Args:
         path: Of any of the kinds that `data_files` reads. Labels are spelled as the usual
-            releases do (`LABEL_SPELLINGS`).
-        hypothesis_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
+            releases do (`LABEL_SPELLINGS`), or as the format has them, in any case.
+        problem_format: Fields and labels of the problems.
+        hypothesis_column: Its name; by default one of the usual ones (`COLUMN_NAMES`), or those of
+            all fields but the first.
         label_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
 
     Raises:
@@ -253,32 +262,43 @@ def read_training_data(
         ValueError: it cannot be read, lacks a column, has unknown labels or only one.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a file of NLI problems, found no file there")
+        raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
+    known, spellings = problem_format.labels, LABEL_SPELLINGS
+    if problem_format != NLI:
+        spellings = {label.lower(): label for label in known} | dict.fromkeys(UNLABELLED, "")
     hypotheses: list[str] = []
     labels: list[int] = []
     left_out = 0
-    columns: tuple[str, str] | None = None
+    columns: list[str] = []
     for row in read_file(path):
         if row.problem:
             raise ValueError(f"{row.where}: {row.problem}" + (row.remedy and f"; {row.remedy}"))
-        columns = columns or (
-            _column(row, hypothesis_column, "hypothesis"),
-            _column(row, label_column, "label"),
+        if not columns:
+            given = [hypothesis_column] if hypothesis_column else [*problem_format.fields[1:]]
+            is_usual = problem_format == NLI and not hypothesis_column
+            texts_of = [COLUMN_NAMES["hypothesis"]] if is_usual else [(name,) for name in given]
+            label_of = (label_column,) if label_column else COLUMN_NAMES["label"]
+            columns = [_column(row, names, "hypothesis") for names in texts_of]
+            columns.append(_column(row, label_of, "label"))
+        parts, label = (
+            [row.columns.get(name) or "" for name in columns[:-1]],
+            row.columns.get(columns[-1]),
         )
-        text, label = row.columns.get(columns[0]) or "", row.columns.get(columns[1])
-        wanted = f"{row.where}: expected a text in column {columns[0]!r}, got"
-        if not isinstance(text, str):
-            raise ValueError(f"{wanted} {text!r}")
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ValueError(f"{wanted} half a character")
+        for name, part in zip(columns, parts, strict=False):
+            wanted = f"{row.where}: expected a text in column {name!r}, got"
+            if not isinstance(part, str):
+                raise ValueError(f"{wanted} {part!r}")
+            if any("\ud800" <= character <= "\udfff" for character in part):
+                raise ValueError(f"{wanted} half a character")
+        text = " ".join(map(str, parts))
         spelled = "" if label is None else str(label).strip().lower()
-        if spelled not in LABEL_SPELLINGS:
+        if spelled not in spellings:
             raise ValueError(
-                f"{row.where}: expected a label out of {', '.join(LABELS)}, got {label!r}"
+                f"{row.where}: expected a label out of {', '.join(known)}, got {label!r}"
             )
-        if text.strip() and LABEL_SPELLINGS[spelled]:
+        if text.strip() and spellings[spelled]:
             hypotheses.append(text)
-            labels.append(LABELS.index(LABEL_SPELLINGS[spelled]))
+            labels.append(known.index(spellings[spelled]))
         else:
             left_out += 1
     if len(set(labels)) < 2:
@@ -294,12 +314,12 @@ def read_training_data(
             "problems": len(labels),
             "left_out": left_out,
         },
+        known,
     )
 
 
-def _column(row: Row, given: str | None, part: str) -> str:
+def _column(row: Row, names: Sequence[str], part: str) -> str:
     """Find the column of a part of the problem, in the first row."""
-    names = (given,) if given else COLUMN_NAMES[part]
     if found := [name for name in names if name in row.columns]:
         return found[0]
     raise ValueError(

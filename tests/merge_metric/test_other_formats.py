@@ -204,17 +204,45 @@ def test_what_is_for_nli_only(folder: Path, tmp_path: Path) -> None:
     """It says so."""
     model = ("--kind", "lm", "--model", tmp_path, "--shots", "snli")
     said = run_cli("predict", "--dataset", folder, "--config", "pairs", *model, code=2)
-    assert "--shots: expected none or a .toml or .jsonl file for problems with the fields f" in said
-    train = write(tmp_path / "t.jsonl", [{"hypothesis": "A.", "label": "neutral"}])
-    options = ("--dataset", folder, "--config", "pairs", "--train", train)
-    for name in ("hypothesis-only", "majority"):
-        assert "expected problems of NLI" in run_cli("baseline", name, *options, code=2)
-    for name in ("lm-eval", "lighteval", "inspect"):
-        said = run_cli("export", name, folder, "--out", tmp_path / name, code=2)
-        assert "pairs: expected problems of NLI" in said
+    assert (
+        "--shots: expected none, seeds, or a .toml or .jsonl file for problems with the fields f"
+        in said
+    )
     predictions = write(tmp_path / "p.parquet", OF_PAIRS)
     said = run_cli("analyse", "overlap", predictions, "--dataset", folder, code=2)
     assert "pairs: expected problems of NLI" in said
+
+
+@pytest.mark.parametrize("config", ["pairs", "reading"])
+def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None:
+    """From all texts but the first, and labels of the task, spelt in any case."""
+    problem_format = PAIRS if config == "pairs" else READING
+    texts = problem_format.fields[1:]
+    rows = [
+        {**dict.fromkeys(texts, f"{'red' if n % 3 else 'blue'} A cat {n}."), "label": label}
+        for n in range(30)
+        for label in [problem_format.labels[n % 3 > 0].upper() if n else "-"]
+    ]
+    options = (
+        "--dataset",
+        folder,
+        "--config",
+        config,
+        "--train",
+        write(tmp_path / "t.jsonl", rows),
+    )
+    for name in ("hypothesis-only", "majority"):
+        out = tmp_path / f"{name}.parquet"
+        run_cli("baseline", name, *options, "--out", out)
+        found = pq.read_table(out)
+        assert set(found["prediction"].to_pylist()) <= set(problem_format.labels)
+        assert len(found["probabilities"][0]) == len(problem_format.labels)
+    described = json.loads(found.schema.metadata[b"merge_nli"])
+    assert described["label_source"]["left_out"] == 1
+    rows[3]["label"] = "perhaps"
+    write(tmp_path / "t.jsonl", rows)
+    said = run_cli("baseline", "majority", *options, "--out", tmp_path / "m.parquet", code=2)
+    assert f"expected a label out of {', '.join(problem_format.labels)}, got 'perhaps'" in said
 
 
 def test_label_orders() -> None:

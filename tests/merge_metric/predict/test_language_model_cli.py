@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from helpers.completions_server import Reply, Request, serving
-from helpers.problem_folder import write_folder
+from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny_tokenizer
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from generation.cli import app
+from merge_dataset.schema import LABELS
 from merge_metric.models.prompts import read_prompt
 
 PROBLEMS = {
@@ -141,3 +142,35 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
     _, _, metadata = table()
     assert metadata["answered_as"] == ["small"]
     assert 0 < metadata["answers_partial"] < metadata["distinct_pairs"]
+
+
+def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shown to the model and never asked about; the file says which; by source, or refused."""
+    monkeypatch.chdir(tmp_path)
+    everything = many_problems(14, 2) | many_problems(14, 2, "mine")
+    write_folder(tmp_path / "merge-nli", everything)
+
+    def answer(request: Request, number: int) -> Reply:
+        said = {"message": {"content": "B"}, "finish_reason": "stop"}
+        return Reply({"choices": [said]})
+
+    with serving(answer) as server:
+        asked = ["--base-url", server.url, "--model", "m", "--chat-template", "--answers", "words"]
+        asked += ["--shots", "seeds"]
+        refused = predict(*asked)
+        assert refused.exit_code == 2
+        assert "--shots: expected with seeds problems of one source" in refused.output
+        assert not server.requests
+        done = predict(*asked, "--config", "snli")
+        assert done.exit_code == 0, done.output
+    metadata = json.loads(pq.read_schema("out.parquet").metadata[b"merge_nli"])
+    shots = metadata["problems"]["shots"]["snli"]
+    assert (metadata["shots"], metadata["n_shots"], len(shots)) == ("seeds", 6, 6)
+    shown = [message["content"] for message in server.requests[0].payload["messages"]]
+    assert shown[1:12:2] == ["ABC"[LABELS.index(shot["label"])] for shot in shots]
+    for request in server.requests:
+        assert not {request.payload["messages"][-1]["content"]} & {*shown[:12:2]}
+    found = set(pq.read_table("out.parquet")["seed_id"].to_pylist())
+    assert not found & {shot["seed_id"] for shot in shots}
+    assert len(found) == 14 - 6
+    assert "--allow-missing" in done.stdout

@@ -412,7 +412,7 @@ def test_a_training_file_that_is_not_there(run: Run) -> None:
     """Exit code 2 and its name."""
     done = run("baseline", "hypothesis-only", "--train", "no.jsonl", "--dataset", "merge-nli")
     assert done.exit_code == 2
-    assert "no.jsonl: expected a file of NLI problems" in done.stderr
+    assert "no.jsonl: expected a file of problems" in done.stderr
 
 
 # --- The real thing ---

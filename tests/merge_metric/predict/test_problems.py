@@ -15,10 +15,13 @@ from helpers.problem_folder import Problem, many_problems, problem_row, write_fo
 
 from merge_dataset.files import describe_os_error
 from merge_dataset.register import register_dataset
+from merge_dataset.schema import LABELS
 from merge_metric.predict import problems as problems_module
 from merge_metric.predict.driver import distinct_pairs
 from merge_metric.predict.problems import (
+    SHOTS,
     description_of,
+    hold_out,
     part_of_source,
     problem_schema,
     read_problems,
@@ -198,6 +201,31 @@ def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
     assert chosen[5] < chosen[20]
     assert set(sample_seeds(problems, 5, rng_seed=1)["seed_id"].to_pylist()) != chosen[5]
     assert sample_seeds(problems, 99).num_rows == problems.num_rows
+
+
+def test_seeds_that_are_held_out(tmp_path: Path) -> None:
+    """As many of each label, with texts of their own; the others, and samples of them, stay."""
+    everything = many_problems(40, 3)
+    everything["snli:39/noun/9"] = everything["snli:38"]  # texts of a seed stand elsewhere, too
+    folder = write_folder(tmp_path / "merge-nli", everything)
+    problems = read_problems(str(folder))
+    left = hold_out(problems)
+    shots = description_of(left)[SHOTS]["snli"]
+    assert sorted(shot["label"] for shot in shots) == sorted(2 * LABELS)
+    held = {shot["seed_id"] for shot in shots}
+    assert set(left["seed_id"].to_pylist()) == set(problems["seed_id"].to_pylist()) - held
+    asked = {*rows_of(left).values()}
+    for shot in shots:
+        texts = (shot["premise"], shot["hypothesis"], LABELS.index(shot["label"]))
+        assert everything[shot["seed_id"]] == texts
+        assert texts not in asked
+    assert rows_of(sample_seeds(left, 20)) == rows_of(sample_seeds(problems, 20))
+    assert description_of(part_of_source(left, "snli"))[SHOTS] == {"snli": shots}
+    other = description_of(hold_out(problems, rng_seed=1))[SHOTS]["snli"]
+    assert {shot["seed_id"] for shot in other} != held
+    few = read_problems(str(write_folder(tmp_path / "few", many_problems(6, 1))))
+    with pytest.raises(ValueError, match=r"shots: expected with seeds at least 2 of each label to"):
+        hold_out(few)
 
 
 def test_distinct_pairs_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
