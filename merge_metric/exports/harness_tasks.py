@@ -68,16 +68,23 @@ _COUNTED: Final = {
 _READ: Final = """\
 - The final answer of what the model writes is read by the rules of `FORMS` in
   `merge_nli_metric/answer_words.py`, as `merge-nli predict --answers words` does: thinking is left
-  out, and of an answer that was cut off less counts.{unknown} Temperature 0, at most {tokens}
-  tokens.
+  out, and of an answer that was cut off less counts.{more} At most {tokens} tokens.
 """
+
+
+_MORE: Final = {
+    "lm_eval": " The harness does not tell which were cut.",
+    "inspect": """
+  `predict` asks at temperature 0: here that is `--temperature 0`, or of `hf/` models `-M
+  do_sample=false`.""",
+}
+"""Harness → what its README says of answers in words beside that."""
 
 
 def _said(tasks: TaskSettings, harness: str) -> dict[str, str]:
     """Say in a README what models are asked for, and what counts."""
     if tasks.is_in_words:
-        unknown = " The harness does not tell which were cut." if harness == "lm_eval" else ""
-        counted = _READ.format(unknown=unknown, tokens=tasks.max_answer_tokens)
+        counted = _READ.format(more=_MORE.get(harness, ""), tokens=tasks.max_answer_tokens)
         return {"asked": "its answer in words", "counted": counted}
     spaced = "those after a space" + (", in chats those without" if harness == "lm_eval" else "")
     letters = "both" if len(tasks.forms) > 1 else spaced
@@ -203,6 +210,10 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
             "doc_to_choice": tasks.choices(config) if several else list(template.letters),
             "target_delimiter": "" if several else " ",
         }
+    samples = [
+        {QUESTION: template.text(*e.texts), "label": e.label, ANSWER: prompt.answer(e)}
+        for e in prompt.examples
+    ]
     task = {
         "task": name,
         "custom_dataset": _Function(f"{_MODULE}.load"),
@@ -213,18 +224,7 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
         **asked,
         "fewshot_delimiter": "\n\n",
         "num_fewshot": len(prompt.examples),
-        "fewshot_config": {
-            "sampler": "first_n",
-            "samples": [
-                {
-                    QUESTION: template.text(*each.texts),
-                    "label": each.label,
-                    ANSWER: prompt.answer(each),
-                }
-                for each in prompt.examples
-            ],
-            **shown,
-        },
+        "fewshot_config": {"sampler": "first_n", "samples": samples, **shown},
         "process_results": _Function(f"{_MODULE}.process_results"),
         "metric_list": [
             {

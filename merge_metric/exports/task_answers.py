@@ -58,7 +58,7 @@ TaskAnswer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What is asked of a model, and where the problems are: the content of `SETTINGS`."""
+    """Content of `SETTINGS`: the questions to a model, and where the problems are."""
 
     dataset: str
     """Name for `datasets.load_dataset`, or a folder, as seen from the exported one."""
@@ -69,7 +69,7 @@ class TaskSettings:
     """Configuration → ids of seeds that are examples, and not asked about."""
     thresholds: tuple[int, ...]
     forms: tuple[str, ...]
-    """What may stand before a letter: a space, or also nothing."""
+    """Texts that may stand before a letter: a space, or also nothing."""
     max_answer_tokens: int | None
     """Most tokens of an answer in words; None where letters are compared."""
 
@@ -87,7 +87,7 @@ class TaskSettings:
         return self.max_answer_tokens is not None
 
     def choices(self, config: str) -> list[str]:
-        """List what may follow the question: the letters, in each way to write them."""
+        """List the letters, in each way to write them after the question."""
         letters = self.prompts[config].template.letters
         return [form + letter for form in self.forms for letter in letters]
 

@@ -231,7 +231,7 @@ class TrainingData:
     """Hypotheses with gold labels, out of a file of problems."""
 
     hypotheses: list[str]
-    """Of other problems than NLI's all texts but the first, joined by spaces."""
+    """Texts to learn from; of other problems than NLI's all but the first, joined by spaces."""
     labels: NDArray[np.int64]
     """(n,), positions among the labels."""
     description: dict[str, object]

@@ -128,7 +128,11 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
     asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
     out = str(tmp_path / "tasks")
     place.export("inspect", str(place.dataset), "--config", config, "--out", out, *asked)
-    more = () if answers == "words" else ("-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
+    more = (
+        ("-M", "do_sample=false")
+        if answers == "words"
+        else ("-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
+    )
     log = inspect(place, *more, config=config)
     assert log["status"] == "success"
     rows = place.ours(config, "--chat-template", *asked)

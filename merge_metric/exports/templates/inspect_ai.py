@@ -60,7 +60,7 @@ def merge_nli(
         raise ValueError(f"missing_letters: expected error or uniform, got {missing_letters!r}")
     problems = answers.load_problems(SETTINGS, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
     if SETTINGS.is_in_words:
-        asked = GenerateConfig(max_tokens=SETTINGS.max_answer_tokens, temperature=0.0)
+        asked = GenerateConfig(max_tokens=SETTINGS.max_answer_tokens)
     else:
         asked = GenerateConfig(max_tokens=1, logprobs=True, top_logprobs=top_logprobs)
     return Task(
