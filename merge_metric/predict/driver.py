@@ -30,7 +30,7 @@ from merge_metric.models.pair_model import (
     Share,
     require_probabilities,
 )
-from merge_metric.models.prompts import Prompt
+from merge_metric.models.templates import Prompt
 from merge_metric.predict.journal import TEXTS, Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
     Pairs,
