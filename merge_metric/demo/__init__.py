@@ -50,7 +50,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
         f"    merge-nli show {shlex.quote(str(dataset))} --config {config}_nouns",
         f"    merge-nli baseline majority {of_dataset} --out majority.parquet",
         f"    merge-nli compare {shlex.quote(str(predictions))} majority.parquet {of_dataset}",
-        "    merge-nli generate --source mine --data pairs.csv --recipe demo --out mine",
+        "    merge-nli generate --source mine --data pairs.csv --recipe try --out mine",
         "pairs.csv is a file of yours with the columns premise, hypothesis and label.",
     )
     return "\n".join((f"{MODEL.name} on {config}:\n\n{table}\n", *then))
