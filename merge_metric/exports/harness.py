@@ -18,7 +18,7 @@ from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder, place_of
-from merge_metric.exports.task_answers import SETTINGS, TaskSettings
+from merge_metric.exports.task_settings import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
@@ -169,18 +169,18 @@ def template(name: str) -> str:
 
 def _metric_modules() -> Iterator[tuple[str, str]]:
     """Yield the metric's modules, except the one that needs `evaluate`, and those of answers."""
-    from merge_metric.exports import task_answers
+    from merge_metric.exports import task_answers, task_settings
     from merge_metric.models import answer_letters, answer_words, templates
     from merge_metric.runs import texts
 
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
             yield name, (SPACE / name).read_text(encoding="utf-8")
-    for module in (task_answers, answer_letters, answer_words, templates, texts):
+    for module in (task_answers, task_settings, answer_letters, answer_words, templates, texts):
         path = Path(str(module.__file__))
         text = path.read_text(encoding="utf-8")
         # There they lie side by side.
         yield (
             path.name,
-            re.sub(rf"from merge_metric\.({METRIC_NAME}|models|runs)\.", "from .", text),
+            re.sub(rf"from merge_metric\.({METRIC_NAME}|exports|models|runs)\.", "from .", text),
         )

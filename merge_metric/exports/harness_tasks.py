@@ -37,7 +37,7 @@ from merge_metric.exports.registry import (
     count,
     export,
 )
-from merge_metric.exports.task_answers import TaskSettings
+from merge_metric.exports.task_settings import TaskSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa

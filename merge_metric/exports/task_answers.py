@@ -7,16 +7,14 @@ then are its siblings, so it imports only them.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from merge_metric.exports.task_settings import EXPORTED, TaskSettings
 from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.answer_words import answer_reader, kept_words
 from merge_metric.models.templates import Prompt
@@ -46,50 +44,8 @@ FIGURES: Final = (
 )
 """Figures beside `sv@CT`, by their keys in the metric's catalogue."""
 
-EXPORTED: Final = Path(__file__).resolve().parents[1]
-"""The exported folder, in which this file is in the metric's."""
-
-SETTINGS: Final = "merge_nli.json"
-"""File of an exported folder that says what is asked."""
-
 TaskAnswer = dict[str, Any]
 """A row of a predictions file with columns of the dataset: see `answer`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """Content of `SETTINGS`: the questions to a model, and where the problems are."""
-
-    dataset: str
-    """Name for `datasets.load_dataset`, or a folder, as seen from the exported one."""
-    revision: str | None
-    prompts: dict[str, Prompt]
-    """Configuration → its prompt."""
-    left_out: dict[str, list[str]]
-    """Configuration → ids of seeds that are examples, and not asked about."""
-    thresholds: tuple[int, ...]
-    forms: tuple[str, ...]
-    """Texts that may stand before a letter: a space, or also nothing."""
-    max_answer_tokens: int | None
-    """Most tokens of an answer in words; None where letters are compared."""
-
-    @classmethod
-    def read(cls) -> TaskSettings:
-        """Read the file of the exported folder."""
-        found = json.loads((EXPORTED / SETTINGS).read_text(encoding="utf-8"))
-        prompts = {name: Prompt.of_record(each) for name, each in found["prompts"].items()}
-        lists = {name: tuple(found[name]) for name in ("thresholds", "forms")}
-        return cls(**found | lists | {"prompts": prompts})
-
-    @property
-    def is_in_words(self) -> bool:
-        """Whether the model writes, and its final answer is read."""
-        return self.max_answer_tokens is not None
-
-    def choices(self, config: str) -> list[str]:
-        """List the letters, in each way to write them after the question."""
-        letters = self.prompts[config].template.letters
-        return [form + letter for form in self.forms for letter in letters]
 
 
 def load_problems(

@@ -30,8 +30,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
+from merge_nli_metric.task_settings import TaskSettings  # noqa: E402
 
-SETTINGS = answers.TaskSettings.read()
+SETTINGS = TaskSettings.read()
 
 
 @task

@@ -22,8 +22,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
+from merge_nli_metric.task_settings import TaskSettings  # noqa: E402
 
-SETTINGS = answers.TaskSettings.read()
+SETTINGS = TaskSettings.read()
 DATA = json.loads((HERE / "data.json").read_text(encoding="utf-8"))
 PREFIX = "merge_nli_"
 

@@ -13,10 +13,11 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 
 from merge_nli_metric import task_answers as answers
+from merge_nli_metric.task_settings import TaskSettings
 from merge_nli_metric.templates import Example
 
 FIGURES: tuple[str, ...] = ()
-SETTINGS = answers.TaskSettings.read()
+SETTINGS = TaskSettings.read()
 
 _last: tuple[list[dict[str, Any]], dict[str, float]] = ([], {})
 

@@ -21,6 +21,7 @@ from merge_metric.exports import task_answers as answers
 from merge_metric.exports.folders import place_of
 from merge_metric.exports.harness import prepare
 from merge_metric.exports.harness_tasks import export_lm_eval, figure_names
+from merge_metric.exports.task_settings import TaskSettings
 from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
@@ -29,7 +30,7 @@ from merge_metric.score import score_file
 OUT = Path("exported")
 
 
-def settings_of(folder: Path, **options: Any) -> answers.TaskSettings:
+def settings_of(folder: Path, **options: Any) -> TaskSettings:
     """Settings of tasks, as they would stand in an exported folder."""
     return replace(prepare(folder, OUT, **options), dataset=str(folder))
 

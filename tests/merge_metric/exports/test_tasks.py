@@ -13,6 +13,7 @@ import yaml
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
+from merge_metric.exports import task_settings
 from merge_metric.exports.harness import Letters, prepare
 from merge_metric.exports.harness_tasks import (
     ANSWER,
@@ -143,8 +144,8 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     exports = {"a": export_lighteval, "b": export_inspect, "c": export_lm_eval}
     for name, export in exports.items():
         export(folder, tmp_path / name, config=["snli"], ct=[100], answers="words")
-        monkeypatch.setattr(answers, "EXPORTED", tmp_path / name)
-        settings = answers.TaskSettings.read()
+        monkeypatch.setattr(task_settings, "EXPORTED", tmp_path / name)
+        settings = task_settings.TaskSettings.read()
         assert settings.prompts == {"snli": read_prompt("snli")}
         assert (settings.thresholds, settings.max_answer_tokens) == ((100,), 1024)
         both = ["A", "B", "C"] if name == "b" else []  # chat models may answer either way
