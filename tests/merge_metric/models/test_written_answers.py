@@ -483,7 +483,7 @@ def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: 
 def test_examples_of_nli_are_of_nli() -> None:
     """Bundled shots for other problems are refused."""
     with pytest.raises(
-        ValueError, match=r"shots: expected none or a .toml or .jsonl file for prob"
+        ValueError, match=r"shots: expected none, seeds, or a .toml or .jsonl file for prob"
     ):
         read_prompt("mix", problem_format=READING)
 
