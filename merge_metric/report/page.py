@@ -22,7 +22,7 @@ from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, joined
 from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
-from merge_metric.report.sections import FEW, SHIFT, kin, page_tables
+from merge_metric.report.sections import FEW, SHIFT, kin, of_answers, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import (
     BREAKDOWN,
@@ -270,6 +270,7 @@ def _environment() -> jinja2.Environment:
         "lines": panel_lines,
         "style_of": style,
         "comparison_rows": comparison_rows,
+        "of_answers": of_answers,
         "decisive": DECISIVE,
         "cell": cell,
         "head": head,

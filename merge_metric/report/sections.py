@@ -86,12 +86,12 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
         notes=(
             f"In percent{_with_intervals(evidence)}.",
             *([configuration.mixture] if configuration.mixture else []),
-            *_of_answers(evidence, configuration),
+            *of_answers(evidence, configuration),
         ),
     )
 
 
-def _of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
+def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
     """Say which models gave answers without a label, and how noisy they are."""
     for name, result in zip(evidence.names, configuration.results, strict=True):
         if result and (found := result.get("without_label")):

@@ -303,12 +303,10 @@
     const signals = signalsOf(position);
     const small = signals ? [element("small", { textContent: signals, title: "Signals: how good the replacement looks to a program" })] : [];
     return element("tr", {}, [
-      element("td", { className: "sentences" }, [sentences(premise, inPremise, hypothesis, inHypothesis)]),
+      element("td", { className: "sentences" }, [
+        sentences(premise, inPremise, hypothesis, inHypothesis), ...saidOf("answers", position)]),
       element("td", { className: "replaced" }, [replaced, ...small]),
-      ...models.map((model) => element("td", { "data-label": data.models[model] }, [
-        answer(answers[model], source.gold[seed]),
-        ...(source.said?.[model]?.answers[position] ? [element("small", { className: "said", textContent: source.said[model].answers[position] })] : []),
-      ])),
+      ...models.map((model) => element("td", { "data-label": data.models[model] }, [answer(answers[model], source.gold[seed])])),
     ]);
   }
 
