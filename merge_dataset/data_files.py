@@ -378,26 +378,23 @@ def read_rows(
             )
         if twice := [name for name in required if header.count(name) > 1]:
             raise ValueError(f"expected each column once, got {twice[0]} several times in {head!r}")
-        places = {name: header.index(name) for name in (*required, *optional) if name in header}
+        names = [name for name in (*required, *optional) if name in header]
+        places = [header.index(name) for name in names]
+        least = max(places[: len(required)]) + 1 if full else 0
         for cells in reader:
             if len(cells) > len(header):
                 raise ValueError(
                     f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
                     f"{len(cells)}; put cells with a {_DELIMITERS[delimiter]} in quotation marks"
                 )
-            if full and cells and len(cells) <= max(places[name] for name in required):
+            if cells and len(cells) < least:
                 raise ValueError(
                     f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
                     f"{len(cells)}; is the file cut off?"
                 )
             if cells:
-                yield (
-                    reader.line_num,
-                    {
-                        name: cells[place] if place < len(cells) else ""
-                        for name, place in places.items()
-                    },
-                )
+                cells += [""] * (len(header) - len(cells))
+                yield reader.line_num, dict(zip(names, map(cells.__getitem__, places), strict=True))
         if ended and path.read_bytes()[-1:] not in (b"\n", b"\r"):
             raise ValueError(
                 f"line {reader.line_num}: expected a line end after the last row, got none: the "

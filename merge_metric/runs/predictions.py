@@ -14,12 +14,15 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Final
+from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -126,29 +129,29 @@ def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
         FileNotFoundError: there is no such file.
         ValueError: it is not a predictions file, or damaged; the message says where and why.
     """
-    with _columns_of(path) as columns:
-        metadata = columns.schema.metadata or {}
-        if not columns.rows or not {*REQUIRED} <= {*columns.names}:
-            found = columns.schema.names if columns.stored == path else columns.names
-            validate(pa.table({name: [] for name in found}), str(path))  # says what is missing
-        labels = _labels(columns, dataset)
-        names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
-        noted = metadata.get(_DIGEST_KEY)
-        further = [name for name in _FURTHER if name in columns.schema.names]
+    columns = _columns_of(path)
+    metadata = columns.schema.metadata or {}
+    if not columns.rows or not {*REQUIRED} <= {*columns.names}:
+        found = columns.schema.names if columns.stored == path else columns.names
+        validate(pa.table({name: [] for name in found}), str(path))  # says what is missing
+    labels = _labels(columns, dataset)
+    names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
+    noted = metadata.get(_DIGEST_KEY)
+    further = [name for name in _FURTHER if name in columns.schema.names]
 
-        def pieces(name: str) -> Iterator[pa.Array]:
-            read = columns.batches([name]) if name in _FURTHER else None
-            for each in read or _checked(columns, [name], labels):
-                yield each[name].combine_chunks()
+    def pieces(name: str) -> Iterator[pa.Array]:
+        read = columns.batches([name]) if name in _FURTHER else None
+        for each in read or _checked(columns, [name], labels):
+            yield each[name].combine_chunks()
 
-        if noted is not None and noted.decode(errors="replace") != _digest_of(
-            dict.fromkeys([*names, *further], columns.rows), metadata, labels, pieces
-        ):
-            raise ValueError(
-                f"{path}: expected the predictions that were written, got others: the file is "
-                f"damaged, or was changed by another program; copy it anew, or run the model again"
-            )
-        yield from _checked(columns, names, labels)
+    if noted is not None and noted.decode(errors="replace") != _digest_of(
+        dict.fromkeys([*names, *further], columns.rows), metadata, labels, pieces
+    ):
+        raise ValueError(
+            f"{path}: expected the predictions that were written, got others: the file is "
+            f"damaged, or was changed by another program; copy it anew, or run the model again"
+        )
+    yield from _checked(columns, names, labels)
 
 
 def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
@@ -166,6 +169,8 @@ def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     """
     names = ["variant_id", name]
     if path.suffix in _CSV:
+        if name not in data_files.read_header(path):
+            return
         for line, row in data_files.read_rows(path, names[:1], names[1:]):
             if cell := row.get(name, "").strip():
                 yield (
@@ -228,11 +233,8 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
         for name in some[0][1]:
             values = [row[name].strip() or None for _, row in some]
             if name == PROBABILITIES:
-                numbers = [
-                    _numbers(value, path, line)
-                    for value, (line, _) in zip(values, some, strict=True)
-                ]
-                arrays[name] = pa.array(numbers, jsonl.NUMBERS)
+                lines = [line for line, _ in some]
+                arrays[name] = pa.array(_all_numbers(values, path, lines), jsonl.NUMBERS)
             else:
                 arrays[name] = pa.array(values, pa.string())
         yield pa.table(arrays)
@@ -274,6 +276,21 @@ def _as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     distinct = cells.drop_null().unique()
     numbers = pa.array([int(value) for value in distinct.to_pylist()], pa.int64())
     return numbers.take(pc.index_in(cells, value_set=distinct).combine_chunks())
+
+
+def _all_numbers(
+    cells: Sequence[str | None], path: Path, lines: Sequence[int]
+) -> list[list[float] | None]:
+    """Read lists of numbers at once, as that is much faster; if it fails, one by one."""
+    there = [cell for cell in cells if cell is not None]
+    # A list that is opened in one cell and closed in another is none.
+    if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
+        with suppress(ValueError):
+            found = json.loads(f"[{','.join(there)}]")
+            if set(map(type, chain.from_iterable(found))) <= {int, float}:
+                values = iter(found)
+                return [None if cell is None else next(values) for cell in cells]
+    return [_numbers(cell, path, line) for cell, line in zip(cells, lines, strict=True)]
 
 
 def _numbers(
@@ -340,7 +357,7 @@ def _labels_in(columns: _Columns, dataset: Path) -> list[tuple[str, ...]]:
 # --- Some rows at a time ---
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class _Columns:
     """Columns of a predictions file, to be read some rows at a time, and more than once."""
 
@@ -377,20 +394,29 @@ class _Columns:
         return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
 
 
-@contextmanager
-def _columns_of(path: Path) -> Iterator[_Columns]:
-    """Open a predictions file; text is first written to columns, as long as the block runs."""
+def _columns_of(path: Path) -> _Columns:
+    """Open a predictions file; of text the columns are written to a temporary file first."""
     suffix = suffix_of(path, (*SUFFIXES, *_CSV))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
-    if suffix == ".parquet":
-        with naming_damage(path), open_parquet(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-        if twice := [name for name in COLUMNS if schema.names.count(name) > 1]:
-            raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
-        yield _Columns(path, path, schema, rows, [n for n in COLUMNS if n in schema.names])
-        return
-    with TemporaryDirectory(prefix="merge-nli-") as folder:
+    if suffix != ".parquet":
+        state = path.stat()
+        return _columns_of_text(path, state.st_ino, state.st_size, state.st_mtime_ns)
+    with naming_damage(path), open_parquet(path) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    if twice := [name for name in COLUMNS if schema.names.count(name) > 1]:
+        raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
+    return _Columns(path, path, schema, rows, [n for n in COLUMNS if n in schema.names])
+
+
+@lru_cache(maxsize=16)
+def _columns_of_text(path: Path, *state: int) -> _Columns:
+    """Write the columns of text to a file, which is there as long as what is returned.
+
+    Text is parsed once, however often it is read; again if the `state` of the file differs.
+    """
+    folder = mkdtemp(prefix="merge-nli-")
+    try:
         stored = Path(folder) / "columns.parquet"
         tables = _text_batches(path)
         first = next(tables)
@@ -404,7 +430,12 @@ def _columns_of(path: Path) -> Iterator[_Columns]:
             lambda name: (batch[name] for batch in columns.batches([name])),
         )
         positions = frozenset(name for name, is_position in found.items() if is_position)
-        yield replace(columns, names=list(found), positions=positions)
+        columns = replace(columns, names=list(found), positions=positions)
+    except BaseException:
+        rmtree(folder, ignore_errors=True)
+        raise
+    finalize(columns, rmtree, folder, ignore_errors=True)
+    return columns
 
 
 def _checked(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> Iterator[pa.Table]:
