@@ -436,8 +436,9 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
     columns = ["word_class", "original", "replacement", *NLI.fields, *spans]
     variants = source.read([*columns, *SIGNALS])
     classes = {name: code for code, name in enumerate(source.word_classes)}
-    # Seed, class and words → where these stand in the seed's texts.
-    places: dict[tuple[int, int, str], tuple[list[list[int]], list[list[int]]]] = {}
+    # Seed, class and words → where these stand in the seed's texts, and what stands around them.
+    places: dict[tuple[int, int, str], list[list[list[int]]]] = {}
+    around: dict[tuple[int, int, str], list[list[str]]] = {}
     members: dict[tuple[int, int, str], list[int]] = {}
     vocabulary: dict[str, int] = {}
     words: list[int] = []
@@ -447,22 +448,21 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
         (word_class, original, replacement, premise, hypothesis, *marks),
     ) in enumerate(zip(source.seed.tolist(), rows_of(variants, columns), strict=True)):
         word, new = original or "", replacement or ""
-        lengths = {}
-        if word_class != PARAPHRASE and " " in new:  # where several words change
-            lengths = {to: len(of) for to, of in changed_words(word, new).items()}
-        in_premise, in_hypothesis = (
-            spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
-            for text, each in zip((premise, hypothesis), marks, strict=True)
-        )
         group = (seed, classes[word_class or ""], word)
-        in_premise, in_hypothesis = places.setdefault(group, (in_premise, in_hypothesis))
+        if group not in places:
+            lengths = {}
+            if word_class != PARAPHRASE and " " in new:  # where several words change
+                lengths = {to: len(of) for to, of in changed_words(word, new).items()}
+            places[group] = [
+                spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
+                for text, each in zip((premise, hypothesis), marks, strict=True)
+            ]
+            in_seed = (premises[seed], hypotheses[seed])
+            around[group] = list(map(texts_around, in_seed, places[group]))
         members.setdefault(group, []).append(variant)
         words.append(vocabulary.setdefault(new, len(vocabulary)))
-        told = (
-            rebuild(premises[seed], in_premise, new),
-            rebuild(hypotheses[seed], in_hypothesis, new),
-        )
-        if told != (premise, hypothesis) or not new:  # cannot be told from seed and replacement
+        told = [new.join(pieces) for pieces in around[group]]
+        if told != [premise, hypothesis] or not new:  # cannot be told from seed and replacement
             texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
     groups = sorted(members, key=lambda group: group[0])
     order = [variant for group in groups for variant in members[group]]
@@ -530,17 +530,15 @@ def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def rebuild(text: str, spans: Spans, replacement: str) -> str:
-    """Make a variant's text from its seed's.
+def texts_around(text: str, spans: Spans) -> list[str]:
+    """Cut spans out of a text; joined by a replacement, what is left is a variant's text.
 
-    >>> rebuild("a boy and a boy", [[2, 5], [12, 15]], "poodle")
+    >>> "poodle".join(texts_around("a boy and a boy", [[2, 5], [12, 15]]))
     'a poodle and a poodle'
     """
-    pieces, done = [], 0
-    for start, end in spans:
-        pieces += [text[done:start], replacement]
-        done = end
-    return "".join([*pieces, text[done:]])
+    starts, ends = zip(*spans, strict=True) if spans else ((), ())
+    pairs = zip((0, *ends), (*starts, len(text)), strict=True)
+    return [text[start:end] for start, end in pairs]
 
 
 def _flat(spans: Spans) -> list[int]:
