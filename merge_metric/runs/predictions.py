@@ -50,6 +50,8 @@ from merge_metric.runs.row_checks import (
     REPEATS,
     REQUIRED,
     Place,
+    are_positions,
+    as_positions,
     check_column,
     decoded,
     labelled,
@@ -175,7 +177,7 @@ def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
             if cell := row.get(name, "").strip():
                 yield (
                     row["variant_id"],
-                    _numbers(cell, path, line, name) if name == REPEATS else cell,
+                    _numbers([cell], path, [line], name)[0] if name == REPEATS else cell,
                 )
         return
     if path.suffix == ".parquet":
@@ -234,7 +236,7 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
             values = [row[name].strip() or None for _, row in some]
             if name == PROBABILITIES:
                 lines = [line for line, _ in some]
-                arrays[name] = pa.array(_all_numbers(values, path, lines), jsonl.NUMBERS)
+                arrays[name] = pa.array(_numbers(values, path, lines), jsonl.NUMBERS)
             else:
                 arrays[name] = pa.array(values, pa.string())
         yield pa.table(arrays)
@@ -247,66 +249,46 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     return data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES), full=True)
 
 
-def _names_in_text(
-    path: Path, names: Sequence[str], pieces: Callable[[str], Iterable[pa.ChunkedArray]]
-) -> dict[str, bool]:
+def _names_in_text(path: Path, columns: _Columns) -> dict[str, bool]:
     """Find the columns that CSV or JSON lines have, and which are labels given as digits.
 
     Returns:
-        Name → whether all of its values are positions that `_as_positions` reads.
+        Name → whether all of its values are positions that `as_positions` reads.
     """
     if path.suffix in _CSV:
-        return {name: name in ANSWERS and all(map(_are_positions, pieces(name))) for name in names}
+        return {
+            name: name in ANSWERS
+            and all(are_positions(each[0]) for each in columns.batches([name]))
+            for name in columns.names
+        }
     first = jsonl.first_names(path)
-    return {
-        name: False
-        for name in names
-        if name in first or any(piece.null_count < len(piece) for piece in pieces(name))
-    }
+    return {n: False for n in columns.names if n in first or not columns.is_empty(n)}
 
 
-def _are_positions(cells: pa.ChunkedArray) -> bool:
-    values = cells.drop_null().unique().to_pylist()
-    digits = (value for value in values if value != f"{NO_LABEL}")
-    return all(value.isdecimal() and len(value) < 10 for value in digits)
-
-
-def _as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Read digits as numbers."""
-    distinct = cells.drop_null().unique()
-    numbers = pa.array([int(value) for value in distinct.to_pylist()], pa.int64())
-    return numbers.take(pc.index_in(cells, value_set=distinct).combine_chunks())
-
-
-def _all_numbers(
-    cells: Sequence[str | None], path: Path, lines: Sequence[int]
+def _numbers(
+    cells: Sequence[str | None], path: Path, lines: Sequence[int], name: str = PROBABILITIES
 ) -> list[list[float] | None]:
-    """Read lists of numbers at once, as that is much faster; if it fails, one by one."""
+    """Read lists of numbers, as JSON has them: at once, as that is much faster, or one by one."""
     there = [cell for cell in cells if cell is not None]
     # A list that is opened in one cell and closed in another is none.
     if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
         with suppress(ValueError):
-            found = json.loads(f"[{','.join(there)}]")
-            if set(map(type, chain.from_iterable(found))) <= {int, float}:
-                values = iter(found)
+            lists = json.loads(f"[{','.join(there)}]")
+            if set(map(type, chain.from_iterable(lists))) <= {int, float}:
+                values = iter(lists)
                 return [None if cell is None else next(values) for cell in cells]
-    return [_numbers(cell, path, line) for cell, line in zip(cells, lines, strict=True)]
-
-
-def _numbers(
-    cell: str | None, path: Path, line: int, name: str = PROBABILITIES
-) -> list[float] | None:
-    """Read a list of numbers, as JSON has it."""
-    if cell is None:
-        return None
-    with suppress(ValueError, RecursionError):
-        value = json.loads(cell)
-        if isinstance(value, list) and all(type(each) in (int, float) for each in value):
-            return value
-    raise ValueError(
-        f"{path}: line {line}: {name}: expected a list of numbers, such as "
-        f"{[0, 1] if name == REPEATS else [0.7, 0.2, 0.1]}, got {str(cell)[:60]!r}"
-    )
+    found: list[list[float] | None] = []
+    for cell, line in zip(cells, lines, strict=True):
+        value = None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(cell or "[]")
+        if not isinstance(value, list) or any(type(each) not in (int, float) for each in value):
+            raise ValueError(
+                f"{path}: line {line}: {name}: expected a list of numbers, such as "
+                f"{[0, 1] if name == REPEATS else [0.7, 0.2, 0.1]}, got {str(cell)[:60]!r}"
+            )
+        found.append(None if cell is None else value)
+    return found
 
 
 def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:
@@ -386,7 +368,7 @@ class _Columns:
                 table = pa.Table.from_batches([batch])
                 for name in self.positions.intersection(names):
                     place = table.column_names.index(name)
-                    table = table.set_column(place, name, _as_positions(table[name]))
+                    table = table.set_column(place, name, as_positions(table[name]))
                 yield table
 
     def is_empty(self, name: str) -> bool:
@@ -424,11 +406,7 @@ def _columns_of_text(path: Path, *state: int) -> _Columns:
             for table in chain([first], tables):
                 writer.write(table)
         columns = _Columns(path, stored, first.schema, writer.rows, first.column_names)
-        found = _names_in_text(
-            path,
-            columns.names,
-            lambda name: (batch[name] for batch in columns.batches([name])),
-        )
+        found = _names_in_text(path, columns)
         positions = frozenset(name for name, is_position in found.items() if is_position)
         columns = replace(columns, names=list(found), positions=positions)
     except BaseException:

@@ -135,6 +135,20 @@ def label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.Chunked
     return found.cast(pa.int64())
 
 
+def are_positions(cells: pa.ChunkedArray) -> bool:
+    """Tell whether all texts are positions of labels, as digits, or of none."""
+    values = cells.drop_null().unique().to_pylist()
+    digits = (value for value in values if value != f"{NO_LABEL}")
+    return all(value.isdecimal() and len(value) < 10 for value in digits)
+
+
+def as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Read digits as numbers."""
+    distinct = cells.drop_null().unique()
+    numbers = pa.array([int(value) for value in distinct.to_pylist()], pa.int64())
+    return numbers.take(pc.index_in(cells, value_set=distinct).combine_chunks())
+
+
 # --- Columns ---
 
 
