@@ -24,7 +24,7 @@ from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import tag_problems
 from generation.problems.substitutions import Substitutions
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import NO_REASON
 from generation.records import split
 from generation.run_folder import RunFolder
@@ -205,7 +205,7 @@ class Reach:
 
     @cached_property
     def _tagger(self) -> Tagger:
-        return Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
+        return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
 
     @cached_property
     def _lexicon(self) -> Lexicon:

@@ -26,7 +26,7 @@ from generation.part_store import read_unit_parts, write_unit_part
 from generation.phases.asking import candidates_of
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import Exclusion, exclusion_table, sorted_replacements
 from generation.run_folder import RunFolder, require_versions, versions
@@ -232,7 +232,7 @@ class Builder:
     @cached_property
     def _tagger(self) -> Tagger:
         # Processes of our own can do without torch.
-        return Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
+        return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
 
     @cached_property
     def _unablated_pairs(self) -> pa.Table | None:

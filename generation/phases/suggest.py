@@ -24,7 +24,7 @@ from generation.phases.asking import ask_what_matters, asked_record
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.shared_words import tag_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import Tagger, tagger_for
 from generation.run_folder import RunFolder, require_versions, versions
 from generation.suggestions.ask import collect, mlm_names, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
@@ -169,7 +169,7 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
         ExecutorError: tasks failed; what the others did is kept.
         ValueError: the tagger is not installed, or what a task wrote is damaged.
     """
-    tagger = Tagger.load(config.tagger)
+    tagger = tagger_for(config.tagger)
     made_from = digest_of(
         [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
          *(config.sharing or ())]
@@ -238,7 +238,7 @@ def _opened(plan: str) -> tuple[RunFolder, Config, Tagger]:
     require_versions(values["packages"])
     run = RunFolder(Path(values["run"]))
     config = Config.read(run.config)
-    tagger = Tagger.load(config.tagger, spare_torch=True)
+    tagger = tagger_for(config.tagger, spare_torch=True)
     if tagger.name != values["tagger"]:
         raise ValueError(
             f"tagger: expected {values['tagger']}, which the command has, got {tagger.name}; "

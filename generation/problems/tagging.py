@@ -41,6 +41,7 @@ _DOCS_PER_BATCH = 128
 """Batch size; larger batches of 9-token windows leave the processor's cache and halve the speed."""
 
 _SENTENCES_REMEMBERED = 20_000
+"""Sentences whose tags and ids are kept for the next look at the same problems: a few megabytes."""
 
 
 class Tagger:
@@ -58,6 +59,7 @@ class Tagger:
         self._nlp = nlp
         self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
         self._encoded: dict[str, NDArray[np.int32]] = {}
+        self._tags: dict[str, NDArray[np.int16]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
 
         @lru_cache(maxsize=200_000)
@@ -105,14 +107,21 @@ class Tagger:
             if self._cone is None:
                 tags = (token.tag_ for doc in self._run_pipes(batch) for token in doc)
             else:
+                if len(self._tags) + len(batch) > _SENTENCES_REMEMBERED:
+                    self._tags.clear()
+                new = [doc for doc in batch if doc.text not in self._tags]
                 ids = [
                     [
                         self._cone.token_id((t.text, _special_norm(t), bool(t.whitespace_)))
                         for t in doc
                     ]
-                    for doc in batch
+                    for doc in new
                 ]
-                tags = (self.labels[number] for number in self._cone.tags_of_texts(ids).tolist())
+                ends = np.cumsum([len(doc) for doc in new])
+                found = np.split(self._cone.tags_of_texts(ids).astype(np.int16), ends[:-1])
+                self._tags |= zip((doc.text for doc in new), found, strict=False)
+                known = (self._tags[doc.text].tolist() for doc in batch)
+                tags = (self.labels[number] for numbers in known for number in numbers)
             for doc in batch:
                 tokens = tuple(
                     Token(token.text, token.idx, next(tags), _special_norm(token)) for token in doc
@@ -229,6 +238,12 @@ class Tagger:
         for pipe in self._pipes:
             docs = pipe.pipe(docs, batch_size=_DOCS_PER_BATCH)
         return iter(docs)
+
+
+@lru_cache(maxsize=1)
+def tagger_for(model: str | None, *, spare_torch: bool = False) -> Tagger:
+    """Load a tagger as `Tagger.load` does, once in a process: it remembers what it has tagged."""
+    return Tagger.load(model, spare_torch=spare_torch)
 
 
 def _special_norm(token: SpacyToken) -> str | None:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from math import log
 from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
 
 from generation.config import bundled_toml
 from generation.problems.morphology import has_form, lemmas
@@ -80,7 +81,10 @@ def fitting_article(word: str) -> str:
 
 @cache
 def _engine() -> engine:
-    import inflect
+    # inflect has the types of its own calls checked, for which its source is parsed anew for
+    # each of its functions: two seconds.
+    with patch("typeguard.typechecked", lambda function: function):
+        import inflect
 
     return inflect.engine()
 

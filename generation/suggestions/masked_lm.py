@@ -48,7 +48,9 @@ _HEAD_ROWS: Final = {"cpu": 128}
 _HEAD_ROWS_ACCELERATOR: Final = 2048
 """Masks per pass of the head: its matrix has a row per word of the vocabulary, and needs more
 masks at a time than a batch of sentences has."""
-_BLOCK: Final = 64
+_LOOKED_AT: Final = {"cpu": 32}
+"""Rows of logits that are looked at together, to be fetched into the processor's cache once."""
+_BLOCK: Final = 16
 """Logits of which `most_probable` takes the highest, to know how high the others have to be."""
 _NO_LIMIT: Final = 10**9
 """Input length of a model without a limit, in tokens."""
@@ -243,6 +245,8 @@ class MaskedLM:
             batch_tokens: Maximum number of tokens in a forward pass.
             on_progress: Called with the number of inputs done.
         """
+        import torch
+
         k = min(k, int(self._model.config.vocab_size))
         scores = Scores.empty(rows, k)
         names = ("tokens", "logits", "original_logit", "log_normalizer")
@@ -250,13 +254,17 @@ class MaskedLM:
         def best_of(
             inputs: list[Input], logits: torch.Tensor
         ) -> tuple[list[Input], tuple[torch.Tensor, ...]]:
-            tokens, values = most_probable(logits, k)
             originals = self._to_device([[i.original] for i in inputs])
-            own = logits.gather(1, originals)[:, 0]
-            # In place, starting from the known maximum: logits are large.
-            highest = values[:, :1]
-            log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
-            return inputs, (tokens, values, own, log_normalizer)
+            size, found = _LOOKED_AT.get(self.device, len(inputs)), []
+            for start in range(0, len(inputs), size):
+                some = logits[start : start + size]
+                tokens, values = most_probable(some, k)
+                own = some.gather(1, originals[start : start + size])[:, 0]
+                # In place, starting from the known maximum: logits are large.
+                highest = values[:, :1]
+                log_normalizer = some.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
+                found.append((tokens, values, own, log_normalizer))
+            return inputs, tuple(map(torch.cat, zip(*found, strict=True)))
 
         for done, found in self._passes(inputs, best_of, batch_tokens, on_progress):
             places = [i.row for i in done]

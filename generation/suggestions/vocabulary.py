@@ -93,9 +93,9 @@ def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     # An id that is a word of its own wherever it stands.
     ids = [i for i in range(size) if i not in special_ids]
-    thrice = tokenizer.decode_batch([[i, i, i] for i in ids], skip_special_tokens=False)
     anchor, word = -1, ""
-    for i, text in zip(ids, thrice, strict=True):
+    for i in ids:
+        text = tokenizer.decode([i, i, i], skip_special_tokens=False)
         words = text.strip().split(" ")
         if len(words) == 3 and len(set(words)) == 1 and len(words[0]) > 1 and words[0].isalpha():
             anchor, word = i, words[0]

@@ -66,6 +66,8 @@ _UNUSED: Final = re.compile(
     r"|(^|\.)(pooler|position_ids|token_type_ids|version|masked_bias|inv_freq|attn\.bias)\b"
 )
 """Names of tensors that belong to a model of another class and change no answer."""
+_LARGEST_KEPT: Final = 2**25 - 2**14
+"""Bytes of the largest block from which glibc learns."""
 _MOST_TIMES: Final = 4
 """Most elements of a model for each in its weights: some share theirs under several names."""
 _ADAPTER_PREFIX: Final = "base_model.model."
@@ -122,6 +124,9 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     if device == "cpu":
         _warn_of_slow_type(dtype)
+        # glibc gives memory that is freed back to the system, and gets it again page by page, up
+        # to a multiple of the largest block freed so far: a sixth of a small model's time.
+        torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)
     return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)

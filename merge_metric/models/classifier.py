@@ -56,6 +56,17 @@ class Classifier:
         usual = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS_ACCELERATOR)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self.max_tokens = max_tokens(model, self._tokenizer)
+        self._backend: Any = None
+        """Of the tokenizer; asked directly it takes a fifth less time."""
+        if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
+            from tokenizers import Tokenizer
+
+            self._backend = Tokenizer.from_str(self._tokenizer.backend_tokenizer.to_str())
+            self._backend.no_padding()
+            self._backend.no_truncation()
+            if self.max_tokens is not None:
+                side = self._tokenizer.truncation_side
+                self._backend.enable_truncation(self.max_tokens, direction=side)
         self._warned = False
         config = model.config.get_text_config()
         if config.pad_token_id is None:
@@ -208,7 +219,13 @@ class Classifier:
         rows = []
         for start in range(0, len(pairs), _PIECE):
             some = pairs[start : start + _PIECE]
-            found = self._tokenize(some, truncate=self.max_tokens is not None)
+            if self._backend is None:
+                found = self._tokenize(some, truncate=self.max_tokens is not None)
+            else:
+                encodings = self._backend.encode_batch_fast([(pair[0], pair[1]) for pair in some])
+                found = {"input_ids": [each.ids for each in encodings]}
+                if "token_type_ids" in self._tokenizer.model_input_names:
+                    found["token_type_ids"] = [each.type_ids for each in encodings]
             names = [name for name in ("input_ids", "token_type_ids") if name in found]
             columns = [[np.array(ids, np.int32) for ids in found[name]] for name in names]
             rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

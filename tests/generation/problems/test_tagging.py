@@ -17,6 +17,7 @@ import pytest
 import spacy
 from spacy.language import Language
 
+from generation.problems import tagging
 from generation.problems.sparse_tagger import OUTSIDE, half_width
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import MODELS, Tagger
@@ -320,6 +321,19 @@ def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) 
     assert [[(t.text, t.tag) for t in s.tokens] for s in tagger.tag(texts)] == expected
     assert list(tagger.tag([])) == []
     assert list(tagger.tag([""])) == [Sentence("", ())]
+
+
+@pytest.mark.parametrize("remembered", [0, 150, 20_000])
+def test_tags_are_remembered(
+    remembered: int, tagger: Tagger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second look at texts, among others, finds what the first found."""
+    monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", remembered)
+    texts = [*random_texts(random.Random(4), 300)]
+    first = dict(zip(texts, tagger.tag(texts), strict=True))
+    mixed = [*texts[::-2], "Go.", texts[0], texts[0]]
+    again = list(tagger.tag(mixed))
+    assert again == [first.get(text, again[-3]) for text in mixed]
 
 
 def test_norm_exceptions_matter(tagger: Tagger, nlp: Language) -> None:
