@@ -56,8 +56,7 @@ class Classifier:
         usual = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS_ACCELERATOR)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self.max_tokens = max_tokens(model, self._tokenizer)
-        self._backend: Any = None
-        """Of the tokenizer; asked directly it takes a fifth less time."""
+        self._backend: Any = None  # of the tokenizer; asked directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
             from tokenizers import Tokenizer
 

@@ -109,23 +109,14 @@ def vectors_at(
     states = embeddings.LayerNorm(states.add_(embeddings.position_embeddings(positions[kept])))
     if hasattr(trunk, "embeddings_project"):  # ELECTRA's
         states = trunk.embeddings_project(states)
-    spread: torch.Tensor | None = torch.from_numpy(same)
+    every: Any = torch.from_numpy(same)
     for layer in trunk.encoder.layer:
         own, is_last = layer.attention.self, layer is trunk.encoder.layer[-1]
-        linears = (own.query, own.key, own.value)
-        if spread is None:
-            asking = states[wanted] if is_last else states
-            found_of = [linears[0](asking), *(linear(states) for linear in linears[1:])]
-        else:
-            asking_of = spread[wanted] if is_last else spread
-            asking = states[asking_of]
-            found_of = [
-                linear(states)[rows]
-                for linear, rows in zip(linears, (asking_of, spread, spread), strict=True)
-            ]
-            spread = None
+        asking = states[every][wanted] if is_last else states[every]
         shape = (-1, own.num_attention_heads, own.attention_head_size)
-        query, key, value = (each.view(shape) for each in found_of)
+        of_tokens = own.query(asking), own.key(states)[every], own.value(states)[every]
+        query, key, value = (rows.view(shape) for rows in of_tokens)
+        every = slice(None)  # states of all tokens follow
         found = torch.zeros_like(query)
         for count, tokens, texts in runs:
             rows = texts if is_last else tokens
