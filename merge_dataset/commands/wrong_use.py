@@ -117,7 +117,9 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
     parameter = getattr(error, "param", None)
     if parameter is None:
         message = error.format_message().strip().rstrip(".").replace(". Did", "; did")
-        if meant := _instead_of(message, context):
+        if extra := _EXTRA.search(message):
+            message = f"expected no further argument, got {extra[1]}"
+        if meant := _instead_of(error.format_message(), context):
             message = f"{message.partition(';')[0]}; did you mean {meant}?"
         return _ended(f"{message[:1].lower()}{message[1:]}", help_)
     is_option = parameter.param_type_name == "option"  # else it is called as in the help
