@@ -75,6 +75,25 @@ def test_what_is_said_of_answers(page: str) -> None:
     assert "30 requests, 9 tokens of prompts and 7 of answers, cost 23.00" in text
 
 
+@pytest.mark.browser
+@pytest.mark.slow
+def test_own_words_have_room(page: str, tmp_path: Path) -> None:
+    """In an opened example they stand below the sentences, as text."""
+    from helpers.browser import chromium
+    from selenium.webdriver.common.by import By
+
+    report = tmp_path / "report.html"
+    report.write_text(page, encoding="utf-8")
+    with chromium(tmp_path / "profile") as browser:
+        browser.get(report.as_uri())
+        opener = browser.find_element(By.CSS_SELECTOR, ".opener")
+        browser.execute_script("arguments[0].click()", opener)
+        said = browser.find_elements(By.CSS_SELECTOR, ".sentences .said")
+        assert len(said) == 2
+        assert said[0].text == f"talker: {'x' * 100} … {'x' * 100}"
+        assert min(each.size["width"] for each in said) > 300
+
+
 def test_words_of_files(tmp_path: Path) -> None:
     """Files keep the columns; JSON lines too."""
     rows = [{"variant_id": "s", "seed_id": "s", "label": 1, "prediction": 1, "answer_text": "B"}]
