@@ -44,7 +44,7 @@ from merge_dataset.settings import (
 )
 from merge_metric.models.pair_model import ModelRequest
 
-RECIPES: Final = ("paper-v2", "strict", "paper-v1", "poster", "demo", "try")
+RECIPES: Final = ("paper-v2", "strict", "clean", "paper-v1", "poster", "demo", "try")
 """Names of the bundled recipes, the default first."""
 
 BUNDLED_MLM: Final = "bert-tiny-mlm"
@@ -370,7 +370,6 @@ class Config(ProblemSettings):
     min_pll_change: float | None = _signal_filter(
         None, "Least change of each text's log-likelihood, in nats; after merge-nli signals."
     )
-    """In nats."""
     same_number: bool = _signal_filter(
         False, "Nouns stay singular or plural.", option="--same-number"
     )
@@ -395,6 +394,10 @@ class Config(ProblemSettings):
         None, "Least valency of a verb, such as -1: how usual it is with what follows."
     )
     min_quality: float | None = _signal_filter(None, "Least value of the column quality, 0 to 1.")
+    scored_by: str = setting(
+        "", "Who scores for `quality`: mlms, or a causal LM; generate asks.", omit_if_default=True
+    )
+    """The run's masked LMs, or a Hub id, folder or .gguf file; by default whatever is there."""
     with_columns: tuple[str, ...] = setting(
         (),
         "Also fill an optional column, such as quality; may be repeated.",
@@ -548,6 +551,7 @@ class Config(ProblemSettings):
             "in_compound": self.no_compounds,
             "valency": self.min_valency is not None,
             "quality": self.min_quality is not None,
+            "mean_rank": self.min_quality is not None or "quality" in self.with_columns,
             "common_mlm_count": self.common_mlms,
             **dict.fromkeys(LABEL_FLAGS, self.label_flags),
         }

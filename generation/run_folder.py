@@ -39,8 +39,16 @@ PACKAGES: Final = (
     "wordfreq",
 )
 
-DealtWork = Literal["tagging", "asking", "build", "signals", "nonce"]
+DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours", "nonce"]
 """Work that can be dealt to tasks."""
+
+
+MLMS, TO_BE_SCORED = "mlms", "to-be-scored"
+"""Values of `scored_by`: the run's own masked LMs; and before these are asked, as if the words
+beside a replacement stayed as expected as they were, which nothing can better."""
+
+SCORED: Final = "scored"
+"""Folder of the build that finds which replacements are to be scored for `quality`."""
 
 
 class _File:
@@ -95,6 +103,10 @@ class RunFolder:
     """Changes of pseudo-log-likelihood, which `merge-nli signals` computes of a build."""
     signals_made = _File("signals.json")
     """The model and settings that made `signals`; written last."""
+    neighbours = _File("neighbours.parquet")
+    """Changes of words beside replacements, by `merge-nli signals --neighbours`."""
+    neighbours_made = _File("neighbours.json")
+    """The masked LMs that made `neighbours`; written last."""
     nonce = _File("nonce.parquet")
     """Answers to seeds with nonce words, by `merge-nli signals --nonce`."""
     nonce_made = _File("nonce.json")
@@ -206,13 +218,13 @@ class RunFolder:
             )
 
     def model_signals(
-        self, base: RunFolder, *, nonce: bool = False
+        self, base: RunFolder, name: Literal["signals", "neighbours", "nonce"] = "signals"
     ) -> tuple[Path, dict[str, Any]] | None:
         """Find a file of `merge-nli signals` of this build, else of its run, and what made it.
 
         Args:
             base: The run that this build belongs to.
-            nonce: Whether `nonce` is wanted, and not `signals`.
+            name: Which of the files.
 
         Returns:
             The file, and its record without the digest of the problems; None without one.
@@ -220,10 +232,8 @@ class RunFolder:
         Raises:
             ValueError: the file has been changed since, or is of other problems than the run's.
         """
-        for run in (self, base):
-            file, record = run.signals, run.signals_made
-            if nonce:
-                file, record = run.nonce, run.nonce_made
+        for run in (self, base, base.named(SCORED)):
+            file, record = run.path / f"{name}.parquet", run.path / f"{name}.json"
             if not record.is_file():
                 continue
             made_by = read_record(record)
@@ -307,6 +317,7 @@ def manifest_of(
     suggested: Mapping[str, Any],
     *,
     signals: Mapping[str, Any] | None,
+    neighbours: Mapping[str, Any] | None,
     nonce: Mapping[str, Any] | None,
     tagger: str,
     funnel: Sequence[Mapping[str, Any]],
@@ -325,6 +336,7 @@ def manifest_of(
         "source_data": suggested["source_data"],
         "mlms": mlms,
         **({"signals": signals} if signals else {}),
+        **({"neighbours": neighbours} if neighbours else {}),
         **({"nonce": nonce} if nonce else {}),
         "tagger": tagger,
     }

@@ -18,7 +18,7 @@ from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SUGGESTION_REASONS
 from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
-from merge_dataset.provenance import parts_of, trial_of
+from merge_dataset.provenance import found_good, parts_of, trial_of
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 from merge_dataset.show import choose_problems, line_of, marked
 
@@ -63,7 +63,7 @@ def summarise(
         ),
         "",
         fates_line(fates, manifest),
-        *filter(None, [trial_of(manifest)]),
+        *filter(None, [trial_of(manifest), *_quality_lines(manifest), found_good(manifest)]),
         "",
         f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
         *(
@@ -209,6 +209,17 @@ def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {row['word_class']} {row['what']}: {', '.join(counts)}"
     if rows:
         yield ""
+
+
+def _quality_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a limit on `quality` cost, of suggestions that pass all else."""
+    low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
+    kept = sum(row[KEPT] for row in manifest["funnel"])
+    if manifest["config"].get("min_quality") is not None and low + kept:
+        yield (
+            f"Of {low + kept:,} suggestions that pass all else, {100 * kept / (low + kept):.0f} % "
+            f"have a quality of {manifest['config']['min_quality']} or more"
+        )
 
 
 _SEED: Final = ("seed_id", "word_class")

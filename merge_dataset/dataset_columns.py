@@ -179,6 +179,26 @@ COLUMNS: Final = (
         in_paraphrases="null",
     ),
     DatasetColumn(
+        name="mean_rank",
+        kind="number",
+        summary="Mean rank of the replacement among the models' suggestions.",
+        meaning="rank of the replacement among the words that a model finds more probable than the "
+        "original: geometric mean over all models and occurrences, from 1, the most probable; 201 "
+        "where it is none of the first 200",
+        in_paraphrases="null",
+        optional=True,
+    ),
+    DatasetColumn(
+        name="neighbour_change",
+        kind="number",
+        summary="Most by which the log-probability of a word beside the replacement falls.",
+        meaning="change of log P, in nats, of the word that the replacement makes least expected "
+        "among the three on each side, masked one at a time: mean over sentences and models; null "
+        "where no model was asked",
+        in_paraphrases="null",
+        optional=True,
+    ),
+    DatasetColumn(
         name="form_attested",
         kind="flag",
         summary="Whether the replacement has the form that its place asks for, by a dictionary.",

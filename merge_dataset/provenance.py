@@ -67,6 +67,10 @@ _ASKED: Final = "asked"
 """Optional key of a run of replacements that asked only what could matter: how many `questions`
 `of` how many, and `for` which settings."""
 
+_NEIGHBOURS: Final = "neighbours"
+"""Optional key of a run of replacements: the masked LMs that said how much less expected the words
+beside replacements are."""
+
 _NONCE: Final = "nonce"
 """Optional key of a run of replacements: the model that was asked with made-up words."""
 
@@ -127,6 +131,8 @@ def read(path: Path) -> dict[str, Any]:
         _require(path, f"{_SIGNALS}, {key}", value[_SIGNALS][key], MODEL_KEYS)
     if _ASKED in value:
         _require(path, _ASKED, value[_ASKED], ("questions", "of"))
+    if _NEIGHBOURS in value:
+        _require(path, _NEIGHBOURS, value[_NEIGHBOURS], ("mlms", "scheme", "windowed"))
     if _NONCE in value:
         _require(path, _NONCE, value[_NONCE], ("model", "nonce_words"))
     if EXPLAINED in value:
@@ -204,7 +210,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     {'data': 'dev.jsonl'}
     """
     kept = {key: manifest[key] for key in _KEYS[kind_of(manifest)]}
-    optional = ("draw", EXPLAINED, _SIGNALS, _ASKED, _NONCE)
+    optional = ("draw", EXPLAINED, _SIGNALS, _NEIGHBOURS, _ASKED, _NONCE)
     kept |= {key: manifest[key] for key in optional if key in manifest}
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
     described: dict[str, Any] = _without_paths(kept | {"config": config})
@@ -281,6 +287,25 @@ def trial_of(made: Mapping[str, Any]) -> str:
         "This dataset is a trial (recipe `try`): one small masked LM made it, of words that need "
         "not be likely; look at its variants, and measure no model by them."
     )
+
+
+def found_good(made: Mapping[str, Any]) -> str:
+    """Return the sentence on how good data of the recipe `clean` were found; empty for others."""
+    config = made.get("config") or {}
+    if config.get("recipe") != "clean":
+        return ""
+    return (
+        f"Made by the recipe `clean`, with a quality of {config.get('min_quality')} at least. "
+        f"{CLEAN_READ}"
+    )
+
+
+CLEAN_READ: Final = (
+    "Of 45 such variants by two small masked LMs 51 % [37, 65] read well, of 35 by default 31 % "
+    "[19, 48]: a language model's readings, not people's, of problems that quality was not fitted "
+    "on."
+)
+"""How good variants of the recipe `clean` were found, by whom, and how many were read."""
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -274,6 +274,9 @@ def signals_command(
         str | None,
         option("The same for a model that predict can run: which labels depend on a word."),
     ] = None,
+    neighbours: Annotated[
+        bool, option("Ask the run's masked LMs about the words beside each.", "--neighbours")
+    ] = False,
     run: Run = "runs/default",
     of: Annotated[
         str | None, option("NAME of a build inside the run's folder; else the run's own.")
@@ -298,6 +301,9 @@ def signals_command(
     people and for reports; do not filter by it, as that would favour models like the
     one that was asked.
 
+    With --neighbours the masked LMs of the run say how much less expected a replacement
+    makes the three words on each side. The next build knows more of the column quality.
+
     Each distinct text is scored once: by a causal LM in one forward pass, by a masked
     LM in one per token, ten to a hundred times as many questions as suggest asks. An
     interrupted run goes on where it stopped.
@@ -306,6 +312,10 @@ def signals_command(
     Examples:
       merge-nli signals --run runs/snli --lm openai-community/gpt2 --device cuda
       merge-nli build --run runs/snli --min-pll-change -5 --into likely
+
+    \b
+      merge-nli signals --run runs/snli --neighbours
+      merge-nli build --run runs/snli --min-quality 0.6 --into readable
 
     \b
       merge-nli signals --run runs/snli --nonce FacebookAI/roberta-large-mnli
@@ -318,13 +328,16 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
+    from generation.model_signals.neighbours import write_neighbour_changes
     from generation.model_signals.pll_changes import write_pll_changes
 
-    models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce}
+    models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce, "--neighbours": neighbours or None}
     chosen = [name for name, value in models.items() if value is not None]
     if len(chosen) != 1:
         got = " and ".join(chosen) or "none"
-        raise ValueError(f"expected one model, with --lm, --mlm or --nonce, got {got}")
+        raise ValueError(
+            f"expected one model, with --lm, --mlm or --nonce, or --neighbours, got {got}"
+        )
     if lm and given.get("batch_tokens"):
         raise ValueError("--batch-tokens: expected with --mlm or --nonce, got it with --lm")
     if label_order and not nonce:
@@ -333,21 +346,42 @@ def signals_command(
     into = f" --into {of}, with the settings it has" if of else ""
     if nonce:
         settings = {"label_order": label_order, **given}
-        from generation.model_signals.nonce_probe import nonce_lines, write_nonce_answers
+        from generation.model_signals.nonce_probe import write_nonce_answers
 
         made = write_nonce_answers(run, nonce, of=of, distribution=distribution, **settings)
+        words, right, hang = (
+            sum(row[key] for row in made["words"]) for key in ("words", "seed_right", "hangs")
+        )
+        lines = [
+            f"{words:,} words of seeds; {made['model']['name']} gives the seed its label for "
+            f"{right:,} of them, and loses it with most of {made['nonce_words']} made-up words for "
+            f"{hang:,} of these{_share(hang, right)}:"
+        ]
+        for key in ("label", "word_class"):
+            for value in dict.fromkeys(row[key] for row in made["words"]):
+                mine = [row for row in made["words"] if row[key] == value]
+                hang, right = (sum(row[name] for row in mine) for name in ("hangs", "seed_right"))
+                lines.append(f"  {value}: {hang:,} of {right:,}{_share(hang, right)}")
         following = f"Next: merge-nli build --run {run}{into} --label-flags"
-        write_result(output, made, *nonce_lines(made), following)
+        write_result(output, made, *lines, following)
         return
-    made = write_pll_changes(run, mlm, lm=lm, of=of, distribution=distribution, **given)
+    if neighbours:
+        made = write_neighbour_changes(run, of=of, distribution=distribution, **given)
+        names = ", ".join(each["name"] for each in made["mlms"])
+    else:
+        made = write_pll_changes(run, mlm, lm=lm, of=of, distribution=distribution, **given)
+        names = made["lm" if lm else "mlm"]["name"]
     write_result(
         output,
         made,
         f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
-        f"{made['lm' if lm else 'mlm']['name']}; {made['windowed']:,} longer than its limit, "
-        "within windows",
+        f"{names}; {made['windowed']:,} longer than its limit, within windows",
         f"Next: merge-nli build --run {run}{into}",
     )
+
+
+def _share(part: int, whole: int) -> str:
+    return f" ({100 * part / whole:.0f} %)" if whole else ""
 
 
 @user_errors(extra="generation")

@@ -22,6 +22,11 @@ from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.pair_model import Share
 
 
+def absolute(model: str) -> str:
+    """Make the path of a model absolute, for tasks started elsewhere; leave a Hub id as it is."""
+    return str(Path(model).absolute()) if Path(model).exists() else model
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """A build, and the run that it belongs to."""
@@ -81,8 +86,8 @@ class Built:
     ) -> Any:
         """Have each task do a share of the work.
 
-        The function, under `says`, returns how the model describes itself. The plan has `model`,
-        and what else a task has to know.
+        The function, under `says`, returns how the model describes itself, or several do. The plan
+        has all that a task has to know.
 
         Returns:
             The model, as all tasks describe it.
@@ -91,12 +96,10 @@ class Built:
             ExecutorError: tasks failed; what they finished is kept.
             ValueError: tasks had different models.
         """
-        model = plan["model"]
         known = {
             **plan,
             "base": str(self.run.path.absolute()),
             "build": str(self.build.path.absolute()),
-            "model": str(Path(model).absolute()) if Path(model).exists() else model,
         }
         units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
         models = call_tasks(function, folder, units, distribution, known).all()

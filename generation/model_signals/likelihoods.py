@@ -281,7 +281,7 @@ class LikelihoodStore:
 
     def __init__(self, root: Path, identity: Mapping[str, str]) -> None:
         """Open a model's store, and make it if it does not exist; other identities have others."""
-        described = {**identity, "scheme": SCHEME, "layout": _LAYOUT}
+        described = {"scheme": SCHEME, "layout": _LAYOUT, **identity}
         self.path = root / f"{slug(identity['name'])}-{digest_of(described)[:12]}"
         self.identity = dict(identity)
         require_header(self.path, self.identity, contents="likelihoods", redo="merge-nli signals")

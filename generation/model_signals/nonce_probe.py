@@ -27,7 +27,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.model_signals.built import Built
+from generation.model_signals.built import Built, absolute
 from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import coarse_class
@@ -121,7 +121,7 @@ def write_nonce_answers(
         if distribution is None:
             answers = _open(built, config, model, settings)
         else:
-            plan = {"model": model, "settings": dict(settings)}
+            plan = {"model": absolute(model), "settings": dict(settings)}
             unit = f"{__name__}:ask_unit"
             same = built.in_tasks(unit, build.tasks("nonce"), plan, distribution)
 
@@ -377,22 +377,3 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
                 if share.takes(number, block, len(blocks)):
                     answers.part(pairs)
     return answers.model
-
-
-def nonce_lines(made: Mapping[str, Any]) -> list[str]:
-    """Say in words what `write_nonce_answers` found, by label and word class."""
-
-    def hangs(rows: Sequence[Mapping[str, Any]]) -> str:
-        hang, right = (sum(row[key] for row in rows) for key in ("hangs", "seed_right"))
-        return f"{hang:,} of {right:,}" + (f" ({100 * hang / right:.0f} %)" if right else "")
-
-    rows = made["words"]
-    lines = [
-        f"{sum(row['words'] for row in rows):,} words of seeds; {made['model']['name']} gives the "
-        f"seed its label, and loses it with most of {made['nonce_words']} made-up words, for "
-        f"{hangs(rows)}:"
-    ]
-    for key in ("label", "word_class"):
-        for value in dict.fromkeys(row[key] for row in rows):
-            lines.append(f"  {value}: {hangs([row for row in rows if row[key] == value])}")
-    return lines

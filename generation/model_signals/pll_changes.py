@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.model_signals.built import Built
+from generation.model_signals.built import Built, absolute
 from generation.model_signals.likelihoods import (
     CAUSAL_SCHEME,
     SCHEME,
@@ -28,12 +28,13 @@ from generation.model_signals.likelihoods import (
     pseudo_log_likelihoods,
 )
 from generation.problems.tagging import Tagger
-from generation.records import REPLACEMENT_KEY
+from generation.records import REPLACEMENT_KEY, Span
 from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import substitute
+from generation.variants.sampling import of_pairs
 from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RowGroupWriter, atomic
@@ -108,7 +109,7 @@ def write_pll_changes(
         if distribution is None:
             identity, score = _load(kind, model, config)
         else:
-            plan = {"kind": kind, "model": model, "settings": settings}
+            plan = {"kind": kind, "model": absolute(model), "settings": settings}
             unit = f"{__name__}:score_unit"
             identity = built.in_tasks(unit, build.tasks("signals"), plan, distribution)
 
@@ -118,7 +119,7 @@ def write_pll_changes(
                     f"{len(texts)} are missing; run the same command again"
                 )
 
-        store = _store(built, config, identity)
+        store = open_store(built, config, identity)
         build.signals_made.unlink(missing_ok=True)
         counts = _write(built, config, store, score)
         shutil.rmtree(build.tasks("signals"), ignore_errors=True)
@@ -126,7 +127,7 @@ def write_pll_changes(
         return built.record(build.signals_made, made, build.signals)
 
 
-_Score = Callable[[Sequence[str], Callable[[int], object]], Likelihoods]
+Score = Callable[[Sequence[str], Callable[[int], object]], Likelihoods]
 """Scores texts, and tells how many are done as they are."""
 
 
@@ -138,7 +139,12 @@ def _look_at_model(kind: str, model: str, config: Config, machine: Machine) -> N
     require_all(inspect_models([asked], machine), machine)
 
 
-def _load(kind: str, model: str, config: Config) -> tuple[dict[str, str], _Score]:
+def require_causal_lm(config: Config, distribution: Distribution | None) -> None:
+    """Raise ValueError where `scored_by` names no causal LM that can be used, or has no room."""
+    _look_at_model(CAUSAL, config.scored_by, config, machine_for(distribution, config.device))
+
+
+def _load(kind: str, model: str, config: Config) -> tuple[dict[str, str], Score]:
     """Load a model; return the identity of its store, and what scores texts."""
     ((name, source),) = mlm_names([model]).items()
     loaded: MaskedLM | CausalLM
@@ -167,16 +173,16 @@ def _load(kind: str, model: str, config: Config) -> tuple[dict[str, str], _Score
     return identity, score
 
 
-def _store(built: Built, config: Config, identity: Mapping[str, str]) -> LikelihoodStore:
+def open_store(built: Built, config: Config, identity: Mapping[str, str]) -> LikelihoodStore:
     """Open the store of a model's likelihoods."""
     own = built.run.likelihoods
     return LikelihoodStore(Path(config.store) / own.name if config.store else own, identity)
 
 
-def _fill(
-    store: LikelihoodStore, missing: Sequence[list[str]], score: _Score, bar: tqdm[Any]
+def fill(
+    store: LikelihoodStore, missing: Sequence[list[str]], score: Score, bar: tqdm[Any]
 ) -> None:
-    """Compute and store likelihoods."""
+    """Compute likelihoods, and store them part by part."""
     at_once = _PARTS_AT_ONCE.get(store.identity["device"], _PARTS_AT_ONCE_ACCELERATOR)
     for start in range(0, len(missing), at_once):
         parts = missing[start : start + at_once]
@@ -187,7 +193,7 @@ def _fill(
             done += len(part)
 
 
-def _write(built: Built, config: Config, store: LikelihoodStore, score: _Score) -> dict[str, int]:
+def _write(built: Built, config: Config, store: LikelihoodStore, score: Score) -> dict[str, int]:
     """Write `signals.parquet`, block by block; return the numbers of texts and replacements."""
     names = config.problem_format.pll_changes
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
@@ -211,7 +217,7 @@ def _write(built: Built, config: Config, store: LikelihoodStore, score: _Score) 
             if not bar.disable:
                 bar.initial += known  # what is there already says nothing of the speed
             bar.update(known)
-            _fill(store, missing, score, bar)
+            fill(store, missing, score, bar)
             found = store.of(texts)
             counts["texts"] += len(texts)
             counts["windowed"] += int(found.windowed.sum())
@@ -228,13 +234,21 @@ def _write(built: Built, config: Config, store: LikelihoodStore, score: _Score) 
 
 _Texts = Sequence[str]
 
+Changed = tuple[str, Sequence[Span], str, Sequence[Span]]
+"""A text, the spans of it that change, the text afterwards, and the spans there."""
 
-def _block(
-    built: Built, config: Config, tagger: Tagger, number: int
-) -> tuple[pa.Table, list[tuple[_Texts, _Texts]]]:
-    """Read a block's replacements, and their seeds' texts without and with each of them."""
+
+def changed_texts(
+    built: Built, config: Config, tagger: Tagger, number: int, *, pairs: pa.Table | None = None
+) -> tuple[pa.Table, list[list[Changed]]]:
+    """Read a block's replacements, and what each of them makes of its seed's texts.
+
+    `pairs` are the (seed_id, word_class) wanted, by default all.
+    """
     problems = built.problems(number, tagger, config)
     rows = built.replacements(problems, REPLACEMENT_KEY)
+    if pairs is not None:
+        rows = of_pairs(rows, pairs)
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
     for name in ("word", "replacement"):
@@ -245,12 +259,24 @@ def _block(
     if not config.scramble:
         alone, _ = adapt(problems, alone, tagger, config)
     edits = text_edits_of(alone, problems)
-    pairs: list[tuple[_Texts, _Texts]] = []
+    found: list[list[Changed]] = []
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         texts = seeds[seed_id].texts
-        new = [substitute(text, *e)[0] for text, e in zip(texts, of_texts, strict=True)]
-        pairs.append((texts, new))
-    return rows, pairs
+        found.append(
+            [
+                (text, edit[0], *substitute(text, *edit))
+                for text, edit in zip(texts, of_texts, strict=True)
+            ]
+        )
+    return rows, found
+
+
+def _block(
+    built: Built, config: Config, tagger: Tagger, number: int
+) -> tuple[pa.Table, list[tuple[_Texts, _Texts]]]:
+    """Read a block's replacements, and their seeds' texts without and with each of them."""
+    rows, changed = changed_texts(built, config, tagger, number)
+    return rows, [([old for old, *_ in row], [new for _, _, new, _ in row]) for row in changed]
 
 
 def _distinct(pairs: Iterable[tuple[_Texts, _Texts]]) -> list[str]:
@@ -272,12 +298,12 @@ def score_unit(folder: Path, unit: str) -> dict[str, Any]:
     kind, model, config = plan["kind"], plan["model"], built.config(plan["settings"])
     _look_at_model(kind, model, config, this_machine(config.device))
     identity, score = _load(kind, model, config)
-    store = _store(built, config, identity)
+    store = open_store(built, config, identity)
     tagger, blocks = Tagger.load(config.tagger), built.blocks()
     with tqdm(desc=identity["name"], unit="text") as bar:
         for block in blocks:
             if share.looks_at(block, len(blocks)):
                 _, pairs = _block(built, config, tagger, block)
                 mine = partial(share.takes, window=block, windows=len(blocks))
-                _fill(store, store.missing(_distinct(pairs), mine), score, bar)
+                fill(store, store.missing(_distinct(pairs), mine), score, bar)
     return identity

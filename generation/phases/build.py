@@ -19,10 +19,10 @@ from generation.phases.build_blocks import BlockResult, Builder, block_results
 from generation.problems.morphology import require_library
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replacement_schema
-from generation.run_folder import RunFolder, manifest_of
+from generation.run_folder import MLMS, TO_BE_SCORED, RunFolder, manifest_of
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
-from generation.suggestions.ask import unchanged_questions
+from generation.suggestions.ask import mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
 from generation.variants.optional_columns import OF_DICTIONARY
@@ -103,9 +103,9 @@ def build_run(
         unchanged_questions(base)
         if not ablation:
             require_asked(base.path, config, suggested)
-        pll_changes = _pll_changes(out, base, config)
+        pll_changes, neighbours = _model_signals(out, base, config)
         flags_words = "hangs_on_word" in config.optional_columns
-        answers = out.model_signals(base, nonce=True) if flags_words else None
+        answers = out.model_signals(base, "nonce") if flags_words else None
         nonce = NonceAnswers(*answers) if answers else None
         if ablation and not base.manifest.is_file():
             raise FileNotFoundError(
@@ -115,7 +115,9 @@ def build_run(
         if ablation:
             base.require_unchanged(base.manifest, [base.variants.name], "build")
         unablated = base.variants if ablation else None
-        builder = Builder(base, config, suggested["mlms"], unablated, pll_changes, nonce)
+        builder = Builder(
+            base, config, suggested["mlms"], unablated, pll_changes, neighbours, nonce
+        )
         read = [made_from, read_record(base.manifest) if ablation else None]
         with block_results(builder, out, distribution, made_from=digest_of(read)) as results:
             counts = _write_results(
@@ -128,6 +130,7 @@ def build_run(
             config,
             suggested,
             signals=pll_changes.made_by if pll_changes else None,
+            neighbours=neighbours.made_by if neighbours else None,
             nonce=nonce.made_by if nonce else None,
             **counts,
         )
@@ -135,25 +138,59 @@ def build_run(
     return out
 
 
-def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges | None:
-    """Find the output of `merge-nli signals`, and log what `quality` is estimated by."""
-    # The limit is on words as they were before their letters are shuffled.
-    scored = base if config.scramble and config.min_pll_change is not None else out
-    signals = scored.model_signals(base)
-    found = PllChanges(*signals, cure(scored, base)) if signals else None
-    if found is None and config.min_pll_change is not None:
+def _model_signals(
+    out: RunFolder, base: RunFolder, config: Config
+) -> tuple[PllChanges | None, PllChanges | None]:
+    """Find what `merge-nli signals` computed, and log what `quality` is estimated by.
+
+    Returns:
+        Changes of log-likelihood, and of neighbours.
+    """
+    # Limits are on words as they were before their letters are shuffled.
+    limited = config.min_pll_change is not None or config.scored_by
+    scored = base if config.scramble and limited else out
+    likelihoods, neighbours = None, None
+    if there := scored.model_signals(base):
+        setting = "min_pll_change" if config.min_pll_change is not None else "scored_by"
+        likelihoods = PllChanges(*there, cure(scored, base, setting, "--mlm MODEL"), setting)
+    if there := scored.model_signals(base, "neighbours"):
+        neighbours = PllChanges(*there, cure(scored, base, "scored_by", "--neighbours"))
+    if likelihoods is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
-            f"{cure(scored, base)}"
+            f"{cure(scored, base, 'min_pll_change', '--mlm MODEL')}"
         )
-    if "quality" in config.optional_columns and found is not None and found.is_causal:
-        fitted, name = shipped()["fitted"]["likelihood_by"], found.made_by[CAUSAL]["name"]
-        log.info("quality: by grammar and changes of log-likelihood by %s; fitted with those by %s",
-                 name, fitted)  # fmt: skip
-    elif "quality" in config.optional_columns:
-        log.info("quality: by grammar alone; what a causal language model says of the sentences "
-                 "tells more: merge-nli signals --lm MODEL, then build again")  # fmt: skip
-    return found
+    causal = likelihoods.made_by[CAUSAL]["name"] if likelihoods and likelihoods.is_causal else None
+    if config.scored_by == MLMS:
+        if neighbours is None:
+            raise ValueError(
+                f"scored_by: expected scores by the masked LMs in {base.neighbours}, found none; "
+                f"run merge-nli generate, or {cure(scored, base, 'scored_by', '--neighbours')}"
+            )
+        causal = None
+    elif config.scored_by == TO_BE_SCORED:
+        log.info("looking for replacements that can have the `quality` wanted, to have them scored")
+        return likelihoods, None
+    elif config.scored_by:
+        [name] = mlm_names([config.scored_by])
+        if causal != name:
+            raise ValueError(
+                f"scored_by: expected scores by {name} in {base.signals}, found "
+                f"{f'those by {causal}' if causal else 'none'}; run merge-nli generate, or "
+                f"{cure(scored, base, 'scored_by', f'--lm {config.scored_by}')}"
+            )
+        neighbours = None
+    if "quality" in config.optional_columns:
+        fitted = shipped()["fitted"]["likelihood_by"]
+        if causal:
+            log.info("quality: by grammar, ranks and changes of log-likelihood by %s; fitted with "
+                     "those by %s", causal, fitted)  # fmt: skip
+        elif neighbours:
+            log.info("quality: by grammar, ranks and what the masked LMs say of the words beside")
+        else:
+            log.info("quality: by grammar and ranks alone; models tell more: merge-nli signals "
+                     "--neighbours, or --lm MODEL, then build again")  # fmt: skip
+    return likelihoods, neighbours
 
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:

@@ -29,7 +29,7 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import Exclusion, exclusion_table, sorted_replacements
-from generation.run_folder import RunFolder, require_versions, versions
+from generation.run_folder import MLMS, TO_BE_SCORED, RunFolder, require_versions, versions
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import PllChanges, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
@@ -88,6 +88,8 @@ class Builder:
     """Variants of the build whose eligible seeds an ablation keeps."""
     pll_changes: PllChanges | None = None
     """The output of `merge-nli signals`."""
+    neighbours: PllChanges | None = None
+    """The output of `merge-nli signals --neighbours`."""
     nonce: NonceAnswers | None = None
     """The output of `merge-nli signals --nonce`."""
     candidates: Mapping[str, Candidates] = field(default_factory=dict)
@@ -118,6 +120,10 @@ class Builder:
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
         drawn, too_few, of_combinations = self._drawn(problems, rows)
+        if config.scored_by == MLMS and self.neighbours is not None:
+            # Only those of seeds that were eligible are scored: enough, unless limits are looser.
+            pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
+            self.neighbours.of(in_full(of_pairs(rows, pairs), problems), required=True)
         variants = self._written(problems, drawn)
         replacements = self._written(problems, rows)
         if config.changes_more or config.scramble:  # no longer in the order they were found in
@@ -156,7 +162,15 @@ class Builder:
         changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
-        whole = self._in_full(problems, rows, pll_required=self.config.min_pll_change is not None)
+        wants_likelihoods = self.config.scored_by not in ("", MLMS, TO_BE_SCORED)
+        limits_them = self.config.min_pll_change is not None
+        whole = self._in_full(
+            problems, rows, first=True, pll_required=wants_likelihoods or limits_them
+        )
+        for name in self._deciding:
+            # Once: what is drawn and written has them from here.
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), whole[name])
         numbers = rejections(whole, self.config)
         count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
         is_kept = pa.array(numbers == NO_REASON)
@@ -207,26 +221,46 @@ class Builder:
         return with_optional_columns(self._block_rows(whole, rows, problems), names)
 
     def _in_full(
-        self, problems: TaggedProblems, rows: pa.Table, *, pll_required: bool = False
+        self,
+        problems: TaggedProblems,
+        rows: pa.Table,
+        *,
+        first: bool = False,
+        pll_required: bool = False,
     ) -> pa.Table:
         """Return rows, each given by its word alone, by all that they edit, with all signals.
 
-        Signals of shuffled letters are not among them. A limit may require the output of `merge-nli
-        signals` for all.
+        Rows that are not `first` seen have the optional ones already, unless several words were put
+        together since. Signals of shuffled letters are not among them. A limit may require the
+        output of `merge-nli signals` for all.
         """
         whole = in_full(rows, problems)
         if self.pll_changes is not None:
             whole = self.pll_changes.join(whole, required=pll_required)
-        names = [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
-        return with_optional_columns(self._block_rows(whole, rows, problems), names)
+        if not first and self.config.words_at_once == 1:
+            return whole
+        return with_optional_columns(self._block_rows(whole, rows, problems), self._deciding)
+
+    @property
+    def _deciding(self) -> list[str]:
+        """Optional columns that there may be limits on."""
+        return [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
 
     def _block_rows(
         self, written: pa.Table, edited: pa.Table, problems: TaggedProblems
     ) -> BlockRows:
         is_causal = self.pll_changes is not None and self.pll_changes.is_causal
-        likelihoods = self.config.problem_format.pll_changes if is_causal else ()
+        is_wanted = is_causal and self.config.scored_by not in (MLMS, TO_BE_SCORED)
+        likelihoods = self.config.problem_format.pll_changes if is_wanted else ()
         return BlockRows(
-            written, edited, problems, self.config, self._tagger, self.nonce, likelihoods
+            written,
+            edited,
+            problems,
+            self.config,
+            self._tagger,
+            self.nonce,
+            likelihoods,
+            self.neighbours,
         )
 
     @cached_property
@@ -251,11 +285,13 @@ class Builder:
         """Return what tasks have to know, as JSON; candidates lie in the folder of the call."""
         files = {
             name: made and {**asdict(made), "path": str(made.path.absolute())}
-            for name, made in (("pll_changes", self.pll_changes), ("nonce", self.nonce))
+            for name in ("pll_changes", "neighbours", "nonce")
+            for made in [getattr(self, name)]
         }
         return {
             "base": str(self.base.path.absolute()),
             "config": self.config.with_absolute_paths().to_toml(),
+            "columns": list(self.config.optional_columns),
             "mlms": list(self.mlms),
             "unablated": self.unablated and str(self.unablated.absolute()),
             **files,
@@ -264,16 +300,23 @@ class Builder:
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
         """Read what `to_plan` made."""
-        changes, nonce = (
+        changes, neighbours, nonce = (
             made and {**made, "path": Path(made["path"])}
-            for made in (plan["pll_changes"], plan["nonce"])
+            for made in (plan["pll_changes"], plan["neighbours"], plan["nonce"])
         )
+        config = Config.from_mapping(parse_toml(plan["config"], "call.json"))
+        if list(config.optional_columns) != plan["columns"]:
+            raise ValueError(
+                "expected lemminflect on all machines, as where the command runs, or on none; "
+                "run: pip install 'merge-nli[morphology]'"
+            )
         return cls(
             RunFolder(Path(plan["base"])),
-            Config.from_mapping(parse_toml(plan["config"], "call.json")),
+            config,
             plan["mlms"],
             plan["unablated"] and Path(plan["unablated"]),
             PllChanges(**changes) if changes else None,
+            PllChanges(**neighbours) if neighbours else None,
             NonceAnswers(**nonce) if nonce else None,
         )
 

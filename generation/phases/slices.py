@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from generation.config import Config, ProblemSettings
+from generation.model_signals.neighbours import write_neighbour_changes
+from generation.model_signals.pll_changes import require_causal_lm, write_pll_changes
 from generation.phases.build import build_run, build_settings
 from generation.phases.suggest import named_mlms, suggest_run
+from generation.problems.morphology import require_library
 from generation.problems.on_disk import divided, sorting
 from generation.problems.sources import (
     Problems,
@@ -28,7 +31,7 @@ from generation.problems.sources import (
     require_source,
     source_files,
 )
-from generation.run_folder import PACKAGES, RunFolder, versions
+from generation.run_folder import MLMS, PACKAGES, SCORED, TO_BE_SCORED, RunFolder, versions
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import (
@@ -65,7 +68,7 @@ def generate(
     distribution: Distribution | None = None,
     overwrite: bool = False,
 ) -> RunFolder:
-    """Problems in, variants out: `suggest`, then `build`.
+    """Problems in, variants out: `suggest`, then `build`; `scored_by` is asked between them.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
@@ -84,8 +87,30 @@ def generate(
     with run.locked():
         if not overwrite and config.slice_problems is None:
             run.require_same_build(config.output_settings(), made_from=named_mlms(config))
+        if "quality" in config.optional_columns:
+            require_library("quality")
+        if config.scored_by not in ("", MLMS):
+            require_causal_lm(config, distribution)
         suggest(config, distribution=distribution, overwrite=overwrite)
+        if config.scored_by:
+            parts = [folder for folder, _ in _read(run)] if run.sliced.is_file() else [run]
+            for part in parts:
+                _score(part, config, distribution)
         return build(config.run, distribution=distribution, overwrite=overwrite)
+
+
+def _score(run: RunFolder, config: Config, distribution: Distribution | None) -> None:
+    """Have models score the replacements of a run, of the seeds that could stay eligible."""
+    by_mlms = config.scored_by == MLMS
+    # What a causal LM will say has no bound, so that all have to be scored.
+    settings = {"scored_by": TO_BE_SCORED} if by_mlms else {"scored_by": "", "min_quality": 0.0}
+    options: dict[str, Any] = {"overwrite": True, "may_be_empty": True, **settings}
+    build_run(run.path, into=SCORED, distribution=distribution, **options)
+    if by_mlms:
+        write_neighbour_changes(run.path, of=SCORED, distribution=distribution)
+    else:
+        lm = config.scored_by
+        write_pll_changes(run.path, lm=lm, of=SCORED, distribution=distribution)
 
 
 def suggest(
@@ -178,7 +203,11 @@ def build(
 
         def files(folder: RunFolder) -> list[Path]:
             runs = (folder, folder.named(name))
-            signals = (path for run in runs for path in (run.signals_made, run.nonce_made))
+            signals = (
+                path
+                for run in (*runs, folder.named(SCORED))
+                for path in (run.signals_made, run.neighbours_made, run.nonce_made)
+            )
             return [folder.suggested, *signals, *(run.manifest for run in runs)]
 
         made_from = config.output_settings() | {"tagger": config.tagger}

@@ -216,13 +216,15 @@ def _is(
 
 @dataclass(frozen=True, slots=True)
 class PllChanges:
-    """Changes of pseudo-log-likelihood in a file. Can be sent to other processes."""
+    """Changes of log-likelihood, or of neighbours, in a file. Can be sent to other processes."""
 
     path: Path
     made_by: dict[str, Any]
     """The model and how it was asked, for the manifest."""
     cure: str
     """Commands to run where some are missing."""
+    setting: str = "scored_by"
+    """The setting that may want all of them."""
 
     @property
     def is_causal(self) -> bool:
@@ -230,36 +232,43 @@ class PllChanges:
         return CAUSAL in self.made_by
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
-        """Join the changes to replacements; null where there are none.
+        """Join the changes to replacements, whose columns for them are there already.
+
+        Raises:
+            ValueError: some that are required are missing.
+        """
+        for name, column in self.of(replacements, required=required).items():
+            place = replacements.schema.get_field_index(name)
+            field = replacements.schema.field(place)
+            replacements = replacements.set_column(place, field, column)
+        return replacements
+
+    def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
+        """Read the changes of replacements, by column; null where there are none.
 
         Raises:
             ValueError: some that are required are missing.
         """
         if not len(replacements):
-            return replacements
+            return {}
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
         span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
         there = read_where(self.path, span)
         rows = pc.index_in(_keys(replacements), value_set=_keys(there).combine_chunks())
         if required and rows.null_count:
             raise ValueError(
-                f"{self.path}: expected the change of pseudo-log-likelihood of every replacement, "
+                f"{self.path}: expected for `{self.setting}` the changes of every replacement, "
                 f"found none for {rows.null_count:,} of {len(rows):,} of some problems; {self.cure}"
             )
-        for name in there.column_names[len(REPLACEMENT_KEY) :]:
-            place = replacements.schema.get_field_index(name)
-            replacements = replacements.set_column(
-                place, replacements.schema.field(place), there[name].take(rows)
-            )
-        return replacements
+        return {name: there[name].take(rows) for name in there.column_names[len(REPLACEMENT_KEY) :]}
 
 
-def cure(build: RunFolder, base: RunFolder) -> str:
-    """Say how to find the changes of all replacements of a build, for a limit on them."""
+def cure(build: RunFolder, base: RunFolder, setting: str, model: str) -> str:
+    """Say how to find the changes of all replacements of a build, for a setting that wants them."""
     of = "" if build.path == base.path else f" --of {build.path.name}"
     return (
-        f"build once without `min_pll_change`, run `merge-nli signals --run {base.path}{of} --mlm "
-        f"MODEL`, then this command with --overwrite"
+        f"build once without `{setting}`, run `merge-nli signals --run {base.path}{of} {model}`, "
+        "then this command with --overwrite"
     )
 
 
@@ -270,8 +279,8 @@ def _keys(table: pa.Table) -> pa.ChunkedArray:
 ColumnReader = Callable[[str], pa.Array]
 """Function from a column's name to its values."""
 
-GRAMMAR, LIKELIHOOD = "grammar", "likelihood"
-"""Names of the two models."""
+GRAMMAR, NEIGHBOURS, LIKELIHOOD = "grammar", "neighbours", "likelihood"
+"""Names of the models, the better ones last."""
 
 FAULTS: Final = {
     "number_changed": True,
@@ -284,8 +293,9 @@ FAULTS: Final = {
 }
 """Flag → the answer that is a fault; as a feature 1 where it is given, else 0."""
 
-LEAST_CHANGE: Final = -30.0
-"""Changes of log-likelihood below it, in nats, count as this one."""
+LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
+"""Changes of log-likelihood and of a neighbour's log-probability below these, in nats, count as
+these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +329,7 @@ def shipped() -> dict[str, Any]:
 
 @cache
 def model(name: str) -> QualityModel:
-    """Return one of the two shipped models."""
+    """Return one of the shipped models."""
     found = shipped()[name]
     rows = found["features"]
     return QualityModel(
@@ -343,6 +353,10 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
     for each in ("verb", "adjective"):
         found[f"is_{each}"] = _flags(pc.equal(word_class, each))
     found["zipf_frequency"] = _numbers(column("zipf_frequency"))
+    found["log_rank"] = np.log(_numbers(column("mean_rank")))
+    found["neighbour_change"] = np.clip(
+        _numbers(column("neighbour_change")), LEAST_NEIGHBOUR_CHANGE, 0.0
+    )
     # The text in which the word fits least; where it does not stand, there is no change.
     changes = [_numbers(column(name)) for name in pll_changes]
     lowest = np.fmin.reduce(changes) if changes else np.full(len(word_class), np.nan)
@@ -353,17 +367,19 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
 def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     """Return [n] the probability that a reader finds each replacement good.
 
-    Two logistic regressions, fitted offline on judged variants and kept with their provenance in
-    `quality.toml`: `grammar`, over what every build knows, and `likelihood`, which also has the
-    change of log-likelihood by a causal language model. Each row takes the second where that change
-    is known and the first elsewhere. What does not apply to a row (the number of a verb) is no
-    fault, so it counts as none; a value that no row of a build can have makes the column unknown.
-    `python -m helpers.fit_quality`, in `tests/`, fits them; signals.md says how good they are.
+    Three logistic regressions, fitted offline on judged variants and kept with their provenance in
+    `quality.toml`: `grammar`, over what every build knows; `neighbours`, which also has the change
+    of the words beside the replacement; and `likelihood`, which instead has the change of
+    log-likelihood by a causal language model. Each row takes the last of which all is known. What
+    does not apply to a row (the number of a verb) is no fault, so it counts as none; a value that
+    no row of a build can have makes the column unknown. `python -m helpers.fit_quality`, in
+    `tests/`, fits them; signals.md says how good they are.
     """
     values = features(column, pll_changes)
-    by_grammar = model(GRAMMAR).probabilities(values)
-    by_likelihood = model(LIKELIHOOD).probabilities(values)
-    known = np.where(np.isnan(by_likelihood), by_grammar, by_likelihood)
+    known = model(GRAMMAR).probabilities(values)
+    for name in (NEIGHBOURS, LIKELIHOOD):
+        better = model(name).probabilities(values)
+        known = np.where(np.isnan(better), known, better)
     return pa.array(known.astype(np.float32), mask=np.isnan(known))
 
 

@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
+from generation.run_folder import MLMS, TO_BE_SCORED
 from generation.signals import grammar
 from generation.signals.label_flags import NonceAnswers, clashes, pronoun_genders, words_beyond
-from generation.signals.signal_columns import quality
+from generation.signals.signal_columns import PllChanges, quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.schema import NLI
@@ -51,6 +52,8 @@ class BlockRows:
     """Answers to seeds with nonce words, if a model was asked."""
     likelihoods: tuple[str, ...] = ()
     """Columns with changes of log-likelihood, where a causal language model computed them."""
+    neighbours: PllChanges | None = None
+    """Changes of the words beside the replacement, if masked LMs were asked."""
 
     @cached_property
     def perturbations(self) -> list[Perturbation]:
@@ -99,9 +102,24 @@ def _at_words(
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
     """Estimate quality of what replaces one word; unknown where several change at once."""
-    values = quality(rows.column, rows.likelihoods)
+
+    def column(name: str) -> pa.Array:
+        values = rows.column(name)
+        if name == "neighbour_change" and rows.config.scored_by in (MLMS, TO_BE_SCORED):
+            # What is not scored, or not yet, is taken at its best: see `TO_BE_SCORED`.
+            return pc.fill_null(values, 0.0)
+        return values
+
+    values = quality(column, rows.likelihoods)
     several = pc.greater(pc.count_substring(rows.edited["word"], " "), 0).combine_chunks()
     return pc.if_else(several, pa.scalar(None, values.type), values)
+
+
+def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
+    """Look up the changes of neighbours."""
+    if rows.neighbours is None or not len(rows.written):
+        return pa.nulls(len(rows.written), pa.float32())
+    return rows.neighbours.of(rows.written)["neighbour_change"].combine_chunks()
 
 
 def _fill_pronoun_clash(rows: BlockRows) -> pa.Array:
@@ -166,6 +184,8 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
         lambda sentence, position, _: grammar.in_compound(sentence, position), any
     ),
     "valency": _at_words(grammar.valency, min, pa.float32()),
+    "mean_rank": lambda rows: rows.written["mean_rank"].combine_chunks(),
+    "neighbour_change": _fill_neighbour_change,
     "quality": _fill_quality,
     "pronoun_clash": _fill_pronoun_clash,
     # Whether a model that was asked loses the label with nonce words.
@@ -183,7 +203,9 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
 DECIDING_NOTHING: Final = (*LABEL_FLAGS, "common_mlm_count")
 """Columns without a limit, which need not be there before rows are chosen."""
 
-OF_DICTIONARY: Final = frozenset(FILLERS) - {"in_compound", *DECIDING_NOTHING}
+OF_DICTIONARY: Final = frozenset(FILLERS).difference(
+    ("mean_rank", "neighbour_change", "in_compound", *DECIDING_NOTHING)
+)
 """Columns that want lemminflect."""
 
 

@@ -416,6 +416,8 @@ def _joined(name: str, values: Sequence[Any]) -> Any:
         return min(known, default=None)
     if name in ("number_changed", "tense_changed"):
         return any(known) if known else None
+    if name in ("mean_rank", "neighbour_change"):
+        return None
     if name == FURTHER_EDITS:
         return [edit for edits in values for edit in edits]
     if isinstance(values[0], list):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,10 @@ from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+LAST_RANK: Final = 201
+"""The rank of whatever is not among the first 200 suggestions, as many as the paper asks for."""
 
 
 class ContextTagger(Protocol):
@@ -115,8 +119,53 @@ def find_replacements(
             ended = side[suggested.mlms[:, n] & (suggested.reasons == number)]
             funnel.add_columns(mlm, name, words.class_of(ended), words.per_side[ended])
         funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
-    table = _table(suggested, keys, places, mlms, words, lexicon, config)
+    ranks = mean_ranks(keys, survivors, words, lexicon)
+    table = _table(suggested, keys, places, mlms, ranks, words, lexicon, config)
     return sorted_replacements(table), funnel, words.keys(~settled)
+
+
+def mean_ranks(
+    keys: NDArray[np.int64],
+    survivors: Mapping[str, Survivors],
+    words: Occurrences,
+    lexicon: Lexicon,
+) -> NDArray[np.float64]:
+    """Average the ranks of replacements over all MLMs and all occurrences of their word.
+
+    An MLM that does not know the original at an occurrence has no say there.
+
+    Args:
+        keys: [n] Of (shared word, word).
+        survivors: By MLM, at the occurrences of `words`.
+        words: The shared words.
+        lexicon: The words that replace them.
+
+    Returns:
+        [n] geometric means of ranks from 1 to `LAST_RANK`; nan where no MLM has a say.
+    """
+    row, word = split(keys)
+    per_word = np.bincount(words.sides.word[words.side], minlength=len(words.words))
+    sizes = per_word[row]
+    owner = np.repeat(np.arange(len(keys)), sizes)
+    occurrence = ranges(starts_of(per_word)[row], sizes)
+    wanted = pairs(occurrence, word[owner])
+    total, said = np.zeros(len(keys)), np.zeros(len(keys))
+    for mlm, left in survivors.items():
+        at = np.repeat(np.arange(len(left.sizes)), left.sizes)
+        there = pairs(at, lexicon.of_token[mlm][left.tokens])
+        order = np.argsort(there, kind="stable")  # the more probable of equal words first
+        place = np.minimum(np.searchsorted(there, wanted, sorter=order), max(len(there) - 1, 0))
+        rank = np.full(len(wanted), LAST_RANK)
+        if len(there):
+            found = there[order[place]] == wanted
+            rank[found] = 1 + (order[place] - left.starts[occurrence])[found]
+        knows = left.in_vocabulary[occurrence]
+        logs = np.where(knows, np.log(np.minimum(rank, LAST_RANK)), 0.0)
+        total += np.bincount(owner, logs, minlength=len(keys))
+        said += np.bincount(owner, knows, minlength=len(keys))
+    means = np.divide(total, said, out=np.full(len(keys), np.nan), where=said > 0)
+    ranks: NDArray[np.float64] = np.exp(means)
+    return ranks
 
 
 def validated_by(
@@ -245,6 +294,7 @@ def _table(
     keys: NDArray[np.int64],
     places: NDArray[np.int64],
     mlms: Sequence[str],
+    ranks: NDArray[np.float64],
     words: Occurrences,
     lexicon: Lexicon,
     config: Config,
@@ -252,7 +302,7 @@ def _table(
     """Return the replacements as `replacement_schema` has them.
 
     `keys` are [replacements] of (shared word, word), sorted; `places` [replacements, texts] rows of
-    `suggested`, −1 for none.
+    `suggested`, −1 for none; `ranks` [replacements] those of `mean_ranks`.
     """
     problem_format = config.problem_format
     row, word = split(keys)
@@ -285,5 +335,7 @@ def _table(
         ),
     }
     schema = replacement_schema(problem_format)
-    empty = {name: pa.nulls(len(row), schema.field(name).type) for name in problem_format.optional}
-    return pa.table(columns | empty).select(schema.names).cast(schema)
+    more = {name: pa.nulls(len(row), schema.field(name).type) for name in problem_format.optional}
+    if "mean_rank" in more:
+        more["mean_rank"] = pa.array(ranks, mask=np.isnan(ranks))
+    return pa.table(columns | more).select(schema.names).cast(schema)

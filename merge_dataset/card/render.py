@@ -151,6 +151,7 @@ def render(folder: Path) -> str:
     body = [
         *({f"**{sentence}**\n" for each in made if (sentence := provenance.trial_of(each))}),
         card_text.introduction(kinds, formats),
+        *({f"{sentence}\n" for each in made if (sentence := provenance.found_good(each))}),
         card_text.loading(example, kinds),
         card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),
         card_text.statistics(kinds) + statistics_block(statistics),
@@ -334,6 +335,13 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
             f"{what}; {signals['windowed']:,} texts longer than its limit were scored within "
             "windows:\n",
             _table(MODEL_KEYS, [[signals[kind][key] for key in MODEL_KEYS]]),
+        ]
+    if "neighbours" in made:
+        scored = made["neighbours"]
+        parts += [
+            "Masked language models that scored the words beside each replacement, for `quality` "
+            f"(scheme {scored['scheme']}):\n",
+            _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in scored["mlms"])),
         ]
     if "nonce" in made:
         parts += [

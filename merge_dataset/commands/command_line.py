@@ -56,8 +56,8 @@ PANELS: Final[Mapping[str, str]] = {
     for panel, names in {
         INPUT: "dataset config dataset_revision limit_seeds allow_missing by model preset only run "
         "of recipe settings train hypothesis_column label_column session annotations mlm lm nonce "
-        "without_mlm without_mlms annotator label_order kind gguf_file revision repeat_seeds "
-        "batch_in dataset_repo",
+        "neighbours without_mlm without_mlms annotator label_order kind gguf_file revision "
+        "repeat_seeds batch_in dataset_repo",
         OUTPUT: "out output into ablation figure figures plots explain per_seed for_spreadsheets "
         "fail_under fail_over log_to title max_variants overwrite register version private repo "
         "source_url source_name date day organization relationship letters hub shots prompt_start",

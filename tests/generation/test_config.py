@@ -209,8 +209,8 @@ def test_unknown_recipe() -> None:
     """The message lists the recipes and the nearest, and that a file will do."""
     with pytest.raises(
         ValueError,
-        match=r"recipe: expected one of demo, paper-v1, paper-v2, poster, strict, try or a .toml "
-        r"file, got 'paper-v3'; did you mean 'paper-v[12]'\?",
+        match=r"recipe: expected one of clean, demo, paper-v1, paper-v2, poster, strict, try or a "
+        r".toml file, got 'paper-v3'; did you mean 'paper-v[12]'\?",
     ):
         Config.from_recipe("paper-v3")
 
@@ -313,6 +313,7 @@ LATER: dict[str, Any] = {
     "no_compounds": True,
     "min_valency": -1.0,
     "min_quality": 0.5,
+    "scored_by": "mlms",
     "with_columns": ("quality",),
     "label_flags": True,
     "common_mlms": True,

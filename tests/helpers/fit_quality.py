@@ -1,16 +1,22 @@
-"""Fits the models of the column `quality`: `python -m helpers.fit_quality`, in `tests/`.
+"""Fits the models of the column `quality`: `python -m helpers.fit_quality DATE`, in `tests/`.
 
 Reads judged variants and their signals, writes `generation/signals/quality.toml`, and prints how
-well the models do on judgements that they were not fitted on. Wants scikit-learn.
+well the models do on judgements that they were not fitted on, with and without the signals of the
+masked LMs. Wants scikit-learn. `python -m helpers.fit_quality measure MODELS` asks the two small
+masked LMs for these signals anew.
 """
 
 from __future__ import annotations
 
 import csv
+import io
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -18,14 +24,17 @@ import pyarrow as pa
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, features
+from generation.records import REPLACEMENT_KEY
+from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, NEIGHBOURS, features
 from merge_dataset.annotation.answers import current, is_good, read_standing
 from merge_dataset.annotation.session import read_session
-from merge_dataset.files import digest_of_file, write_text
+from merge_dataset.files import digest_of_file, read_table, write_text
+from merge_metric.agreement.shares import wilson
 
 DATA: Final = Path(__file__).parents[1] / "data"
 JUDGED: Final = DATA / "judged_variants"
 FRESH: Final = DATA / "judged_variants_fresh"
+SESSIONS: Final = (JUDGED, FRESH)
 SIGNALS: Final = "signals.csv"
 SHIPPED: Final = Path(__file__).parents[2] / "generation" / "signals" / "quality.toml"
 
@@ -33,11 +42,25 @@ PENALTY: Final = 0.3
 """Inverse strength of the L2 penalty, chosen by hand: the outcome hardly hangs on it."""
 BINS: Final = 5
 CHANGES: Final = ("premise_pll_change", "hypothesis_pll_change")
+BEFORE: Final = (*FAULTS, "is_verb", "is_adjective", "zipf_frequency")
 CHOSEN: Final = {
-    GRAMMAR: (*FAULTS, "is_verb", "is_adjective", "zipf_frequency"),
-    LIKELIHOOD: (*FAULTS, "is_verb", "is_adjective", "zipf_frequency", "least_change"),
+    GRAMMAR: (*BEFORE, "log_rank"),
+    NEIGHBOURS: (*BEFORE, "log_rank", "neighbour_change"),
+    LIKELIHOOD: (*BEFORE, "log_rank", "least_change"),
 }
 """Model → its features."""
+COMPARED: Final = {
+    "grammar alone": BEFORE,
+    "grammar, neighbours": (*BEFORE, "neighbour_change"),
+    "grammar, ranks": CHOSEN[GRAMMAR],
+    "grammar, ranks, neighbours": CHOSEN[NEIGHBOURS],
+    "grammar, causal LM": (*BEFORE, "least_change"),
+    "grammar, ranks, causal LM": CHOSEN[LIKELIHOOD],
+    "grammar, ranks, neighbours, causal LM": (*CHOSEN[NEIGHBOURS], "least_change"),
+}
+"""Name → features, of all that is compared."""
+LIMITS: Final = (0.4, 0.5, 0.6)
+MLMS: Final = ("bert-tiny-mlm", "minilm-l6-mlm")
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -63,7 +86,7 @@ def read_judged(folder: Path) -> Judged:
         for row in rows
     ]
     return Judged(
-        features=features(lambda name: _column(rows, name), CHANGES),
+        features=features(partial(_column, rows), CHANGES),
         good=np.array([is_good(total, len(passes)) for total in totals]),
         seeds=tuple(session.items[row["variant_id"]].seed_id for row in rows),
     )
@@ -79,10 +102,23 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> pa.Array:
     return pa.array([None if text is None else float(text) for text in texts], pa.float32())
 
 
-def known(judged: Judged, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the rows of which a model's features are all known."""
-    values = np.stack([judged.features[each] for each in CHOSEN[name]], axis=1)
-    return np.flatnonzero(~np.isnan(values).any(axis=1))
+def together(*judged: Judged) -> Judged:
+    """Put judged variants of other seeds one after the other."""
+    return Judged(
+        features={
+            name: np.concatenate([each.features[name] for each in judged])
+            for name in judged[0].features
+        },
+        good=np.concatenate([each.good for each in judged]),
+        seeds=tuple(seed for each in judged for seed in each.seeds),
+    )
+
+
+def rows_of(judged: Judged, chosen: Sequence[str]) -> Floats:
+    """Return [n, features] what is known of every variant."""
+    values = np.stack([judged.features[each] for each in chosen], axis=1)
+    assert not np.isnan(values).any()
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +146,49 @@ def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Fitted:
     return Fitted(means, deviations, regression.coef_[0], float(regression.intercept_[0]))
 
 
-def out_of_fold(judged: Judged, name: str, *, repeats: int = 10) -> tuple[Floats, Floats]:
+def out_of_fold(
+    judged: Judged, chosen: Sequence[str], *, repeats: int = 10
+) -> tuple[Floats, Floats]:
     """Return [n] probabilities by models that did not see a row's seed, and [n] good or not.
 
     Every variant is of a seed of its own, so folds of variants are folds of seeds.
     """
     assert len(set(judged.seeds)) == len(judged.seeds)
-    rows = known(judged, name)
-    values = np.stack([judged.features[each][rows] for each in CHOSEN[name]], axis=1)
-    good, total = judged.good[rows], np.zeros(len(rows))
+    values, good = rows_of(judged, chosen), judged.good
+    total = np.zeros(len(good))
     for repeat in range(repeats):
         folds = StratifiedKFold(10, shuffle=True, random_state=repeat)
         for train, test in folds.split(values, good):
             total[test] += fit(values[train], good[train]).probabilities(values[test])
     return total / repeats, good.astype(np.float64)
+
+
+def on_others(fitted_on: Judged, judged: Judged, chosen: Sequence[str]) -> tuple[Floats, Floats]:
+    """Return [n] probabilities by a model fitted on another session, and [n] good or not."""
+    found = fit(rows_of(fitted_on, chosen), fitted_on.good)
+    return found.probabilities(rows_of(judged, chosen)), judged.good.astype(np.float64)
+
+
+def auc(probability: Floats, good: Floats) -> float:
+    """Return how often a good variant has the higher value than a bad one; half where equal."""
+    better = probability[good == 1][:, None] - probability[good == 0][None, :]
+    return float((better > 0).mean() + 0.5 * (better == 0).mean())
+
+
+def interval(
+    probability: Floats, good: Floats, less: Floats | None = None, *, replicates: int = 1000
+) -> tuple[float, float]:
+    """Return the 95 % interval of an AUC, or of its difference to that of `less`: a bootstrap.
+
+    Every variant is of a seed of its own, so variants are what is drawn.
+    """
+    rng, found = np.random.default_rng(0), []
+    for _ in range(replicates):
+        rows = rng.integers(0, len(good), len(good))
+        other = 0.0 if less is None else auc(less[rows], good[rows])
+        found.append(auc(probability[rows], good[rows]) - other)
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def reliability(probability: Floats, good: Floats) -> list[tuple[float, float, int]]:
@@ -142,11 +207,10 @@ def reliability(probability: Floats, good: Floats) -> list[tuple[float, float, i
 
 def summary(probability: Floats, good: Floats) -> dict[str, float]:
     """Return AUC, Brier score (of the base rate, too) and expected calibration error."""
-    better = probability[good == 1][:, None] - probability[good == 0][None, :]
     table = reliability(probability, good)
     return {
         "n": len(good),
-        "auc": float((better > 0).mean() + 0.5 * (better == 0).mean()),
+        "auc": auc(probability, good),
         "brier": float(((probability - good) ** 2).mean()),
         "brier_of_base_rate": float(good.mean() * (1 - good.mean())),
         "calibration_error": sum(abs(p - g) * n for p, g, n in table) / len(good),
@@ -155,26 +219,26 @@ def summary(probability: Floats, good: Floats) -> dict[str, float]:
 
 def render(judged: Judged, date: str) -> str:
     """Write `quality.toml`."""
-    answers = sorted((JUDGED / "answers").glob("*.jsonl"))
+    files = [path for each in SESSIONS for path in sorted((each / "answers").glob("*.jsonl"))]
+    files += [each / SIGNALS for each in SESSIONS]
     lines = [
         "# Logistic regressions for the column quality: python -m helpers.fit_quality, in tests/.",
         "# z = intercept + sum of coefficient * (value - mean) / deviation; quality = 1/(1+e^-z).",
         "",
         "[fitted]",
         f'date = "{date}"',
-        'judgements = "tests/data/judged_variants"',
         f"variants = {len(judged.good)}",
         f"good = {int(judged.good.sum())}",
-        f'signals_sha256 = "{digest_of_file(JUDGED / SIGNALS)}"',
-        *(f'{p.stem.replace("-", "_")}_sha256 = "{digest_of_file(p)}"' for p in answers),
         f"l2_penalty = {PENALTY}",
+        f'neighbours_by = "{", ".join(MLMS)}"',
         'likelihood_by = "SmolLM2-135M-Instruct, 4-bit"',
-    ]
+        "[fitted.sha256]",
+        *(f'"{path.relative_to(DATA.parent).as_posix()}" = "{digest_of_file(path)}"'
+          for path in files),
+    ]  # fmt: skip
     for name, chosen in CHOSEN.items():
-        rows = known(judged, name)
-        values = np.stack([judged.features[each][rows] for each in chosen], axis=1)
-        found = fit(values, judged.good[rows])
-        lines += ["", f"[{name}]", f"rows = {len(rows)}", f"intercept = {found.intercept:.9f}"]
+        found = fit(rows_of(judged, chosen), judged.good)
+        lines += ["", f"[{name}]", f"intercept = {found.intercept:.9f}"]
         for n, each in enumerate(chosen):
             lines += [
                 f"[{name}.features.{each}]",
@@ -185,24 +249,90 @@ def render(judged: Judged, date: str) -> str:
     return "\n".join([*lines, ""])
 
 
+def measure(models: Path, work: Path) -> None:
+    """Write `mean_rank` and `neighbour_change` of all judged variants into their files of signals.
+
+    Ranks are those of builds of the judged problems, neighbours those of the judged texts.
+    """
+    from generation import Config, generate
+    from generation.model_signals.neighbours import item_of, neighbour_changes
+    from generation.suggestions.masked_lm import MaskedLM
+
+    folders = [str(models / name) for name in MLMS]
+    samples = [
+        [json.loads(line) for line in (each / "sample.jsonl").read_text("utf-8").splitlines()]
+        for each in SESSIONS
+    ]
+    ranks = {}
+    for source in ("snli", "mnli-m"):
+        data = work / f"{source}.csv"
+        with data.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["id", "premise", "hypothesis", "label"])
+            for each in (each for sample in samples for each in sample if each["source"] == source):
+                name = each["seed_id"].partition(":")[2]
+                writer.writerow([name, *each["seed_texts"].values(), each["label"]])
+        config = Config.from_recipe("paper-v2", source=source, data=str(data), mlms=folders,
+                                    min_replacements=1, run=str(work / source))  # fmt: skip
+        names = [*REPLACEMENT_KEY, "mean_rank"]
+        for *key, rank in zip(
+            *(c.to_pylist() for c in read_table(generate(config).replacements, names).columns),
+            strict=True,
+        ):
+            ranks["/".join((key[0], *key[1:]))] = rank
+    mlms = [MaskedLM.load(folder) for folder in folders]
+    for folder, sample in zip(SESSIONS, samples, strict=True):
+        items = {
+            each["variant_id"]: [
+                item_of(*(each[f"{side}_{what}"][field] for side in ("seed", "variant")
+                          for what in ("texts", "spans")))
+                for field in each["seed_texts"]
+            ]
+            for each in sample
+        }  # fmt: skip
+        every = list(dict.fromkeys(item for each in items.values() for item in each))
+        found = np.mean([neighbour_changes(mlm, every).pll for mlm in mlms], axis=0)
+        change = dict(zip(every, found.tolist(), strict=True))
+        with (folder / SIGNALS).open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        for row in rows:
+            row["mean_rank"] = f"{ranks[row['variant_id']]:.4f}"
+            mean = np.mean([change[item] for item in items[row["variant_id"]]])
+            row["neighbour_change"] = f"{mean:.4f}"
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(folder / SIGNALS, text.getvalue())
+
+
 def main() -> None:
-    """Fit, write, and print how good the models are, out of fold and on fresh judgements."""
-    judged = read_judged(JUDGED)
+    """Fit, write, and print how good the models are out of fold, and fitted on one session."""
+    if sys.argv[1] == "measure":
+        with TemporaryDirectory() as work:
+            measure(Path(sys.argv[2]), Path(work))
+        return
+    sessions = [read_judged(each) for each in SESSIONS]
+    judged = together(*sessions)
     write_text(SHIPPED, render(judged, sys.argv[1]))
-    for name, chosen in CHOSEN.items():
-        print(name, "cross-validated", summary(*out_of_fold(judged, name)))
-        print(reliability(*out_of_fold(judged, name)))
-        if not (FRESH / SIGNALS).is_file():
-            continue
-        fresh, rows = read_judged(FRESH), known(judged, name)
-        found = fit(
-            np.stack([judged.features[each][rows] for each in chosen], axis=1), judged.good[rows]
+    plain, _ = out_of_fold(judged, BEFORE)
+    for name, chosen in COMPARED.items():
+        found, good = out_of_fold(judged, chosen)
+        others = on_others(*sessions, chosen)
+        print(
+            f"{name}: out of fold {auc(found, good):.3f} {interval(found, good)}, more than "
+            f"grammar alone {interval(found, good, plain)}; fitted on 330, of 255 others "
+            f"{auc(*others):.3f} {interval(*others)}"
         )
-        there = known(fresh, name)
-        values = np.stack([fresh.features[each][there] for each in chosen], axis=1)
-        tested = found.probabilities(values), fresh.good[there].astype(np.float64)
-        print(name, "fresh", summary(*tested))
-        print(reliability(*tested))
+        print(" ", summary(found, good))
+        for limit in LIMITS:
+            kept = found >= limit
+            low, high = wilson(int(good[kept].sum()), int(kept.sum()))
+            print(
+                f"  from {limit}: {int(kept.sum())} kept, {good[kept].mean():.3f} "
+                f"[{low:.3f}, {high:.3f}] good, "
+                f"{1 - good[kept].sum() / good.sum():.3f} of these lost"
+            )
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def found(
     tagger = FakeTagger(tags_of)
     lexicon = Lexicon.of(dict.fromkeys(candidates, LEXICON_OF))
     table, funnel, _ = find_replacements(problems, candidates, lexicon, tagger, config)
-    assert table.schema == replacement_schema()
+    assert table.schema == replacement_schema(config.problem_format)
     return Outcome(replacements_in(table), funnel, tagger.asked)
 
 

@@ -393,7 +393,10 @@ def test_one_model_is_named(run: RunFolder) -> None:
     for given, got in ((models, "--lm and --mlm"), ([], "none")):
         result = CliRunner().invoke(app, ["signals", "--run", str(run.path), *given])
         assert result.exit_code == 2
-        assert f"expected one model, with --lm, --mlm or --nonce, got {got}" in result.stderr
+        assert (
+            f"expected one model, with --lm, --mlm or --nonce, or --neighbours, got {got}"
+            in result.stderr
+        )
     with pytest.raises(ValueError, match="mlm, lm: expected one of them, got both"):
         write_pll_changes(run.path, "a", lm="b")
 
@@ -412,6 +415,7 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert re.search(r"all +[1-9][0-9]* +[0-9,]+ +0\n", result.stdout)  # replacements only in A
     columns = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| `.*?\|", section, re.M))))
     grammar = {"form_attested", "number_agrees", "determiner_fits", "in_compound", "valency"}
+    grammar |= {"mean_rank", "neighbour_change"}
     assert columns == {"log_odds", *SIGNALS, *grammar, "quality"}
 
 

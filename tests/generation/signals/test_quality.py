@@ -10,23 +10,33 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.fit_quality import (
+    BEFORE,
     CHANGES,
     CHOSEN,
-    JUDGED,
-    SHIPPED,
-    SIGNALS,
+    DATA,
+    SESSIONS,
     fit,
-    known,
+    interval,
     out_of_fold,
     read_judged,
+    rows_of,
     summary,
+    together,
 )
 
 from generation.config import Config
-from generation.signals.signal_columns import FAULTS, LEAST_CHANGE, model, quality, shipped
+from generation.signals.signal_columns import (
+    FAULTS,
+    LEAST_CHANGE,
+    LEAST_NEIGHBOUR_CHANGE,
+    model,
+    quality,
+    shipped,
+)
 from merge_dataset.files import digest_of_file
 
-NAMES = ("word_class", "zipf_frequency", *FAULTS, *CHANGES)
+OF_MLMS = ("mean_rank", "neighbour_change")
+NAMES = ("word_class", "zipf_frequency", *OF_MLMS, *FAULTS, *CHANGES)
 Row = dict[str, Any]
 
 
@@ -37,6 +47,8 @@ def random_rows(number: int) -> list[Row]:
         {
             "word_class": rng.choice(["noun", "verb", "adjective", "adverb"]),
             "zipf_frequency": round(rng.uniform(0, 7), 2),
+            "mean_rank": round(rng.uniform(1, 201), 2),
+            "neighbour_change": rng.choice([None, -9.0, round(rng.uniform(-5, 1), 3)]),
             **{name: rng.choice([True, False, None]) for name in FAULTS},
             CHANGES[0]: rng.choice([None, -80.0, round(rng.uniform(-20, 5), 3)]),
             CHANGES[1]: rng.choice([None, round(rng.uniform(-20, 5), 3)]),
@@ -56,11 +68,16 @@ def estimated(rows: list[Row], changes: tuple[str, ...] = CHANGES) -> list[float
 def plainly(row: Row, *, is_causal: bool) -> float:
     """1 / (1 + e^-z), one feature after the other, as the file has them."""
     there = [row[name] for name in CHANGES if row[name] is not None] if is_causal else []
-    chosen = shipped()["likelihood" if there else "grammar"]
+    has_neighbours = row["neighbour_change"] is not None
+    chosen = shipped()["likelihood" if there else "neighbours" if has_neighbours else "grammar"]
     z = chosen["intercept"]
     for name, feature in chosen["features"].items():
         if name == "least_change":
             value = max(min(there), LEAST_CHANGE)
+        elif name == "log_rank":
+            value = np.log(np.float64(np.float32(row["mean_rank"])))
+        elif name == "neighbour_change":
+            value = min(max(np.float32(row[name]), LEAST_NEIGHBOUR_CHANGE), 0.0)
         elif name == "zipf_frequency":
             value = np.float32(row[name])
         elif name in FAULTS:
@@ -83,7 +100,8 @@ def test_formula_row_by_row(is_causal: bool) -> None:
 
 def test_faults_lower_it() -> None:
     """A likelier text is better; a fault is worse, by both models; nothing known is no fault."""
-    row: Row = {"word_class": "noun", "zipf_frequency": 4.0} | dict.fromkeys((*FAULTS, *CHANGES))
+    row: Row = {"word_class": "noun", "zipf_frequency": 4.0, "mean_rank": 30.0}
+    row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
     (plain,) = estimated([row])
     assert plain is not None
     assert estimated([row | {name: not fault for name, fault in FAULTS.items()}]) == [plain]
@@ -91,6 +109,12 @@ def test_faults_lower_it() -> None:
         (worse,) = estimated([row | {name: FAULTS[name]}])
         assert worse is not None
         assert worse < plain, name
+    first, last = estimated([row | {"mean_rank": rank} for rank in (2.0, 201.0)])
+    falls, stays = estimated([row | {"neighbour_change": change} for change in (-3.0, 0.0)])
+    for worse, better in ((last, first), (falls, stays)):
+        assert worse is not None
+        assert better is not None
+        assert worse < better
     changes = [row | dict.fromkeys(CHANGES, change) for change in (-90.0, -30.0, -8.0, 0.0)]
     lowest, cut, middle, best = estimated(changes)
     assert lowest == cut
@@ -101,44 +125,45 @@ def test_faults_lower_it() -> None:
 
 def test_no_frequency_no_quality() -> None:
     """Shuffled letters have neither class nor likelihood; what cannot be known stays empty."""
-    row: Row = {"word_class": "noun", "zipf_frequency": None}
-    assert estimated([row | dict.fromkeys((*FAULTS, *CHANGES))]) == [None]
+    row: Row = {"word_class": "noun", "zipf_frequency": None, "mean_rank": 9.0}
+    row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
+    assert estimated([row, row | {"zipf_frequency": 4.0, "mean_rank": None}]) == [None, None]
 
 
 def test_shipped_coefficients_are_those_of_the_judged_variants() -> None:
     """Fitted again they are the same, and the file says of which judgements."""
-    judged, fitted = read_judged(JUDGED), shipped()["fitted"]
+    judged, fitted = together(*map(read_judged, SESSIONS)), shipped()["fitted"]
     assert (fitted["variants"], fitted["good"]) == (len(judged.good), judged.good.sum())
-    assert fitted["signals_sha256"] == digest_of_file(JUDGED / SIGNALS)
-    for name in ("first-pass", "second-pass"):
-        digest = digest_of_file(JUDGED / "answers" / f"{name}.jsonl")
-        assert fitted[f"{name.replace('-', '_')}_sha256"] == digest
+    assert fitted["sha256"] == {
+        name: digest_of_file(DATA.parent / name) for name in fitted["sha256"]
+    }
+    assert len(fitted["sha256"]) == 5
     for name, chosen in CHOSEN.items():
-        rows = known(judged, name)
-        assert shipped()[name]["rows"] == len(rows)
-        values = np.stack([judged.features[each][rows] for each in chosen], axis=1)
-        again, there = fit(values, judged.good[rows]), model(name)
+        again, there = fit(rows_of(judged, chosen), judged.good), model(name)
         assert there.features == chosen
         assert there.means == pytest.approx(again.means, abs=1e-6)
         assert there.deviations == pytest.approx(again.deviations, abs=1e-6)
         assert there.coefficients == pytest.approx(again.coefficients, abs=1e-5)
         assert there.intercept == pytest.approx(again.intercept, abs=1e-5)
-    assert SHIPPED.is_file()
 
 
 def test_a_limit_is_a_probability() -> None:
     """Others are refused before anything is built."""
-    assert Config(min_quality=0.5).optional_columns == ("quality",)
+    assert Config(min_quality=0.5).optional_columns == ("mean_rank", "quality")
     with pytest.raises(ValueError, match=r"min_quality: expected .* from 0 to 1, got 50"):
         Config(min_quality=50)
 
 
 @pytest.mark.slow
 def test_it_tells_good_from_bad_out_of_fold() -> None:
-    """By models that did not see a variant's seed: better than chance, and calibrated."""
-    judged = read_judged(JUDGED)
-    for name, least in (("grammar", 0.65), ("likelihood", 0.75)):
-        found = summary(*out_of_fold(judged, name, repeats=2))
-        assert found["auc"] > least
-        assert found["brier"] < found["brier_of_base_rate"]
-        assert found["calibration_error"] < 0.1
+    """By models that did not see a variant's seed, more than grammar; what adds nothing is out."""
+    judged = together(*map(read_judged, SESSIONS))
+    plain, good = out_of_fold(judged, BEFORE, repeats=3)
+    found = {name: out_of_fold(judged, chosen, repeats=3)[0] for name, chosen in CHOSEN.items()}
+    for each in found.values():
+        of_fold = summary(each, good)
+        assert of_fold["brier"] < of_fold["brier_of_base_rate"]
+        assert of_fold["calibration_error"] < 0.1
+        assert interval(each, good, plain)[0] > 0
+    both, _ = out_of_fold(judged, (*CHOSEN["likelihood"], "neighbour_change"), repeats=3)
+    assert interval(both, good, found["likelihood"])[0] < 0

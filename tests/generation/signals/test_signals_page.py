@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from helpers.fit_quality import CHANGES, out_of_fold, read_judged
+from helpers.fit_quality import (
+    BEFORE,
+    CHANGES,
+    CHOSEN,
+    LIMITS,
+    interval,
+    on_others,
+    out_of_fold,
+    read_judged,
+    together,
+)
 from helpers.judged import DATA, JUDGED
 
 from generation.problems.tagging import Tagger
 from generation.signals.label_flags import words_beyond
-from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, quality
 from merge_dataset.annotation.answers import current, read_standing
 from merge_dataset.annotation.session import read_session
 from merge_metric.agreement.shares import wilson
@@ -46,16 +54,6 @@ class Sample:
     def texts(self, name: str) -> list[str]:
         return [row[name] for row in self.rows]
 
-    def quality(self, changes: tuple[str, ...]) -> Floats:
-        """As `build` computes it."""
-        known = {"word_class": pa.array(self.texts("word_class"))}
-        for name in (*FAULTS, "zipf_frequency", *CHANGES):
-            values = [None if np.isnan(each) else each for each in self.of(name)]
-            known[name] = pa.array(values, pa.float32())
-            if name in FAULTS:
-                known[name] = known[name].cast(pa.bool_())
-        return np.array(quality(known.__getitem__, changes).to_pylist(), float)
-
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
@@ -76,34 +74,17 @@ def samples() -> list[Sample]:
 def test_page_has_what_filters_keep(samples: list[Sample]) -> None:
     """How many, the share of good ones with Wilson's interval, and the share of these lost."""
     expected = []
-    with_lm = [sample.quality(CHANGES) for sample in samples]
     strict = [
         (each.of("number_changed") != 1) & (each.of("tense_changed") != 1) for each in samples
     ]
     every = [np.ones(len(each.rows), bool) for each in samples]
-    grammar = samples[1].quality(()) >= 0.5
-    filters: tuple[tuple[str, list[Bools | None]], ...] = (
-        ("nothing (`paper-v2`)", [*every]),
-        ("the recipe `strict`", [*strict]),
-        ("`--min-quality 0.5`, without a causal LM", [None, grammar]),
-        ("`--min-quality 0.4`, with a causal LM", [None, with_lm[1] >= 0.4]),
-        ("`--min-quality 0.5`, with a causal LM", [None, with_lm[1] >= 0.5]),
-        (
-            "`strict` and `--min-quality 0.5`, with a causal LM",
-            [None, strict[1] & (with_lm[1] >= 0.5)],
-        ),
-    )
-    for name, kept in filters:
+    for name, kept in (("nothing (`paper-v2`)", every), ("the recipe `strict`", strict)):
         cells: list[str] = []
         for sample, chosen in zip(samples, kept, strict=True):
-            if chosen is None:
-                cells += ["", ""]
-                continue
             good = sample.good | (sample.mended if "recipe" in name else False)
             n, n_good = int(chosen.sum()), int((chosen & good).sum())
             low, high = (round(100 * bound) for bound in wilson(n_good, n))
             cells += [str(n), f"{round(100 * n_good / n)} [{low}, {high}]"]
-        assert chosen is not None  # of the fresh ones each filter has a cell
         lost = round(100 * float((samples[1].good & ~chosen).sum() / samples[1].good.sum()))
         cells.append("" if chosen.all() else str(lost))
         expected.append(re.sub(" +", " ", f"| {name} | {' | '.join(cells)} |"))
@@ -117,10 +98,10 @@ def wins(score: Floats, good: Bools) -> Floats:
     return better
 
 
-def cell(sample: Sample, score: Floats) -> str:
+def cell(good: Bools, score: Floats) -> str:
     """AUC with its interval by DeLong et al. (1988), where a signal is known."""
     known = ~np.isnan(score)
-    won = wins(score[known], sample.good[known])
+    won = wins(score[known], good[known])
     off = 1.96 * np.sqrt(sum(won.mean(axis=n).var(ddof=1) / won.shape[1 - n] for n in (0, 1)))
     ends = f"{won.mean():.2f} [{won.mean() - off:.2f}, {won.mean() + off:.2f}]".replace("0.", ".")
     return ends + (f" of {int(known.sum())}" if not known.all() else "")
@@ -129,25 +110,20 @@ def cell(sample: Sample, score: Floats) -> str:
 @pytest.mark.slow
 def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
     """AUC of each, where it is known, and what two of them cost."""
-    negative = {"number_changed", "tense_changed", "in_compound"}
+    negative = {"number_changed", "tense_changed", "in_compound", "mean_rank"}
     scores: dict[str, list[Floats]] = {
         "lower change of log-likelihood by SmolLM2-135M": [
             np.minimum(*(each.of(name) for name in CHANGES)) for each in samples
         ]
     }
     for name in ("valency", "number_changed", "article_fits", "tense_changed", "number_agrees",
-                 "form_attested", "mlm_count", "in_compound", "zipf_frequency"):  # fmt: skip
+                 "form_attested", "mlm_count", "mean_rank", "neighbour_change", "in_compound",
+                 "zipf_frequency"):  # fmt: skip
         sign = -1 if name in negative else 1
         scores[f"`{name}`"] = [sign * each.of(name) for each in samples]
     for name, of_samples in scores.items():
-        cells = [cell(sample, score) for sample, score in zip(samples, of_samples, strict=True)]
+        cells = [cell(each.good, score) for each, score in zip(samples, of_samples, strict=True)]
         assert f"| {name} | {' | '.join(cells)} |" in PAGE
-    for name, changes in (("with a causal LM", CHANGES), ("without", ())):
-        judged = read_judged(JUDGED[0])
-        probability, good = out_of_fold(judged, LIKELIHOOD if changes else GRAMMAR)
-        fitted = f"{wins(probability, good > 0).mean():.2f}".lstrip("0")
-        fresh = cell(samples[1], samples[1].quality(changes))
-        assert f"| `quality`, {name} | {fitted}, cross-validated | {fresh} |" in PAGE
     page = " ".join(PAGE.split())
     low = [each.of("valency") < -1 for each in samples]
     verbs = sum(each.texts("word_class").count("verb") for each in samples)
@@ -156,6 +132,43 @@ def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
     assert f"leaves out {left_out} of {verbs} verbs, and {bad} of these are bad" in page
     cost = [round(100 * float((each.of("in_compound") == 1)[each.good].mean())) for each in samples]
     assert f"costs {cost[0]} to {cost[1]} % of the good ones" in page
+
+
+@pytest.mark.slow
+def test_page_has_what_quality_tells() -> None:
+    """Out of fold, and of the 255 by a fit on the 330; and what limits keep out of fold."""
+    first, second = map(read_judged, JUDGED)
+    judged, limits = together(first, second), [[f"{limit}"] for limit in LIMITS]
+    plain, good = out_of_fold(judged, BEFORE)
+    page = " ".join(PAGE.split())
+    for name, chosen in (
+        ("by grammar alone, as in 1.0.0", BEFORE),
+        ("and ranks, which every build knows", CHOSEN["grammar"]),
+        ("and neighbours by the masked LMs", CHOSEN["neighbours"]),
+        ("and ranks and a causal LM", CHOSEN["likelihood"]),
+    ):
+        found, _ = out_of_fold(judged, chosen)
+        others, good_others = on_others(first, second, chosen)
+        cells = [cell(good > 0, found), cell(good_others > 0, others)]
+        if chosen != BEFORE:
+            low, high = interval(found, good, plain)
+            more = wins(found, good > 0).mean() - wins(plain, good > 0).mean()
+            cells.append(f"{more:.2f} [{low:.2f}, {high:.2f}]".replace("0.", "."))
+            for limit, row in zip(LIMITS, limits, strict=True):
+                kept = found >= limit
+                n, n_good = int(kept.sum()), int(good[kept].sum())
+                low, high = (100 * bound for bound in wilson(n_good, n))
+                row += [f"{round(100 * n / len(good))} %",
+                        f"{round(100 * n_good / n)} [{round(low)}, {round(high)}]"]  # fmt: skip
+        assert f"| {name} | {' | '.join(cells)}" in PAGE, (name, cells)
+    for row in limits:
+        assert f"| {' | '.join(row)} |" in PAGE, row
+    both, _ = out_of_fold(judged, (*CHOSEN["likelihood"], "neighbour_change"))
+    likelihood, _ = out_of_fold(judged, CHOSEN["likelihood"])
+    low, high = interval(both, good, likelihood)
+    more = wins(both, good > 0).mean() - wins(likelihood, good > 0).mean()
+    said = f"{more:.3f} [{low:.3f}, {high:.3f}]".replace("0.", ".").replace("-", "−")
+    assert f"add nothing that shows ({said})" in page, said
 
 
 def test_page_has_the_labels_doubted() -> None:

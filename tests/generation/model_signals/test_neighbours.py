@@ -1,0 +1,167 @@
+"""`merge-nli signals --neighbours` against plain reading, and builds that want its scores."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers.tiny_models import tiny_model
+from helpers.units_here import UnitsHere
+from typer.testing import CliRunner
+
+from generation import Config, build, generate
+from generation.cli import app
+from generation.model_signals import likelihoods
+from generation.model_signals.neighbours import item_of, neighbour_changes, write_neighbour_changes
+from generation.run_folder import SCORED, RunFolder
+from generation.suggestions.masked_lm import Input, MaskedLM
+from merge_dataset.executors.plan import Distribution
+from merge_dataset.files import read_json
+
+SETTINGS: dict[str, Any] = {
+    "limit": 6, "suggestions_per_occurrence": 40, "min_replacements": 2, "device": "cpu",
+}  # fmt: skip
+KEY = ("seed_id", "word_class", "word", "replacement")
+Row = dict[str, Any]
+
+
+def rows_in(path: Path) -> list[Row]:
+    return list(pq.ParquetFile(path).read().to_pylist())
+
+
+def plainly(mlm: MaskedLM, text: str, spans: list[tuple[int, int]]) -> list[float]:
+    """Sum log P of each word near a span, word by word and token by token."""
+    (encoding,) = mlm.encode([text])
+    words = [match.span() for match in re.finditer(r"\w+(?:['’-]\w+)*|[^\w\s]", text)]
+    touched = [any(a < end and start < b for a, b in spans) for start, end in words]
+    found = []
+    for n, (start, end) in enumerate(words):
+        near = any(touched[other] and abs(n - other) <= 3 for other in range(len(words)))
+        if touched[n] or not near:
+            continue
+        tokens = [i for i, (a, b) in enumerate(encoding.offsets)
+                  if a < end and start < b and not encoding.special_tokens_mask[i]]  # fmt: skip
+        total = 0.0
+        for place, token in enumerate(tokens):
+            ids = [mlm.mask_id if i in tokens[place:] else t for i, t in enumerate(encoding.ids)]
+            total += float(
+                mlm.log_probs([Input(0, tuple(ids), token, encoding.ids[token], False)])[0]
+            )
+        found.append(total)
+    return found
+
+
+PAIRS = [
+    ("A set of youths is singing.", [(2, 5)], "A group of youths is singing.", [(2, 7)]),
+    ("Boys' bikes, boys and toys.", [(13, 17)], "Boys' bikes, cats and toys.", [(13, 17)]),
+    ("An owl sees an owl.", [(0, 2), (3, 6), (12, 14), (15, 18)],
+     "A cat sees a cat.", [(0, 1), (2, 5), (11, 12), (13, 16)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["bert-cased", "roberta", "albert"])
+def test_the_word_that_falls_most(family: str) -> None:
+    """As a plain loop finds it; a score does not depend on its batch, to the bit."""
+    mlm = MaskedLM.load(tiny_model(family), device="cpu")
+    items = [item_of(*pair) for pair in PAIRS]
+    found = neighbour_changes(mlm, items)
+    for (old, before, new, after), change in zip(PAIRS, found.pll, strict=True):
+        falls = np.subtract(plainly(mlm, new, after), plainly(mlm, old, before))
+        assert change == pytest.approx(falls.min(), abs=1e-5)
+    assert not found.windowed.any()
+    alone = [neighbour_changes(mlm, [item]).pll[0] for item in items]
+    assert found.pll.tolist() == alone
+    assert neighbour_changes(mlm, items[::-1], batch_tokens=8).pll.tolist() == alone[::-1]
+    assert np.isnan(neighbour_changes(mlm, [item_of("Go", [(0, 2)], "Run", [(0, 3)])]).pll).all()
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run whose masked LM scored what could have the quality wanted, in parts of 20 texts."""
+    folder = tmp_path_factory.mktemp("clean") / "run"
+    settings = SETTINGS | {"scored_by": "mlms", "min_quality": 0.3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(likelihoods, "PART_SIZE", 20)
+        return generate(Config.from_recipe("demo", run=str(folder), **settings))
+
+
+@pytest.mark.slow
+def test_a_run_that_wants_scores(clean: RunFolder, tmp_path: Path) -> None:
+    """Variants have them and the quality; nothing else could have it; again it is the same."""
+    shutil.copytree(clean.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    changes = {tuple(r[n] for n in KEY): r["neighbour_change"] for r in
+               rows_in(run.named(SCORED).neighbours)}  # fmt: skip
+    kept = rows_in(run.variants)
+    assert kept
+    for row in kept:
+        assert row["quality"] >= np.float32(0.3)
+        assert tuple(row[{"word": "original"}.get(n, n)] for n in KEY) in changes
+    files = [run.variants, run.replacements, run.named(SCORED).neighbours]
+    before = [path.read_bytes() for path in files]
+    (made,) = read_json(run.manifest)["neighbours"]["mlms"]
+    assert (made["name"], made["scheme"]) == ("bert-tiny-mlm", "neighbours-3")
+    part = next(iter(sorted(run.likelihoods.rglob("parts/*.parquet"))))
+    part.unlink()
+    generate(Config.read(run.config).overlaid(None, {"run": str(run.path)}))
+    assert [path.read_bytes() for path in files] == before
+    # All scored, and then the limit: the same variants.
+    everything = build(run.path, into="all", scored_by="to-be-scored", min_quality=0.0)
+    write_neighbour_changes(run.path, of="all")
+    again = build(everything.path.parent, into="all", overwrite=True)
+    assert {r["variant_id"] for r in rows_in(again.variants)} == {r["variant_id"] for r in kept}
+
+
+@pytest.mark.slow
+def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) -> None:
+    """A build without any fails, and one with looser limits than the scored one had."""
+    shutil.copytree(clean.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"expected for `scored_by` the changes .* --neighbours`"):
+        build(run.path, min_quality=0.0, min_replacements=1, into="loose")
+    shutil.rmtree(run.named(SCORED).path)
+    with pytest.raises(ValueError, match=r"scored_by: expected scores by the masked LMs in .*none"):
+        build(run.path, overwrite=True)
+    with pytest.raises(ValueError, match=r"expected scores by no/such-lm in .*, found none; run"):
+        build(run.path, overwrite=True, scored_by="no/such-lm")
+
+
+@pytest.mark.slow
+def test_in_tasks_and_by_command(
+    clean: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks and the command write the same bytes."""
+    shutil.copytree(clean.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run").named(SCORED)
+    before = run.neighbours.read_bytes()
+    shutil.rmtree(tmp_path / "run" / "likelihoods")
+    with monkeypatch.context() as patch:
+        UnitsHere(patch)
+        two = Distribution(executor="local", tasks=2)
+        write_neighbour_changes(tmp_path / "run", of=SCORED, distribution=two)
+    assert run.neighbours.read_bytes() == before
+    known = {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")}
+    arguments = ["signals", "--run", str(tmp_path / "run"), "--of", SCORED, "--neighbours"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert re.match(r"[0-9,]+ replacements, .* scored by bert-tiny-mlm; 0 longer", done.stdout)
+    assert run.neighbours.read_bytes() == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")} == known
+
+
+def test_without_lemminflect_nothing_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A causal LM that is not there is an error, too, before any model is asked."""
+    settings = {"limit": 2, "run": str(tmp_path / "run"), "min_quality": 0.5}
+    with pytest.raises(ValueError, match="no/such-lm"):
+        generate(Config.from_recipe("demo", scored_by="no/such-lm", **settings))
+    monkeypatch.setitem(__import__("sys").modules, "lemminflect", None)
+    with pytest.raises(ValueError, match=r"quality: expected lemminflect .*merge-nli\[morphology"):
+        generate(Config.from_recipe("demo", scored_by="mlms", **settings))
+    assert not (tmp_path / "run" / "suggestions").exists()
