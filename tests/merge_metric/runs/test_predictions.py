@@ -192,6 +192,35 @@ def test_wrong_probabilities_in_csv(tmp_path: Path) -> None:
             read_predictions(path)
 
 
+def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
+    """Lists of many rows are parsed at once; a row without probabilities stays without."""
+    path = tmp_path / "p.csv"
+    head = "variant_id;seed_id;label;prediction;probabilities\n"
+    path.write_text(f"{head}a;a;0;0;[1, 0, 0], [1\na/1;a;0;0;0, 0]\na/2;a;0;0;[0, 0, 1]\n")
+    with pytest.raises(ValueError, match=r"2: probabilities: expected a list of numbers"):
+        read_predictions(path)
+    path.write_text(f"{head}a;a;0;0;[1, 0, 0]\na/1;a;0;0;\na/2;a;0;0;[0, 0, 1]\n")
+    with pytest.raises(ValueError, match=r"line 3: probabilities: .* got none"):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_file_that_changes_is_read_anew(ending: str, tmp_path: Path) -> None:
+    """Rows that were read are kept only until the file changes."""
+    path = tmp_path / f"p.{ending}"
+    for prediction in (0, 1, 2):
+        rows = [{**row, "prediction": prediction} for row in ROWS]
+        if ending == "parquet":
+            write_predictions(path, pa.Table.from_pylist(rows))
+        elif ending == "jsonl":
+            write_lines(path, rows)
+        else:
+            lines = [",".join(map(str, row.values())) for row in rows]
+            path.write_text("\n".join([",".join(ROWS[0]), *lines, ""]))
+        for _ in range(2):
+            assert read_predictions(path)["prediction"].to_pylist() == [prediction] * 3
+
+
 # --- What is wrong with a file ---
 
 
