@@ -60,7 +60,8 @@ PANELS: Final[Mapping[str, str]] = {
         "repeat_seeds batch_in dataset_repo",
         OUTPUT: "out output into ablation figure figures plots explain per_seed for_spreadsheets "
         "fail_under fail_over log_to title max_variants overwrite register version private repo "
-        "source_url source_name date day organization relationship letters hub shots prompt_start",
+        "source_url source_name date day organization relationship letters hub shots prompt_start "
+        "answers max_answer_tokens",
         STATISTICS: "n_bootstrap rng_seed cluster ct",
         "Filters and samples": "tag_match min_replacements min_replacements_scope",
         RUNNING: "workers store device dtype batch_tokens dry_run prices tokenizer batch_out yes "

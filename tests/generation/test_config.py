@@ -234,7 +234,9 @@ def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text("subsamples = 3\nrng_seed = = 1\n")
     for read in (Config.from_recipe, lambda p: Config.read(Path(p))):
-        with pytest.raises(ValueError, match=r"bad\.toml: expected TOML, got .*line 2"):
+        with pytest.raises(
+            ValueError, match=r"bad\.toml: expected TOML, could not read it: .*line 2"
+        ):
             read(str(path))
 
 
