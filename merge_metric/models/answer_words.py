@@ -162,6 +162,7 @@ _REFUTED: Final = re.compile(
     r"[ \t*_`\"'”’)\]]*\b(?:(?:is|was|seems|would be)(?:n['’]t|(?: clearly| therefore)? (?:not|too|"
     r"wrong|incorrect|false|impossible|unlikely|excluded|ruled out))|(?<!\) )(?:can(?:not|['’]t)|"
     r"does(?: not|n['’]t)|would (?:need|require)|nothing))\b"
+    r"|[ \t*_`]*:[ \t*_`]*(?i:no|false)[ \t*_`]*(?:[.;\n]|$)"
 )
 """Words behind a choice that deny it."""
 _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
@@ -220,6 +221,10 @@ class AnswerReader:
         ends = r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)[.):,]|[.):])|\*\*)"
         self._line = re.compile(rf"(?:^{marks}|\*\*\s*){choice}{ends}", flags)
         self._beside = re.compile(rf"{between}(?P<beside>{label})")
+        self._item = re.compile(
+            rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}])\s*[.):]|"
+            rf"(?P<label>{label})[\s*_`\"'”’]*(?:$|[:=(|\-–—]))"
+        )
         self._mention = re.compile(
             rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
             rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
@@ -285,14 +290,24 @@ class AnswerReader:
 
     def _without_list(self, text: str) -> str:
         """Drop lines that repeat all choices one after the other."""
-        lines, kept = text.split("\n"), list[str]()
-        while lines:
-            listed = zip(self.letters, lines, strict=False)
-            marks = [bool(re.match(rf"\W*{letter}\s*[.):]", row)) for letter, row in listed]
-            is_list = len(marks) == len(self.letters) and all(marks)
-            kept += [] if is_list else lines[:1]
-            lines = lines[len(self.letters) if is_list else 1 :]
-        return "\n".join(kept)
+        lines = text.split("\n")
+        rows = [row for row, line in enumerate(lines) if line.strip()]
+        named = [self._listed(lines[row]) for row in rows]
+        n = len(self.letters)
+        for place in range(len(rows) - n + 1):
+            if named[place : place + n] == [*range(n)]:
+                for row in rows[place : place + n]:
+                    lines[row] = ""
+        return "\n".join(lines).strip("\n")
+
+    def _listed(self, line: str) -> int:
+        """Tell which choice a line of a list is about."""
+        found = self._item.match(line)
+        if not found:
+            return NO_LABEL
+        if found["letter"]:
+            return self.letters.index(found["letter"])
+        return self._position[_plain(found["label"])]
 
     def _in_sentences(self, text: str) -> int:
         """Find the one choice of the last sentence that names some."""

@@ -49,6 +49,14 @@ SEEN = [
     ("The answer is A because both say so.", "A"), ("So the answer is C!", "C"),
     ("The relationship is entailment.", "A"), ("The correct label is \"neutral\".", "B"),
     ("The answer is a contradiction.", "C"), ("Prediction: entailment", "A"),
+    # all choices, one after the other
+    ("Entailment: 10%\nNeutral: 80%\nContradiction: 10%", ""),
+    ("- **Entailment**: no.\n\n- **Neutral**: it may be.\n\n- **Contradiction**: no.\n\n"
+     "Nothing is said of the weather, so it is neutral.", "B"),
+    ("A. Entailment - no.\n\nB. Neutral - yes.\n\nC. Contradiction - no.\n\nIt is neutral.", "B"),
+    ("Neutral.\nEntailment: No.\nContradiction: No.", "B"),
+    ("Entailment: no. Contradiction: no. Neutral: yes.", "B"),
+    ("Contradiction: No one can do both.", "C"),
     # explanations before and after
     ("B. Neutral\n\nExplanation: The premise says nothing about entailment.", "B"),
     ("B\n\nThe premise does not say whether it is a contradiction.", "B"),
