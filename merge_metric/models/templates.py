@@ -49,7 +49,21 @@ class Template:
         A. True
         B. False
         Answer:
+
+        Raises:
+            ValueError: a name cannot stand in a question, or there are more labels than letters.
         """
+        if len(labels) > len(ALPHABET):
+            raise ValueError(
+                f"labels: expected at most {len(ALPHABET)}, a letter for each, where a language "
+                f"model is asked, got {len(labels)}"
+            )
+        odd = [name for name in fields if name == "choices"]
+        if odd := odd + [label for label in labels if PLACE.search(label)]:
+            raise ValueError(
+                "fields, labels: expected no field choices and no name in braces in a label where "
+                f"a language model is asked, as questions have places for these, got {odd[0]!r}"
+            )
         shown = [f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in fields]
         question = "\n".join([*shown, "{choices}", "Answer:"])
         return cls(tuple(fields), tuple(labels), question, tuple(map(_titled, labels)))
@@ -159,7 +173,9 @@ class Prompt:
 
     def describe(self) -> dict[str, Any]:
         """Describe the prompt: its name, number of examples, digest of the text."""
-        digest = hashlib.sha256(self.form().encode()).hexdigest()
+        # Names that the question does not show still say how answers are read.
+        unseen = () if self.template.shows_choices else self.template.choices
+        digest = hashlib.sha256("\n".join([self.form(), *unseen]).encode()).hexdigest()
         return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
 
     @property

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import merge_metric.models
+from merge_dataset.schema import ProblemFormat
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.templates import Prompt
 
@@ -125,6 +126,33 @@ def test_descriptions_tell_prompts_apart() -> None:
     assert len({prompt.describe()["prompt_sha256"] for prompt in prompts}) == 4
     assert prompts[0].describe() == read_prompt("snli").describe()
     assert (prompts[0].describe()["shots"], prompts[0].describe()["n_shots"]) == ("snli", 6)
+
+
+def test_names_of_choices_that_are_not_shown_tell_prompts_apart() -> None:
+    """Answers in words are read by them."""
+    shown = read_prompt("none")
+    hidden = replace(shown.template, question="{premise} {hypothesis} True, false or unclear?")
+    other = [
+        replace(shown, template=replace(hidden, choices=choices))
+        for choices in (("True", "Unclear", "False"), ("False", "Unclear", "True"))
+    ]
+    assert len({prompt.describe()["prompt_sha256"] for prompt in other}) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels", "message"),
+    [
+        (("choices", "b"), ("no", "yes"), "got 'choices'"),
+        (("a", "b"), ("no", "{a}"), "got '{a}'"),
+        (("a", "b"), tuple(map(str, range(27))), "at most 26, a letter for each, .* got 27"),
+    ],
+)
+def test_names_that_no_question_can_have(
+    fields: tuple[str, ...], labels: tuple[str, ...], message: str
+) -> None:
+    """They would stand in the place of something else, or have no letter."""
+    with pytest.raises(ValueError, match=message):
+        read_prompt("none", problem_format=ProblemFormat(fields, labels))
 
 
 OWN = [
