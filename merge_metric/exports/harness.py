@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from merge_dataset.commands.command_line import option, option_of
 from merge_dataset.files import write_json
@@ -111,19 +111,24 @@ def prepare(
     if revision and not hub:
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
     prompts, left_out = dict[str, Prompt](), dict[str, list[str]]()
+    known: dict[Any, Prompt] = {}  # so that what is said of a source's examples is said once
     for name in configs:
         source = parse_config_name(name)[0]
         held_out: HeldOut = {}
         if shots == "seeds":
             held_out = description_of(hold_out(read_problems(str(folder), [name])))[SHOTS]
         left_out[name] = [seed["seed_id"] for each in held_out.values() for seed in each]
-        prompts[name] = read_prompt(
-            shots,
-            sources=[source],
-            start=prompt_start,
-            problem_format=format_in(folder, name),
-            held_out=held_out,
-        )
+        problem_format = format_in(folder, name)
+        key = (source, problem_format, *left_out[name])
+        if key not in known:
+            known[key] = read_prompt(
+                shots,
+                sources=[source],
+                start=prompt_start,
+                problem_format=problem_format,
+                held_out=held_out,
+            )
+        prompts[name] = known[key]
         if answers == "letters":
             require_choices(prompts[name])
     return TaskSettings(
