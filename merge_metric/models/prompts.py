@@ -24,7 +24,8 @@ _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
 """Source without examples of its own → the bundled ones that `exc` shows instead."""
 
 _OPTIONS: Final = "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file of your own"
-_FILES: Final = {".toml", ".jsonl"}
+SHOT_FILES: Final = {".toml", ".jsonl"}
+"""Endings of files of one's own examples."""
 
 HeldOut = Mapping[str, Sequence[Mapping[str, Any]]]
 """Source → seeds of it that are not asked about, each with its texts and its `label`."""
@@ -72,7 +73,7 @@ def read_prompt(
         ((source, seeds),) = (held_out or {}).items()
         examples = tuple(_example(seed, f"{source}: shots", template) for seed in seeds)
         return Prompt(examples, template, shots, start)
-    if problem_format != NLI and Path(shots).suffix not in _FILES:
+    if problem_format != NLI and Path(shots).suffix not in SHOT_FILES:
         raise ValueError(
             f"shots: expected none, seeds, or a .toml or .jsonl file for problems with the "
             f"{problem_format.described}, got {shots!r}, whose examples are of NLI"
@@ -83,7 +84,7 @@ def read_prompt(
         shots = "mixed"
     if shots in _BUNDLED:
         template, examples = _from_toml(_bundled(shots), shots, template)
-    elif Path(shots).suffix in _FILES:
+    elif Path(shots).suffix in SHOT_FILES:
         template, examples = _from_file(Path(shots), template)
     else:
         raise ValueError(f"shots: expected {_OPTIONS}, got {shots!r}")

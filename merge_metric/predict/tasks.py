@@ -32,6 +32,7 @@ from merge_dataset.locks import working_in
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
 from merge_metric.models.presets import Preset, request_of
+from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import machine_for, this_machine
 from merge_metric.models.unknown_tokens import UnknownTokens
 from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
@@ -242,6 +243,8 @@ def _with_absolute_paths(job: Job) -> Job:
 def _paths(request: ModelRequest | BaselineRequest) -> dict[str, str]:
     """Return the settings that name files or folders which are there."""
     values = {name: getattr(request, name, None) for name in ("model", "shots", "train")}
+    if Path(values["shots"] or "").suffix not in SHOT_FILES:  # a name, whatever is called so here
+        del values["shots"]
     return {name: value for name, value in values.items() if value and Path(value).exists()}
 
 

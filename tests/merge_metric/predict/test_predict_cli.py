@@ -25,6 +25,7 @@ from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
 from merge_metric.predict.problems import sources_of
+from merge_metric.predict.tasks import Job, _with_absolute_paths
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
@@ -342,6 +343,19 @@ def test_settings_reach_the_models(
     assert (second.model, second.kind, second.label_order) == ("b/b", "lm", None)
     for request in seen:
         assert (request.device, request.dtype, request.shots) == ("cuda", "float16", "mix")
+
+
+def test_names_of_examples_stay_names_in_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may be called as they are; a file of one's own is found from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("mix", "own.toml"):
+        Path(name).mkdir()
+        job = Job("m", ModelRequest(model="m", shots=name), {})
+        found = _with_absolute_paths(job).request
+        assert isinstance(found, ModelRequest)
+        assert found.shots == (name if name == "mix" else str(tmp_path / name))
 
 
 # --- Unknown tokens ---
