@@ -271,6 +271,9 @@ def plan(
         prices: Of a million tokens of prompts and of answers.
         tokenizer: A tokenizer.json, by which tokens are counted.
 
+    Raises:
+        ValueError: the model is asked no prompts, or answers have no limit.
+
     Returns:
         `requests`, `prompt_tokens` and how they were `counted_by`, `most_answer_tokens` and, with
         prices, `most_cost`.
@@ -298,12 +301,21 @@ def plan(
             tokens += -(-sum(map(len, texts)) // _CHARACTERS)
         else:
             tokens += sum(len(known.encode(text).ids) for text in texts)
-    requests = len(asked) * samples
+    requests, most = len(asked) * samples, 1
+    if words:  # a server's own settings come last, as in requests
+        sent = {"max_tokens": words.max_tokens} | dict(words.more)
+        limits = [sent.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        most = max((limit for limit in limits if type(limit) is int), default=0)
+        if not most:
+            raise ValueError(
+                "dry_run: expected a limit of an answer's tokens, by which they are counted, got "
+                "none: give `server_setting` max_completion_tokens=N"
+            )
     found: dict[str, Any] = {
         "requests": requests,
         "prompt_tokens": tokens * samples,
         "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
-        "most_answer_tokens": requests * (words.max_tokens if words else 1),
+        "most_answer_tokens": requests * most,
     }
     if prices:
         parts = zip(prices, (found["prompt_tokens"], found["most_answer_tokens"]), strict=True)

@@ -191,6 +191,13 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
     assert (told["requests"], told["most_answer_tokens"]) == (16, 1600)
     assert told["most_cost"] == pytest.approx((told["prompt_tokens"] + 16000) / 1e6)
     assert 16 * 15 < told["prompt_tokens"] < 16 * 60
+    other = [*more, "--server-setting", "max_tokens=null"]
+    refused = runner.invoke(app, command(url, dataset, out, *other))
+    assert refused.exit_code == 2
+    assert "expected a limit" in refused.output
+    other += ["--server-setting", "max_completion_tokens=500", "--format", "json"]
+    told = json.loads(runner.invoke(app, command(url, dataset, out, *other)).stdout)
+    assert told["most_answer_tokens"] == 8000
     text = runner.invoke(app, command(url, dataset, out, *more)).stdout
     assert text.startswith("16 requests\nabout ")
     assert "(4 characters a token; other languages and tokenizers differ)" in text
