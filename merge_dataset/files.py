@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -359,6 +360,17 @@ def digest_of_file(path: Path) -> str:
 def digests(paths: Mapping[str, Path]) -> dict[str, str]:
     """SHA-256 of several files by name."""
     return {name: digest_of_file(path) for name, path in paths.items()}
+
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """Return what differs where a file was changed; another each time if that was just now.
+
+    Within a tick of the file system's clock, up to 2 s, a file may change once more, and look the
+    same.
+    """
+    found, now = path.stat(), time.time_ns()
+    changed = found.st_mtime_ns, found.st_ctime_ns
+    return (found.st_dev, found.st_ino, found.st_size, *changed, now * (now - max(changed) < 2e9))
 
 
 def draw_rank(rng_seed: int, name: str) -> bytes:

@@ -36,6 +36,7 @@ from merge_dataset.files import (
     naming_damage,
     open_parquet,
     read_schema,
+    state_of,
 )
 from merge_dataset.layout import collections, format_in
 from merge_dataset.paths import as_path, described
@@ -82,7 +83,6 @@ _JSON_TYPES: Final = {
 }
 _FURTHER: Final = {ANSWER_TEXT: pa.string(), REPEATS: jsonl.NUMBERS}
 """Columns that `read_further` reads → their types in text."""
-
 
 _ROWS: Final = 10_000
 """Rows of CSV that are Python objects at a time."""
@@ -132,13 +132,19 @@ def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
         ValueError: it is not a predictions file, or damaged; the message says where and why.
     """
     columns = _columns_of(path)
-    metadata = columns.schema.metadata or {}
     if not columns.rows or not {*REQUIRED} <= {*columns.names}:
         found = columns.schema.names if columns.stored == path else columns.names
         validate(pa.table({name: [] for name in found}), str(path))  # says what is missing
     labels = _labels(columns, dataset)
     names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
-    noted = metadata.get(_DIGEST_KEY)
+    _require_as_written(columns, tuple(names), labels)
+    yield from _checked(columns, names, labels)
+
+
+@lru_cache(maxsize=16)
+def _require_as_written(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> None:
+    """Raise ValueError unless rows have the digest that the file notes, if any; once per file."""
+    metadata = columns.schema.metadata or {}
     further = [name for name in _FURTHER if name in columns.schema.names]
 
     def pieces(name: str) -> Iterator[pa.Array]:
@@ -146,14 +152,14 @@ def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
         for each in read or _checked(columns, [name], labels):
             yield each[name].combine_chunks()
 
+    noted = metadata.get(_DIGEST_KEY)
     if noted is not None and noted.decode(errors="replace") != _digest_of(
         dict.fromkeys([*names, *further], columns.rows), metadata, labels, pieces
     ):
         raise ValueError(
-            f"{path}: expected the predictions that were written, got others: the file is "
+            f"{columns.path}: expected the predictions that were written, got others: the file is "
             f"damaged, or was changed by another program; copy it anew, or run the model again"
         )
-    yield from _checked(columns, names, labels)
 
 
 def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
@@ -200,7 +206,7 @@ def place_in(path: Path) -> Place:
     if path.suffix == ".parquet":
         return row_number
     if path.suffix in _CSV:
-        return lambda row: f"line {next(islice(_csv_rows(path), row, None))[0]}"
+        return lambda row: f"line {next(islice(data_files.read_rows(path, IDS), row, None))[0]}"
     return lambda row: f"line {jsonl.line_number(path, row)}"
 
 
@@ -229,7 +235,8 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
     if path.suffix not in _CSV:
         yield from jsonl.read_batches(path, _JSON_TYPES)
         return
-    rows, is_empty = _csv_rows(path), True
+    rows = data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES), full=True)
+    is_empty = True
     while some := list(islice(rows, _ROWS)):
         arrays: dict[str, pa.Array] = {}
         for name in some[0][1]:
@@ -243,10 +250,6 @@ def _text_batches(path: Path) -> Iterator[pa.Table]:
         is_empty = False
     if is_empty:
         yield pa.table({name: pa.array([], pa.string()) for name in REQUIRED})
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    return data_files.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES), full=True)
 
 
 def _names_in_text(path: Path, columns: _Columns) -> dict[str, bool]:
@@ -377,26 +380,22 @@ class _Columns:
 
 
 def _columns_of(path: Path) -> _Columns:
-    """Open a predictions file; of text the columns are written to a temporary file first."""
-    suffix = suffix_of(path, (*SUFFIXES, *_CSV))
+    """Open a predictions file; anew if it was changed since it was last opened."""
+    suffix_of(path, (*SUFFIXES, *_CSV))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
-    if suffix != ".parquet":
-        state = path.stat()
-        return _columns_of_text(path, state.st_ino, state.st_size, state.st_mtime_ns)
-    with naming_damage(path), open_parquet(path) as file:
-        schema, rows = file.schema_arrow, file.metadata.num_rows
-    if twice := [name for name in COLUMNS if schema.names.count(name) > 1]:
-        raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
-    return _Columns(path, path, schema, rows, [n for n in COLUMNS if n in schema.names])
+    return _opened(path, *state_of(path))
 
 
 @lru_cache(maxsize=16)
-def _columns_of_text(path: Path, *state: int) -> _Columns:
-    """Write the columns of text to a file, which is there as long as what is returned.
-
-    Text is parsed once, however often it is read; again if the `state` of the file differs.
-    """
+def _opened(path: Path, *_: int) -> _Columns:
+    """Open a file; the columns of text are in one that is there as long as what is returned."""
+    if path.suffix == ".parquet":
+        with naming_damage(path), open_parquet(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+        if twice := [name for name in COLUMNS if schema.names.count(name) > 1]:
+            raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
+        return _Columns(path, path, schema, rows, [n for n in COLUMNS if n in schema.names])
     folder = mkdtemp(prefix="merge-nli-")
     try:
         stored = Path(folder) / "columns.parquet"

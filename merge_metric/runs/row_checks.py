@@ -90,9 +90,22 @@ def validate(
         for name in (TEXT_DIGEST, PROBABILITIES):
             if name in table.column_names and table[name].null_count < len(table):
                 columns[name] = check_column(name, table[name], place, labels)
+        for name in {ANSWER_TEXT, REPEATS}.intersection(table.column_names):
+            _check_further(name, table[name])
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return labelled(pa.table(columns), labels)
+
+
+def _check_further(name: str, column: pa.ChunkedArray) -> None:
+    kind = column.type
+    if name == ANSWER_TEXT:
+        good, expected = pa.types.is_string(kind) or pa.types.is_large_string(kind), "texts"
+    else:
+        good = pa.types.is_list(kind) and pa.types.is_integer(kind.value_type)
+        good, expected = good and not pc.list_flatten(column).null_count, "lists of whole numbers"
+    if not good:
+        raise ValueError(f"{name}: expected {expected}, got others ({kind}); or rename the column")
 
 
 def check_column(

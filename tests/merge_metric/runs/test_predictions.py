@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from merge_dataset.schema import LABELS
 from merge_metric.runs.predictions import (
+    _digest_of,
     model_name,
     read_predictions,
     with_metadata,
@@ -219,6 +222,40 @@ def test_a_file_that_changes_is_read_anew(ending: str, tmp_path: Path) -> None:
             path.write_text("\n".join([",".join(ROWS[0]), *lines, ""]))
         for _ in range(2):
             assert read_predictions(path)["prediction"].to_pylist() == [prediction] * 3
+
+
+LATER = time.time_ns() + 10**12
+"""A time at which no file of a test was changed just now."""
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_file_that_changes_is_read_anew_whatever_its_time_says(
+    is_later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other rows of the same size, with the time of change of those before, as `cp -p` keeps it."""
+    path = tmp_path / "p.csv"
+    if is_later:
+        monkeypatch.setattr("merge_dataset.files.time.time_ns", lambda: LATER)
+    for prediction in (0, 1, 2):
+        time.sleep(0.02 if is_later else 0)
+        path.write_text(f"variant_id,seed_id,label,prediction\na,a,0,{prediction}\n")
+        os.utime(path, (1e9, 1e9))
+        assert read_predictions(path)["prediction"].to_pylist() == [prediction]
+
+
+def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the digest of the file, however often it is read; another file by itself."""
+    digests: list[str] = []
+    monkeypatch.setattr("merge_dataset.files.time.time_ns", lambda: LATER)
+    monkeypatch.setattr(
+        "merge_metric.runs.predictions._digest_of",
+        lambda *given: digests.append(_digest_of(*given)) or digests[-1],
+    )
+    for name in ("p.parquet", "q.parquet"):
+        write_predictions(tmp_path / name, pa.Table.from_pylist(ROWS))
+        for _ in range(3):
+            read_predictions(tmp_path / name)
+    assert len(digests) == 2 * 2  # to write and to read
 
 
 # --- What is wrong with a file ---
@@ -489,6 +526,10 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
     strange = pa.Table.from_pylist([{**row, "extra": b"\xff"} for row in ROWS])
     with pytest.raises(TypeError, match="bytes is not JSON serializable"):
         write_predictions(path, strange)
+    for name, value in (("repeats", 1), ("repeats", [None]), ("answer_text", 1)):
+        strange = pa.Table.from_pylist([{**row, name: value} for row in ROWS])
+        with pytest.raises(ValueError, match=f"to write: {name}: expected "):
+            write_predictions(tmp_path / "p.parquet", strange)
     with pytest.raises(ValueError, match=r"end in \.parquet"):
         write_predictions(tmp_path / "p.json", pa.Table.from_pylist(ROWS))
     assert path.read_bytes() == before
