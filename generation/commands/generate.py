@@ -346,24 +346,11 @@ def signals_command(
     into = f" --into {of}, with the settings it has" if of else ""
     if nonce:
         settings = {"label_order": label_order, **given}
-        from generation.model_signals.nonce_probe import write_nonce_answers
+        from generation.model_signals.nonce_probe import nonce_lines, write_nonce_answers
 
         made = write_nonce_answers(run, nonce, of=of, distribution=distribution, **settings)
-        words, right, hang = (
-            sum(row[key] for row in made["words"]) for key in ("words", "seed_right", "hangs")
-        )
-        lines = [
-            f"{words:,} words of seeds; {made['model']['name']} gives the seed its label for "
-            f"{right:,} of them, and loses it with most of {made['nonce_words']} made-up words for "
-            f"{hang:,} of these{_share(hang, right)}:"
-        ]
-        for key in ("label", "word_class"):
-            for value in dict.fromkeys(row[key] for row in made["words"]):
-                mine = [row for row in made["words"] if row[key] == value]
-                hang, right = (sum(row[name] for row in mine) for name in ("hangs", "seed_right"))
-                lines.append(f"  {value}: {hang:,} of {right:,}{_share(hang, right)}")
         following = f"Next: merge-nli build --run {run}{into} --label-flags"
-        write_result(output, made, *lines, following)
+        write_result(output, made, *nonce_lines(made), following)
         return
     if neighbours:
         made = write_neighbour_changes(run, of=of, distribution=distribution, **given)
@@ -378,10 +365,6 @@ def signals_command(
         f"{names}; {made['windowed']:,} longer than its limit, within windows",
         f"Next: merge-nli build --run {run}{into}",
     )
-
-
-def _share(part: int, whole: int) -> str:
-    return f" ({100 * part / whole:.0f} %)" if whole else ""
 
 
 @user_errors(extra="generation")

@@ -377,3 +377,22 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
                 if share.takes(number, block, len(blocks)):
                     answers.part(pairs)
     return answers.model
+
+
+def nonce_lines(made: Mapping[str, Any]) -> list[str]:
+    """Say in words what `write_nonce_answers` found, by label and word class."""
+
+    def hangs(rows: Sequence[Mapping[str, Any]]) -> str:
+        hang, right = (sum(row[key] for row in rows) for key in ("hangs", "seed_right"))
+        return f"{hang:,} of {right:,}" + (f" ({100 * hang / right:.0f} %)" if right else "")
+
+    rows = made["words"]
+    lines = [
+        f"{sum(row['words'] for row in rows):,} words of seeds; {made['model']['name']} gives the "
+        f"seed its label, and loses it with most of {made['nonce_words']} made-up words, for "
+        f"{hangs(rows)}:"
+    ]
+    for key in ("label", "word_class"):
+        for value in dict.fromkeys(row[key] for row in rows):
+            lines.append(f"  {value}: {hangs([row for row in rows if row[key] == value])}")
+    return lines
