@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,7 +127,11 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
     shown = parameter.metavar or parameter.name
     name = str(max(parameter.opts, key=len)) if is_option else str(shown).upper()
     if kind == "MissingParameter":
-        folders = (word for word in given[1:] if name == "--dataset" and Path(word).is_dir())
+        folders = (
+            word
+            for before, word in pairwise(given)
+            if name == "--dataset" and not before.startswith("-") and Path(word).is_dir()
+        )
         hint = next((f"did you mean --dataset {each}?" for each in folders), help_)
         return f"{name}: expected a value, got none; {hint}"
     value = None
@@ -141,7 +146,7 @@ def _instead_of(message: str, context: Any) -> str:
     """Name the command or option that a word stands for which is none; empty where none is near."""
     if extra := _EXTRA.search(message):
         known = {name for each in context.command.params for name in each.opts}
-        suffix = Path(extra[1]).suffix
+        suffix = "" if Path(extra[1]).is_dir() else Path(extra[1]).suffix
         likely = ("--recipe",) if suffix == ".toml" else ("--data", "--out") if suffix else ()
         options = (each for each in likely or ("--dataset", "--run") if each in known)
         return next((f"{option} {extra[1]}" for option in options), "")

@@ -73,6 +73,8 @@ def test_long_help_has_headings(command: Any) -> None:
         ("report p.parquet --output r.html", "did you mean --out?"),
         ("compare a.parquet b.parquet folder", "did you mean --dataset folder?"),
         ("predict --model m folder", "did you mean --dataset folder?"),
+        ("report p.parquet --figures folder", "--dataset: expected a value, got none; `merge-nli"),
+        ("predict --model m --dataset folder x.v1", "did you mean --dataset x.v1?"),
         ("generate pairs.csv", "did you mean --data pairs.csv?"),
         ("generate mine.toml", "did you mean --recipe mine.toml?"),
         ("build runs/mine", "did you mean --run runs/mine?"),
@@ -85,7 +87,8 @@ def test_what_people_type(
 ) -> None:
     """Words of other tools have a hint; what is like nothing has none."""
     monkeypatch.chdir(tmp_path)
-    Path("folder").mkdir()
+    for name in ("folder", "x.v1"):
+        Path(name).mkdir()
     done = CliRunner().invoke(app, command.split(), prog_name="merge-nli")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert meant in done.stderr
