@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Table:
     """Make a row per model and configuration; with a bootstrap, a 95 % band around each curve.
 
-    Where several models answered the same seeds, a further row has their average.
+    Where several models answered the same seeds of one dataset, a further row has their average.
     """
     found = list(runs)
     rows: list[Row] = [
@@ -57,7 +57,7 @@ def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Tabl
     ]
     for config, group in by_config(found).items():
         own = [row for row in rows if row["config"] == config]
-        if len(group) > 1 and len({run.counts.seed_ids for run in group}) == 1:
+        if len(group) > 1 and len({(run.dataset, run.counts.seed_ids) for run in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
     return Table(
         name="curves",

@@ -14,7 +14,6 @@ from merge_dataset.commands.command_line import (
     Cluster,
     Configs,
     DatasetFolder,
-    Replicates,
     option,
     user_errors,
     with_settings,
@@ -44,6 +43,9 @@ Sessions = Annotated[
         "changes on variants judged good and bad.",
     ),
 ]
+ReportReplicates = Annotated[
+    int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
+]
 MaxVariants = Annotated[int, option("Variants shown in the page; figures are those of all.", min=0)]
 
 
@@ -60,7 +62,7 @@ def report_command(
     allow_missing: AllowMissing = False,
     cluster: Cluster = "",
     annotations: Sessions = None,
-    n_bootstrap: Replicates = 1000,
+    n_bootstrap: ReportReplicates = 1000,
     rng_seed: BootstrapSeed = 0,
     max_variants: MaxVariants = 500_000,
 ) -> None:

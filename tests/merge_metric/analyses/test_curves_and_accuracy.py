@@ -82,10 +82,12 @@ def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) ->
         assert "matching_threshold" not in row
 
 
-def test_curves_of_models_on_other_seeds_are_not_averaged(data: Data) -> None:
-    """Their difference would be one of seeds; nor has a single model an average."""
+def test_curves_of_models_on_other_problems_are_not_averaged(data: Data) -> None:
+    """Their difference would be one of seeds or variants; nor has a single model an average."""
     rows, others = data["a", "snli"], [r for r in data["b", "snli"] if r.seed_id != "s:3"]
     assert len(curves([run(rows, "a", "snli"), run(others, "b", "snli")]).rows) == 2
+    elsewhere = run(data["b", "snli"], "b", "snli", dataset="union")
+    assert len(curves([run(rows, "a", "snli"), elsewhere]).rows) == 2
 
 
 def test_curves_have_the_band_of_the_metric(runs: list[Run]) -> None:
