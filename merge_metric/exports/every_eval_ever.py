@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import option
+from merge_dataset.commands.command_line import AllowMissing, option
 from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.folders import new_folder, read_split
@@ -35,6 +35,7 @@ def export_results(
     dataset: Annotated[Path, option("The dataset folder.")] = Path("merge-nli"),
     out: Out = Path("merge-nli-results"),
     config: Configs = None,
+    allow_missing: AllowMissing = False,
     dataset_repo: Annotated[
         str | None, option("Where the dataset is published on the Hub, OWNER/NAME.")
     ] = None,
@@ -65,7 +66,7 @@ def export_results(
         except ValueError:
             raise ValueError(f"date: expected a date such as 2026-01-31, got {day!r}") from None
     description = read_metadata(predictions)
-    runs = list(read_runs([predictions], dataset, config or ()))
+    runs = list(read_runs([predictions], dataset, config or (), allow_missing=allow_missing))
     model = str(description.get("name") or predictions.stem)
     created = str(int(predictions.stat().st_mtime))
     evaluation = f"merge-nli/{model}/{created}"
@@ -152,6 +153,11 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "details": {
                     "signature": result["signature"],
                     "samples": "distinct seeds or variants; the score is a mean over subsamples",
+                    **(
+                        {"n_seeds_left_out": str(run.n_seeds_left_out)}
+                        if run.n_seeds_left_out
+                        else {}
+                    ),
                 },
                 "uncertainty": {
                     **({"confidence_interval": bounds | interval} if bounds else {}),

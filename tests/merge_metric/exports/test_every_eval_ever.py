@@ -92,6 +92,24 @@ def test_figures_and_answers(folder: Path) -> None:
     assert ((out / "results.json").read_bytes(), (out / "samples.jsonl").read_bytes()) == again
 
 
+def test_seeds_that_were_not_asked_about(folder: Path) -> None:
+    """As those that are examples of the prompt: left out if that is asked for."""
+    path = folder.parent / "m.parquet"
+    rows = read_table(path)
+    seed = rows["seed_id"][0]
+    kept = [row for row in rows.to_pylist() if row["seed_id"] != seed.as_py()]
+    write_predictions(path, kept, {"name": "lab/model"})
+    done = export(folder)
+    assert (done.exit_code, "--allow-missing scores" in done.stderr) == (2, True)
+    assert export(folder, "--allow-missing").exit_code == 0
+    out = folder.parent / "out"
+    record = json.loads((out / "results.json").read_text())
+    check("eval.schema.json", record)
+    assert record["detailed_evaluation_results"]["total_rows"] == len(kept)
+    for each in record["evaluation_results"]:
+        assert each["score_details"]["details"]["n_seeds_left_out"] == "1"
+
+
 def test_without_a_hub_and_what_is_refused(folder: Path) -> None:
     """The record is valid without options; dates, files and earlier exports are checked."""
     assert export(folder).exit_code == 0
