@@ -54,6 +54,7 @@ from merge_metric.runs.row_checks import (
     are_positions,
     as_positions,
     check_column,
+    check_further,
     decoded,
     labelled,
     labels_of,
@@ -181,16 +182,16 @@ def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
             return
         for line, row in data_files.read_rows(path, names[:1], names[1:]):
             if cell := row.get(name, "").strip():
-                yield (
-                    row["variant_id"],
-                    _numbers([cell], path, [line], name)[0] if name == REPEATS else cell,
-                )
+                value = _numbers([cell], path, [line], name)[0] if name == REPEATS else cell
+                yield row["variant_id"], value
         return
     if path.suffix == ".parquet":
         if name not in read_schema(path).names:
             return
         with naming_damage(path), open_parquet(path) as file:
-            tables = iter([file.read(names)])
+            table = file.read(names)
+        check_further(name, table[name], f"{path}: ")
+        tables = iter([table])
     else:
         tables = jsonl.read_batches(path, {names[0]: [pa.string()], name: [_FURTHER[name]]})
     for table in tables:

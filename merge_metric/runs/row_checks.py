@@ -91,21 +91,26 @@ def validate(
             if name in table.column_names and table[name].null_count < len(table):
                 columns[name] = check_column(name, table[name], place, labels)
         for name in {ANSWER_TEXT, REPEATS}.intersection(table.column_names):
-            _check_further(name, table[name])
+            check_further(name, table[name])
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return labelled(pa.table(columns), labels)
 
 
-def _check_further(name: str, column: pa.ChunkedArray) -> None:
-    kind = column.type
+def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
+    """Raise ValueError where `ANSWER_TEXT` has no texts, or `REPEATS` no lists of whole numbers."""
+    kind = decoded(column).type
     if name == ANSWER_TEXT:
-        good, expected = pa.types.is_string(kind) or pa.types.is_large_string(kind), "texts"
+        good, expected = kind in (pa.string(), pa.large_string(), pa.string_view()), "texts"
     else:
-        good = pa.types.is_list(kind) and pa.types.is_integer(kind.value_type)
-        good, expected = good and not pc.list_flatten(column).null_count, "lists of whole numbers"
-    if not good:
-        raise ValueError(f"{name}: expected {expected}, got others ({kind}); or rename the column")
+        expected = "lists of whole numbers"
+        good = isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
+        good = good and pa.types.is_integer(kind.value_type)
+        good = good and not pc.list_flatten(column).null_count
+    if not good and column.null_count < len(column):
+        raise ValueError(
+            f"{where}{name}: expected {expected}, got others ({kind}); or rename the column"
+        )
 
 
 def check_column(

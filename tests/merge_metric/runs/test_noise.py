@@ -180,6 +180,20 @@ def test_text_of_other_programs(tmp_path: Path) -> None:
         read_repeats([csv], ("a", "b"))
 
 
+def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
+    """Parquet of other programs: lists of any kind are read, numbers are not."""
+    path = tmp_path / "p.parquet"
+    for name, value in (("repeats", [3]), ("repeats", [[None]]), ("answer_text", [3])):
+        pq.write_table(pa.table({"variant_id": ["s"], name: value}), path)
+        with pytest.raises(ValueError, match=rf"p\.parquet: {name}: expected (lists|texts)"):
+            read_words([path]) if name == "answer_text" else read_repeats([path], ("a", "b"))
+    for kind in (pa.large_list(pa.int8()), pa.list_(pa.int64(), 2)):
+        pq.write_table(pa.table({"variant_id": ["s"], "repeats": pa.array([[1, 0]], kind)}), path)
+        assert read_repeats([path], ("a", "b"))["s"].tolist() == [1, 0]
+    pq.write_table(pa.table({"variant_id": ["s"], "answer_text": pa.nulls(1)}), path)
+    assert read_words([path]) == {}
+
+
 @pytest.mark.parametrize("name", ["repeats", "answer_text"])
 def test_changed_repeats_and_words_are_noticed(name: str, tmp_path: Path) -> None:
     """As every other column that is shown."""
