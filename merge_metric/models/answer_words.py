@@ -168,6 +168,8 @@ _REFUTED: Final = re.compile(
 _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
 _CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
 _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
+_GAP: Final = r"[\s*_`\"“”().!]+"
+"""Between words of a choice's name."""
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
 
 
@@ -195,7 +197,7 @@ class AnswerReader:
             for name in (label, choice, *FORMS_OF_LABELS.get(label, ())):
                 self._position.setdefault(_plain(name), position)
         longest_first = sorted(self._position, key=len, reverse=True)
-        names = "|".join(re.escape(name).replace(r"\ ", r"\s+") for name in longest_first if name)
+        names = "|".join(re.escape(name).replace(r"\ ", _GAP) for name in longest_first if name)
         # Not before 's or more of a word, in scripts that have spaces. "A" and "I" are words, too:
         # they need an end behind them.
         more = "[A-Za-z0-9_À-ɏ'’]"
@@ -389,4 +391,4 @@ def _without_conditions(text: str) -> str:
 
 def _plain(name: str) -> str:
     """Bring a name of a choice into the form in which names are compared."""
-    return " ".join(re.sub(r"[*_`\"“”().!]+", " ", name).casefold().split())
+    return " ".join(re.sub(_GAP, " ", name).casefold().split())
