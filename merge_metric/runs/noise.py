@@ -41,7 +41,7 @@ def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints
     known = range(NO_LABEL, len(labels))
     for path in paths:
         for seed, answers in read_further(path, REPEATS):
-            if not isinstance(answers, list) or not all(answer in known for answer in answers):
+            if not all(answer in known for answer in answers):
                 raise ValueError(
                     f"{path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
                     f"{len(labels) - 1}, got {answers} for {seed!r}"
