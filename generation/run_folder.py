@@ -218,13 +218,19 @@ class RunFolder:
             )
 
     def model_signals(
-        self, base: RunFolder, name: Literal["signals", "neighbours", "nonce"] = "signals"
+        self,
+        base: RunFolder,
+        name: Literal["signals", "neighbours", "nonce"] = "signals",
+        *,
+        scored_first: bool = False,
     ) -> tuple[Path, dict[str, Any]] | None:
         """Find a file of `merge-nli signals` of this build, else of its run, and what made it.
 
         Args:
             base: The run that this build belongs to.
             name: Which of the files.
+            scored_first: Look at what `generate` had scored before the run's own build, of which
+                less may be scored: what had the quality wanted.
 
         Returns:
             The file, and its record without the digest of the problems; None without one.
@@ -232,7 +238,10 @@ class RunFolder:
         Raises:
             ValueError: the file has been changed since, or is of other problems than the run's.
         """
-        for run in (self, base, base.named(SCORED)):
+        runs = [self, base, base.named(SCORED)]
+        if scored_first:
+            runs.sort(key=lambda run: run.path == base.path)
+        for run in runs:
             file, record = run.path / f"{name}.parquet", run.path / f"{name}.json"
             if not record.is_file():
                 continue

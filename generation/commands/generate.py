@@ -330,6 +330,7 @@ def signals_command(
     """
     from generation.model_signals.neighbours import write_neighbour_changes
     from generation.model_signals.pll_changes import write_pll_changes
+    from generation.run_folder import SCORED
 
     models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce, "--neighbours": neighbours or None}
     chosen = [name for name, value in models.items() if value is not None]
@@ -343,7 +344,7 @@ def signals_command(
     if label_order and not nonce:
         raise ValueError(f"--label-order: expected with --nonce only, got it with {chosen[0]}")
     distribution = distribution_of(dealt)
-    into = f" --into {of}, with the settings it has" if of else ""
+    into = f" --into {of}, with the settings it has" if of and of != SCORED else ""
     if nonce:
         settings = {"label_order": label_order, **given}
         from generation.model_signals.nonce_probe import nonce_lines, write_nonce_answers

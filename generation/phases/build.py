@@ -19,7 +19,7 @@ from generation.phases.build_blocks import BlockResult, Builder, block_results
 from generation.problems.morphology import require_library
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replacement_schema
-from generation.run_folder import MLMS, TO_BE_SCORED, RunFolder, manifest_of
+from generation.run_folder import MLMS, SCORED, TO_BE_SCORED, RunFolder, manifest_of
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
 from generation.suggestions.ask import mlm_names, unchanged_questions
@@ -103,7 +103,9 @@ def build_run(
         unchanged_questions(base)
         if not ablation:
             require_asked(base.path, config, suggested)
-        pll_changes, neighbours = _model_signals(out, base, config)
+        pll_changes, neighbours = _model_signals(
+            out, base, config, asked=made_from["mlms"], used=suggested["mlms"]
+        )
         flags_words = "hangs_on_word" in config.optional_columns
         answers = out.model_signals(base, "nonce") if flags_words else None
         nonce = NonceAnswers(*answers) if answers else None
@@ -139,9 +141,16 @@ def build_run(
 
 
 def _model_signals(
-    out: RunFolder, base: RunFolder, config: Config
+    out: RunFolder,
+    base: RunFolder,
+    config: Config,
+    *,
+    asked: Sequence[Mapping[str, Any]],
+    used: Sequence[Mapping[str, Any]],
 ) -> tuple[PllChanges | None, PllChanges | None]:
     """Find what `merge-nli signals` computed, and log what `quality` is estimated by.
+
+    `asked` are the records of the run's masked LMs, `used` those of them that the build uses.
 
     Returns:
         Changes of log-likelihood, and of neighbours.
@@ -150,10 +159,13 @@ def _model_signals(
     limited = config.min_pll_change is not None or config.scored_by
     scored = base if config.scramble and limited else out
     likelihoods, neighbours = None, None
-    if there := scored.model_signals(base):
-        setting = "min_pll_change" if config.min_pll_change is not None else "scored_by"
-        likelihoods = PllChanges(*there, cure(scored, base, setting, "--mlm MODEL"), setting)
-    if there := scored.model_signals(base, "neighbours"):
+    first = bool(config.scored_by)
+    if there := scored.model_signals(base, scored_first=first):
+        setting, model = "scored_by", f"--lm {config.scored_by}"
+        if config.min_pll_change is not None:
+            setting, model = "min_pll_change", "--mlm MODEL"
+        likelihoods = PllChanges(*there, cure(scored, base, setting, model), setting)
+    if there := scored.model_signals(base, "neighbours", scored_first=first):
         neighbours = PllChanges(*there, cure(scored, base, "scored_by", "--neighbours"))
     if likelihoods is None and config.min_pll_change is not None:
         raise ValueError(
@@ -162,10 +174,17 @@ def _model_signals(
         )
     causal = likelihoods.made_by[CAUSAL]["name"] if likelihoods and likelihoods.is_causal else None
     if config.scored_by == MLMS:
-        if neighbours is None:
+        all_asked, all_used, made = (
+            {(mlm["name"], mlm["revision"]) for mlm in mlms}
+            for mlms in (asked, used, neighbours.made_by["mlms"] if neighbours else ())
+        )
+        if neighbours is None or not all_used <= made <= all_asked:
+            names = ", ".join(sorted(name for name, _ in made))
             raise ValueError(
-                f"scored_by: expected scores by the masked LMs in {base.neighbours}, found none; "
-                f"run merge-nli generate, or {cure(scored, base, 'scored_by', '--neighbours')}"
+                "scored_by: expected scores by the masked LMs in "
+                f"{neighbours.path if neighbours else base.named(SCORED).neighbours}, found "
+                f"{f'those by {names}, or other revisions' if names else 'none'}; "
+                f"{cure(scored, base, 'scored_by', '--neighbours')}"
             )
         causal = None
     elif config.scored_by == TO_BE_SCORED:
@@ -175,8 +194,9 @@ def _model_signals(
         [name] = mlm_names([config.scored_by])
         if causal != name:
             raise ValueError(
-                f"scored_by: expected scores by {name} in {base.signals}, found "
-                f"{f'those by {causal}' if causal else 'none'}; run merge-nli generate, or "
+                f"scored_by: expected scores by {name} in "
+                f"{likelihoods.path if likelihoods else base.named(SCORED).signals}, found "
+                f"{f'those by {causal}' if causal else 'none'}; "
                 f"{cure(scored, base, 'scored_by', f'--lm {config.scored_by}')}"
             )
         neighbours = None

@@ -183,6 +183,11 @@ def build(
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{key}: expected one text, got {described(value)}")
     name = into or ablation
+    if name == SCORED:
+        raise ValueError(
+            f"into: expected a name of your own for the build, got {name!r}, where merge-nli "
+            "generate builds what is to be scored; take another"
+        )
     options: dict[str, Any] = {
         "ablation": ablation,
         "into": into,

@@ -265,9 +265,17 @@ class PllChanges:
 
 def cure(build: RunFolder, base: RunFolder, setting: str, model: str) -> str:
     """Say how to find the changes of all replacements of a build, for a setting that wants them."""
+    if setting == "scored_by" and build.path == base.path:
+        return "run merge-nli generate with these settings"
     of = "" if build.path == base.path else f" --of {build.path.name}"
+    # Not those alone that have the quality wanted by other scores.
+    without = (
+        "without `scored_by` and with `min_quality` 0"
+        if setting == "scored_by"
+        else (f"without `{setting}`")
+    )
     return (
-        f"build once without `{setting}`, run `merge-nli signals --run {base.path}{of} {model}`, "
+        f"build once {without}, run `merge-nli signals --run {base.path}{of} {model}`, "
         "then this command with --overwrite"
     )
 

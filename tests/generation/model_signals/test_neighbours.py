@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
 
-from generation import Config, build, generate
+from generation import Config, build, generate, suggest
 from generation.cli import app
 from generation.model_signals import likelihoods
 from generation.model_signals.neighbours import item_of, neighbour_changes, write_neighbour_changes
+from generation.model_signals.pll_changes import write_pll_changes
 from generation.run_folder import SCORED, RunFolder
 from generation.suggestions.masked_lm import Input, MaskedLM
 from merge_dataset.executors.plan import Distribution
@@ -122,13 +124,53 @@ def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) 
     """A build without any fails, and one with looser limits than the scored one had."""
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"expected for `scored_by` the changes .* --neighbours`"):
-        build(run.path, min_quality=0.0, min_replacements=1, into="loose")
+    missing = r"the changes .* build once without `scored_by` and with `min_quality` 0, .*ghbours`"
+    with pytest.raises(ValueError, match=f"expected for `scored_by` {missing}"):
+        build(run.path, min_quality=0.2, min_replacements=1, into="loose")
+    build(run.path, scored_by="", min_quality=0.0, min_replacements=1, into="loose")
+    write_neighbour_changes(run.path, of="loose")
+    build(run.path, min_quality=0.2, min_replacements=1, into="loose", overwrite=True)
+    with pytest.raises(ValueError, match="expected a name of your own for the build, got 'scored'"):
+        build(run.path, into=SCORED, overwrite=True)
     shutil.rmtree(run.named(SCORED).path)
     with pytest.raises(ValueError, match=r"scored_by: expected scores by the masked LMs in .*none"):
         build(run.path, overwrite=True)
     with pytest.raises(ValueError, match=r"expected scores by no/such-lm in .*, found none; run"):
         build(run.path, overwrite=True, scored_by="no/such-lm")
+
+
+@pytest.mark.slow
+def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
+    """Those of generate, not those of what was left after; and by the masked LMs of the run."""
+    shutil.copytree(clean.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    before = run.variants.read_bytes()
+    write_neighbour_changes(run.path)
+    build(run.path, overwrite=True)
+    assert run.variants.read_bytes() == before
+    config = Config.read(run.config)
+    more = {"run": str(run.path), "mlms": (*config.mlms, str(tiny_model("bert-cased")))}
+    suggest(config.overlaid(None, more), overwrite=True)
+    with pytest.raises(ValueError, match=r"by the masked LMs in .*, found those by bert-tiny-mlm,"):
+        build(run.path, overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_causal_lm_scores(tmp_path: Path) -> None:
+    """A run that wants its scores has them, again and in a build of its own."""
+    folder, run = tmp_path / "tiny-lm", RunFolder(tmp_path / "run")
+    tiny_lm("llama").save_pretrained(folder)
+    tiny_tokenizer("llama").save_pretrained(folder)
+    wanted = {"run": str(run.path), "scored_by": str(folder), "min_quality": 0.05}
+    config = Config.from_recipe("demo", **SETTINGS, **wanted)
+    generate(config)
+    assert read_json(run.manifest)["signals"]["lm"]["name"] == "tiny-lm"
+    before = run.variants.read_bytes()
+    assert all(row["premise_pll_change"] is not None or row["hypothesis_pll_change"] is not None
+               for row in rows_in(run.variants))  # fmt: skip
+    write_pll_changes(run.path, lm=str(folder))
+    generate(config, overwrite=True)
+    assert run.variants.read_bytes() == before
 
 
 @pytest.mark.slow
