@@ -120,7 +120,7 @@ class Tagger:
                 ends = np.cumsum([len(doc) for doc in new])
                 found = np.split(self._cone.tags_of_texts(ids).astype(np.int16), ends[:-1])
                 self._tags |= zip((doc.text for doc in new), found, strict=False)
-                known = (self._tags[doc.text].tolist() for doc in batch)
+                known = [self._tags[doc.text].tolist() for doc in batch]
                 tags = (self.labels[number] for numbers in known for number in numbers)
             for doc in batch:
                 tokens = tuple(

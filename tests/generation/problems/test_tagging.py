@@ -416,6 +416,15 @@ def test_the_name_has_the_version(tagger: Tagger) -> None:
     assert tagger.name in {f"{name} 3.8.0" for name in MODELS}
 
 
+def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered may be forgotten while another reader is in the middle of its texts."""
+    monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 2)
+    texts = ["A dog runs fast.", "Two cats sleep."]
+    expected, reader = list(tagger.tag(texts)), tagger.tag(texts)
+    found = [next(reader), *tagger.tag(["A man sings.", "The women sing."])][:1]
+    assert [*found, *reader] == expected
+
+
 # --- Real sentences ---
 
 
