@@ -116,14 +116,14 @@ class Builder:
         rows, funnel, unsettled = find_replacements(
             problems, self.candidates, lexicon, self._tagger, config
         )
-        rows, rejected, changes = self._filtered(problems, rows, funnel)
+        rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
         drawn, too_few, of_combinations = self._drawn(problems, rows)
         if config.scored_by == MLMS and self.neighbours is not None:
             # Only those of seeds that were eligible are scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
-            self.neighbours.of(in_full(of_pairs(rows, pairs), problems), required=True)
+            self.neighbours.of(of_pairs(of_words, pairs), required=True)
         variants = self._written(problems, drawn)
         replacements = self._written(problems, rows)
         if config.changes_more or config.scramble:  # no longer in the order they were found in
@@ -151,12 +151,12 @@ class Builder:
 
     def _filtered(
         self, problems: TaggedProblems, rows: pa.Table, funnel: Funnel
-    ) -> tuple[pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
+    ) -> tuple[pa.Table, pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
         """Add further edits, then drop what they, and the limits on signals, reject.
 
         Returns:
-            The rows left; the words whose replacements were rejected, why and how many; and what
-            became of whatever edits more than its word.
+            The rows left; these in full, before letters are shuffled; the words whose replacements
+            were rejected, why and how many; and what became of whatever edits more than its word.
         """
         rows, reasons = adapt(problems, rows, self._tagger, self.config)
         changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
@@ -178,13 +178,13 @@ class Builder:
             key: (Reason.REJECTED_BY_SIGNALS, count)
             for key, count in count_words(rows.filter(pc.invert(is_kept))).items()
         }
-        rows = rows.filter(is_kept)
+        rows, of_words = rows.filter(is_kept), whole.filter(is_kept)
         if self.config.scramble:
             rows, ambiguous = shuffle_letters(rows, problems, self.config.rng_seed)
             for word_class, count in ambiguous.items():
                 changes[REPLACEMENTS, word_class, KEPT] -= count
                 changes[REPLACEMENTS, word_class, Reason.AMBIGUOUS] += count
-        return rows, rejected, +changes
+        return rows, of_words, rejected, +changes
 
     def _drawn(
         self, problems: TaggedProblems, rows: pa.Table

@@ -104,7 +104,13 @@ def _score(run: RunFolder, config: Config, distribution: Distribution | None) ->
     by_mlms = config.scored_by == MLMS
     # What a causal LM will say has no bound, so that all have to be scored.
     settings = {"scored_by": TO_BE_SCORED} if by_mlms else {"scored_by": "", "min_quality": 0.0}
-    options: dict[str, Any] = {"overwrite": True, "may_be_empty": True, **settings}
+    # Limits are on words as they were before their letters are shuffled.
+    options: dict[str, Any] = {
+        "overwrite": True,
+        "may_be_empty": True,
+        "scramble": False,
+        **settings,
+    }
     build_run(run.path, into=SCORED, distribution=distribution, **options)
     if by_mlms:
         write_neighbour_changes(run.path, of=SCORED, distribution=distribution)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,23 @@ def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
     suggest(config.overlaid(None, more), overwrite=True)
     with pytest.raises(ValueError, match=r"by the masked LMs in .*, found those by bert-tiny-mlm,"):
         build(run.path, overwrite=True)
+
+
+@pytest.mark.slow
+def test_words_are_scored_whose_letters_are_shuffled(clean: RunFolder, tmp_path: Path) -> None:
+    """In a build of the run, and in a run of its own."""
+    shutil.copytree(clean.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    shuffled = build(run.path, into="shuffled", scramble=True)
+    before = Counter((row["seed_id"], row["word"]) for row in rows_in(run.replacements))
+    found = Counter((row["seed_id"], row["word"]) for row in rows_in(shuffled.replacements))
+    assert found
+    assert found <= before
+    again = Config.read(run.config).overlaid(None, {"run": str(run.path), "scramble": True})
+    generate(again, overwrite=True)
+    assert run.variants.read_bytes() == shuffled.variants.read_bytes()
+    with pytest.raises(ValueError, match="expected for `scored_by` the changes of every"):
+        build(run.path, into="looser", min_quality=0.0, min_replacements=1)
 
 
 @pytest.mark.slow
