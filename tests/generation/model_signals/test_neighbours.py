@@ -142,7 +142,7 @@ def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
-    """Those of generate, not those of what was left after; and by the masked LMs of the run."""
+    """A build takes those of generate, not those of what it left; and by the run's masked LMs."""
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     before = run.variants.read_bytes()

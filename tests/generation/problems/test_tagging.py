@@ -417,7 +417,7 @@ def test_the_name_has_the_version(tagger: Tagger) -> None:
 
 
 def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered may be forgotten while another reader is in the middle of its texts."""
+    """Tags may be forgotten while another reader is in the middle of its texts."""
     monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 2)
     texts = ["A dog runs fast.", "Two cats sleep."]
     expected, reader = list(tagger.tag(texts)), tagger.tag(texts)
