@@ -294,10 +294,11 @@ def gather_evidence(
     )
     models = tuple(map(Respondent.of, opened))
     hidden = {} if progress else {"disable": True}  # else the environment decides
-    bar = tqdm(chosen, desc="comparing", unit="configuration", **hidden)
-    configurations = tuple(
-        _configuration(each, folder, list(wanted), scored, settings) for each in bar
-    )
+    # Closed before an interrupt is told of, else it is drawn once more below the message.
+    with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
+        configurations = tuple(
+            _configuration(each, folder, list(wanted), scored, settings) for each in bar
+        )
     for each in configurations:
         if not each.same_seeds:
             log.warning(
