@@ -1,4 +1,4 @@
-"""The metric in a browser: type predictions in or upload a file, and read the figures.
+"""The metric in a browser: edit a table of predictions or upload a file, and read the figures.
 
 Run it in this folder, whatever the folder is called: `python app.py`. It needs Gradio 6, and
 pyarrow for Parquet files, and asks nothing of the network.
@@ -6,22 +6,18 @@ pyarrow for Parquet files, and asks nothing of the network.
 
 from __future__ import annotations
 
-import asyncio
 import html
 import importlib.util
-import os
-import socket
+import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 try:
     import gradio as gr
     import pandas as pd  # type: ignore[import-untyped]
-    from starlette.middleware import Middleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ModuleNotFoundError as error:
     if __name__ != "__main__":
         raise
@@ -31,357 +27,398 @@ except ModuleNotFoundError as error:
     )
     sys.exit(2)
 
-
-def _as_package(folder: Path, name: str = "seed_variant_accuracy") -> str:
-    """Make a folder importable under a name that need not be its own; returns the name."""
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
-    return name
-
-
 if not __package__:  # run as a script, where relative imports would have nothing to relate to
-    __package__ = _as_package(Path(__file__).resolve().parent)
+    __package__ = "seed_variant_accuracy"
+    _folder = Path(__file__).resolve().parent
+    _spec = importlib.util.spec_from_file_location(
+        __package__, _folder / "__init__.py", submodule_search_locations=[str(_folder)]
+    )
+    assert _spec is not None
+    assert _spec.loader is not None
+    sys.modules[__package__] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules[__package__])
 
-from .app_inputs import (  # noqa: E402
-    EXAMPLE,
-    HEADERS,
-    REPLICATES_AT_MOST,
-    ROWS_AT_MOST,
-    TABLE,
-    PageInput,
-    read_file,
-    read_table,
-    whole,
+from .figures import (
+    CATALOGUE,
+    FEW_SEEDS,
+    MATCHING_RANGE,
+    Unit,
+    is_undetermined,
+    span,
 )
-from .app_view import (  # noqa: E402
-    AXES,
-    COLOURS,
-    LINE,
-    STYLE,
-    curve_points,
-    curve_text,
-    distributions_table,
-    download,
-    figures_table,
-    labels_table,
-    summary,
-)
-from .options import LABELS  # noqa: E402
-from .scoring import score  # noqa: E402
+from .formatting import show_value
+from .inputs import split_predictions
+from .options import LABELS
+from .scoring import score
 
 MAX_FILE_SIZE: Final = "200mb"
-
-MAX_CONNECTIONS: Final = 128
-"""Most that are open at a time; some systems let a process open 256 files."""
-
-_FULL: Final = b"Too many connections are open: please try again in a moment.\n"
-_BUSY: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
-)
+ROWS_AT_MOST: Final = 1_000_000
+REPLICATES_AT_MOST: Final = 10_000
 HOUR: Final = 3600
-LOOPBACK: Final = ("127.0.0.1", "localhost")
+
+COLUMNS: Final = ("variant_id", "seed_id", "label", "prediction")
+"""Columns that every row of the table or of a file has."""
+PROBABILITIES: Final = "probabilities"
+
+_E, _N, _C = LABELS
+EXAMPLE: Final = [
+    [f"seed {seed}" + (f", variant {n}" if n else ""), f"seed {seed}", gold, prediction]
+    for seed, gold, predictions in (
+        (1, _E, (_E, _E, _E, _E, _E)),
+        (2, _N, (_N, _N, _N, _N, _C)),
+        (3, _C, (_E, _C, _C, _E, _E)),
+    )
+    for n, prediction in enumerate(predictions)
+]
+"""Three seeds with four variants each: 4, 3 and 2 right, and the third seed itself wrong."""
+
+INTRO: Final = f"""
+# Seed-variant accuracy
+Does a model that answers a problem right also answer its minimal variants right? A *seed* is an
+original problem; its *variants* differ from it in one word and have the same gold label. SV
+accuracy at a correctness threshold is the share of seeds with at least that percentage of their
+variants classified right.
+
+There is a row per seed and per variant; in a seed's own row, `variant_id` equals `seed_id`. Labels
+are {", ".join(LABELS)}; in files also 0, 1, 2. Files (Parquet or JSON Lines, at most
+{ROWS_AT_MOST:,} rows) may have `{PROBABILITIES}` too. Each variant counts once; figures averaged
+over the subsamples of a dataset come from the metric itself.
+"""
+STYLE: Final = """
+#sva-results table { width: 100%; font-variant-numeric: tabular-nums; }
+#sva-results .md { overflow-x: auto; }
+"""
 FONTS: Final = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Arial", "sans-serif"]
 MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
-INTRO: Final = """
-<h1>Seed-variant accuracy</h1>
-<p>Does a model that answers a problem right also answer its minimal variants right? A
-<em>seed</em> is an original problem; its <em>variants</em> differ from it in one word and have the
-same gold label. SV accuracy at a correctness threshold is the share of seeds with at least that
-percentage of their variants classified right.</p>
-"""
-TABLE_HELP: Final = (
-    f"One row per variant. Labels: {', '.join(LABELS)}, or 0, 1, 2. "
-    "The menu of a cell (right click) adds and deletes rows; empty ones do not count."
-)
-FILE_HELP: Final = f"""
-Parquet or JSON Lines, at most {ROWS_AT_MOST:,} rows: one per seed and per variant, with
-`variant_id`, `seed_id`, `label`, `prediction` and, if there are any, `probabilities`. In a seed's
-own row, `variant_id` equals `seed_id`. Each variant counts once; figures averaged over the
-subsamples of a dataset come from the metric itself.
-"""
+
+# --- Reading ---
+
+
+def read_file(path: Path) -> dict[str, list[Any]]:
+    """Read the columns of a predictions file, Parquet or JSON Lines.
+
+    Raises:
+        ValueError: another kind of file, a damaged one, one that is too long, or a column that
+            lacks.
+    """
+    wanted = f"{', '.join(COLUMNS)} and optionally {PROBABILITIES}"
+    columns: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, PROBABILITIES)}
+    if path.suffix.lower() == ".parquet":
+        from pyarrow import ArrowException
+        from pyarrow import parquet as pq
+
+        try:
+            with pq.ParquetFile(path) as file:
+                names = file.schema_arrow.names
+                if missing := [name for name in COLUMNS if name not in names]:
+                    raise ValueError(
+                        f"{path.name}: expected {wanted}, got {', '.join(names)}: "
+                        f"{', '.join(missing)} missing"
+                    )
+                _require_rows(file.metadata.num_rows)
+                columns |= file.read(columns=[n for n in columns if n in names]).to_pydict()
+        except (ArrowException, OSError) as error:
+            raise ValueError(
+                f"expected a Parquet file, got one that cannot be read ({error}): write it again"
+            ) from error
+    elif path.suffix.lower() == ".jsonl":
+        try:
+            with path.open(encoding="utf-8-sig") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.strip():
+                        continue
+                    try:
+                        row = json.loads(line)
+                        for name in COLUMNS:
+                            columns[name].append(row[name])
+                    except (ValueError, KeyError, TypeError, RecursionError) as error:
+                        raise ValueError(
+                            f"line {number}: expected a JSON object with {wanted}, got "
+                            f"{line.strip()[:100]!r} ({error!r})"
+                        ) from error
+                    columns[PROBABILITIES].append(row.get(PROBABILITIES))
+                    _require_rows(number)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"expected text in UTF-8, got bytes that are none ({error})"
+            ) from error
+    else:
+        raise ValueError(f"expected a .parquet or .jsonl file, got {path.name!r}")
+    _require_rows(len(columns[COLUMNS[0]]))
+    without = columns[PROBABILITIES].count(None)
+    if without == len(columns[PROBABILITIES]):  # as good as no such column
+        del columns[PROBABILITIES]
+    elif without:
+        raise ValueError(
+            f"expected {PROBABILITIES} in every row or in none, got {without:,} rows without"
+        )
+    return columns
+
+
+def _require_rows(n_rows: int) -> None:
+    if not n_rows:
+        raise ValueError("expected one row per seed and per variant, got an empty file")
+    if n_rows > ROWS_AT_MOST:
+        raise ValueError(
+            f"expected at most {ROWS_AT_MOST:,} rows, got more: "
+            "compute larger files on your own machine"
+        )
+
+
+def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
+    """Read the columns of the table; rows without any entry do not count.
+
+    Raises:
+        ValueError: a cell is empty, or all are.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for number, row in enumerate(rows, 1):
+        cells = ["" if cell is None else str(cell).strip() for cell in row]
+        if any(cells):
+            for name, cell in zip(COLUMNS, cells, strict=True):
+                if not cell:
+                    raise ValueError(
+                        f"row {number}: expected a {name}, got an empty cell: "
+                        "fill it in, or empty the whole row"
+                    )
+                columns[name].append(cell)
+    if not columns[COLUMNS[0]]:
+        raise ValueError("expected at least one variant, got an empty table: fill in a row")
+    return columns
 
 
 # --- Answers ---
 
 
-@dataclass(frozen=True, slots=True)
-class PageContents:
-    """Contents of the page, one field per output; after an error only the message."""
+def show(value: float | None, unit: Unit) -> str:
+    """Show a value with its unit; thresholds are in percent already, and mostly whole.
 
-    message: str = ""
-    summary: str = ""
-    figures: str = ""
-    curve: pd.DataFrame | None = None
-    marks: str = ""
-    labels: str = ""
-    signature: str = ""
-    download: str = ""
+    >>> show(2 / 3, "share"), show(-1 / 3, "points"), show(-0.0, "points")
+    ('66.7 %', '−33.3 points', '0.0 points')
+    >>> show(51.0, "threshold"), show(51.25, "threshold"), show(None, "share")
+    ('51 %', '51.2 %', '–')
+    """
+    if value is None:
+        return "–"
+    text = show_value(value, unit, signed=False)
+    if unit == "threshold":
+        text = text.removesuffix(".0")
+    return f"{text} {'points' if unit == 'points' else '%'}"
+
+
+SHOWN: Final = (
+    "seed_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "holding_threshold",
+    "qt_gap",
+    "variant_accuracy",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+    "sv_curve_area",
+    "core_index",
+    "contrast_consistency",
+    "agreement",
+    "agreement_gated_accuracy",
+    "stable_but_wrong",
+)
+"""Keys of the figures of the table, in their order."""
+
+OF_LABELS: Final = ("seed_accuracy", "seed_variant_accuracy", "variant_accuracy")
+"""Keys of the figures of each gold label."""
+
+DISTRIBUTIONS: Final = (
+    ("jsd", "Jensen–Shannon divergence from the seed, bits"),
+    ("ks", "Kolmogorov–Smirnov distance from the seed"),
+    ("sigma", "Spread σ of the label probabilities"),
+)
+"""Beginning of a key of label distributions, and its name."""
+
+
+def figures_table(result: Mapping[str, Any], threshold: int) -> str:
+    """Write figures, their intervals and meanings as a table of Markdown."""
+    head = ("Figure", "Value", "95 % interval", "Meaning")
+    rows: list[tuple[str, ...]] = [head, ("---", "--:", "--:", "---")]
+    for figure in (CATALOGUE[key].at(threshold) for key in SHOWN):
+        meaning = figure.explanation
+        if figure.key == "matching_threshold":
+            low, high = (result[key] for key in MATCHING_RANGE)
+            tie = f"{span(low, high)} % come equally close" if low < high else "No other does"
+            tie = f"Undetermined: {tie}" if is_undetermined(low, high) else tie
+            meaning = f"{figure.meaning} {tie}."
+        symbol = "" if figure.symbol in ("", *figure.name.split()) else f" {figure.symbol}"
+        interval = (show(bound, figure.unit) for bound in result.get(f"{figure.key}_ci") or ())
+        value = show(result[figure.key], figure.unit)
+        rows.append((figure.name + symbol, value, " – ".join(interval), meaning))
+    rows += [
+        (f"{name}: {of}", f"{result[f'{key}_{of}']:.3f}", "", "Over the seeds classified right.")
+        for (key, name), of in product(DISTRIBUTIONS, ("seeds", "unchanged", "changed"))
+        if result.get(f"{key}_{of}") is not None
+    ]
+    return _markdown(rows)
+
+
+def labels_table(result: Mapping[str, Any], threshold: int) -> str:
+    """Write the main figures of the seeds of each gold label as a table of Markdown."""
+    figures = [CATALOGUE[key].at(threshold) for key in OF_LABELS]
+    head = ("Gold label", "Seeds", "Variants", *(figure.name for figure in figures))
+    rows: list[tuple[str, ...]] = [head, ("---", *["--:"] * (len(head) - 1))]
+    for label, group in result["by_label"].items():
+        values = (show(group[figure.key], figure.unit) for figure in figures)
+        rows.append((label, f"{group['n_seeds']:,}", f"{group['n_variants']:,}", *values))
+    return _markdown(rows)
+
+
+def _markdown(rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+AXES: Final = ("correctness threshold, %", "share of seeds, %")
+LINE: Final = "line"
+COLOURS: Final = {"SV": "#2f8fce", "low": "#8cc4ea", "high": "#8cc4ea", "S": "#d55e00"}
+"""Columns of the points of the plot, and line → colour on light and dark ground."""
+
+
+def curve_points(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Make the lines of the plot: the SV curve, the bounds of its interval, and S across.
+
+    The curve is a step function: the value at CT holds above CT − 1 and up to CT.
+    """
+    curve, s = result["sv_curve"], result["seed_accuracy"]
+    rows = [(x, 100 * s, "S") for x in (0, 100)]
+    for name, side in (("SV", "accuracy"), ("low", "low"), ("high", "high")):
+        for ct, value in enumerate(curve.get(side, ()), 1):
+            rows += [(x, 100 * value, name) for x in (ct - 1, ct)]
+    points = pd.DataFrame(rows, columns=[*AXES, LINE])
+    return points.round(2)
 
 
 def answer(
-    source: PageInput,
-    correctness_threshold: float | None,
-    n_bootstrap: float | None,
-    rng_seed: float | None,
-) -> PageContents:
-    """Compute and present.
+    rows: list[list[Any]], file: str | None, threshold: int, n_bootstrap: int
+) -> tuple[Any, ...]:
+    """Compute the figures of the file, or of the table where there is none.
 
-    Raises:
-        ValueError: a setting or the data cannot be used.
+    Returns:
+        Message, visibility of results, figures, curve, figures by label, signature, JSON.
     """
-    threshold = whole("Correctness threshold", correctness_threshold, least=1, most=100)
-    result = score(
-        **source.arguments,
-        correctness_threshold=threshold,
-        n_bootstrap=whole("Bootstrap replicates", n_bootstrap, most=REPLICATES_AT_MOST),
-        rng_seed=whole("Random seed", rng_seed, most=2**53),
-    )
-    return PageContents(
-        summary=summary(source.name, result),
-        figures=figures_table(result, threshold),
-        curve=curve_points(result, threshold),
-        marks=curve_text(result, threshold),
-        labels=labels_table(result, threshold) + distributions_table(result),
-        signature=result["signature"],
-        download=download(result),
-    )
-
-
-def failure(error: ValueError) -> PageContents:
-    """Show an error of the input in words."""
-    return PageContents(
-        message="<div class='sva-note sva-error' role=alert><strong>Nothing was computed.</strong> "
-        f"{html.escape(str(error))}</div>"
-    )
-
-
-# --- Events ---
-
-
-def from_table(rows: list[list[Any]], *settings: float | None) -> tuple[Any, ...]:
-    """Compute from the table of the page."""
-    return _respond(lambda: read_table(rows), settings)
-
-
-def from_file(path: str, *settings: float | None) -> tuple[Any, ...]:
-    """Compute from an uploaded file."""
-    return _respond(lambda: read_file(Path(path)), settings)
-
-
-def again(source: PageInput | None, *settings: float | None) -> tuple[Any, ...]:
-    """Compute from what was read before, with new settings."""
-    if source is None:
-        return (None, *[gr.skip()] * (1 + len(astuple(PageContents()))))
-    return _respond(lambda: source, settings)
-
-
-def edited(source: PageInput | None) -> tuple[Any, ...]:
-    """Hide the figures of what an edited table held before."""
-    if source is None or source.name != TABLE:
-        return source, gr.skip(), gr.skip()
-    note = "<div class=sva-note>The table has changed: press Compute for its figures.</div>"
-    return None, note, gr.Column(visible=False)
-
-
-def _respond(read: Callable[[], PageInput], settings: tuple[float | None, ...]) -> tuple[Any, ...]:
-    """Return the source for `again`, message, visibility of results, and the results."""
-    source = None
     try:
-        source = read()
-        shown = answer(source, *settings)
+        columns = read_file(Path(file)) if file else read_table(rows)
+        result = score(
+            **split_predictions(**columns),
+            correctness_threshold=threshold,
+            n_bootstrap=n_bootstrap,
+        )
     except ValueError as error:
-        shown = failure(error)
-    message, *results = astuple(shown)
-    return source, message, gr.Column(visible=not message), *results
+        message = f"**Nothing was computed.** <span>{html.escape(str(error))}</span>"
+        return message, gr.Column(visible=False), "", None, "", "", ""
+    name = f"<span>{html.escape(Path(file).name)}</span>" if file else "the table"
+    message = f"From {name}: {result['n_seeds']:,} seeds, {result['n_variants']:,} variants."
+    if n_bootstrap:
+        message += " Intervals: bootstrap over seeds."
+        if result["n_seeds"] < FEW_SEEDS:
+            message += " With so few seeds they are coarse."
+    return (
+        message,
+        gr.Column(visible=True),
+        figures_table(result, threshold),
+        curve_points(result),
+        labels_table(result, threshold),
+        result["signature"],
+        json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+    )
 
 
 # --- The page ---
 
 
-def build() -> gr.Blocks:
+def build() -> Any:
     """Build the page and connect its parts."""
-    page = gr.Blocks(
+    with gr.Blocks(
         title="Seed-variant accuracy", analytics_enabled=False, delete_cache=(HOUR, HOUR)
-    )
-    with page:
-        source = gr.State(None, time_to_live=HOUR)
-        gr.HTML(INTRO, elem_id="sva-intro")
+    ) as page:
+        gr.Markdown(INTRO)
         with gr.Row():
-            with gr.Column(scale=3, min_width=320), gr.Tabs():
-                with gr.Tab("Type in"):
-                    gr.Markdown(TABLE_HELP)
-                    table = gr.Dataframe(
-                        [list(row) for row in EXAMPLE],
-                        headers=list(HEADERS),
-                        column_count=len(HEADERS),
-                        type="array",
-                        interactive=True,
-                        show_label=False,
-                        max_height=380,
-                        elem_id="sva-input",
-                    )
-                    compute = gr.Button("Compute", variant="primary", elem_id="sva-compute")
-                with gr.Tab("Upload a file"):
-                    gr.Markdown(FILE_HELP)
-                    upload = gr.File(
-                        label="Predictions",
-                        file_types=[".parquet", ".jsonl"],
-                        elem_id="sva-upload",
-                    )
+            table = gr.Dataframe(
+                EXAMPLE,
+                headers=list(COLUMNS),
+                column_count=len(COLUMNS),
+                type="array",
+                interactive=True,
+                max_height=380,
+                elem_id="sva-input",
+                scale=3,
+            )
             with gr.Column(scale=2, min_width=280):
-                settings = _settings()
-        message = gr.HTML(elem_id="sva-message")
-        with gr.Column(visible=False) as results:
-            outputs = [message, results, *_outputs()]
-        respond: dict[str, Any] = {
-            "outputs": [source, *outputs],
-            "api_visibility": "private",
-            "show_progress": "minimal",
-        }
-        quick = {**respond, "outputs": [source, message, results], "queue": False}
-        table.input(edited, source, **quick)
-        for trigger in (page.load, compute.click):
-            trigger(from_table, [table, *settings], **respond)
-        upload.upload(from_file, [upload, *settings], **respond)
-        changes = [setting.change for setting in settings]
-        gr.on(changes, again, [source, *settings], trigger_mode="always_last", **respond)
-    return page
-
-
-def _settings() -> list[gr.Slider | gr.Number]:
-    return [
-        gr.Slider(
-            1,
-            100,
-            value=90,
-            step=1,
-            label="Correctness threshold (CT), %",
-            info="How many of a seed's variants must be right",
-            elem_id="sva-threshold",
-        ),
-        gr.Number(
-            1000,
-            label="Bootstrap replicates",
-            info=f"0 to {REPLICATES_AT_MOST:,}; 0 leaves the intervals out",
-            elem_id="sva-replicates",
-        ),
-        gr.Number(
-            0,
-            label="Random seed",
-            info="The same number gives the same intervals",
-            elem_id="sva-rng-seed",
-        ),
-    ]
-
-
-def _outputs() -> list[gr.components.Component]:
-    """Make a component per field of `PageContents` after the message, in its order."""
-    line = gr.HTML(elem_id="sva-summary")
-    with gr.Row():
-        with gr.Column(scale=3, min_width=320):
-            figures = gr.HTML(elem_id="sva-figures")
-        with gr.Column(scale=2, min_width=320):
+                file = gr.File(
+                    label="Or a file", file_types=[".parquet", ".jsonl"], elem_id="sva-upload"
+                )
+                threshold = gr.Slider(
+                    1,
+                    100,
+                    value=90,
+                    step=1,
+                    label="Correctness threshold (CT), %",
+                    info="How many of a seed's variants must be right",
+                    elem_id="sva-threshold",
+                )
+                replicates = gr.Slider(
+                    0,
+                    REPLICATES_AT_MOST,
+                    value=1000,
+                    step=100,
+                    label="Bootstrap replicates",
+                    info="0 leaves the intervals out",
+                    elem_id="sva-replicates",
+                )
+        message = gr.Markdown(elem_id="sva-message")
+        with gr.Column(visible=False, elem_id="sva-results") as results:
+            figures = gr.Markdown(elem_id="sva-figures")
             curve = gr.LinePlot(
                 x=AXES[0],
                 y=AXES[1],
                 color=LINE,
                 color_map=COLOURS,
-                colors_in_legend=[name for name in COLOURS if name == name.strip()],
                 x_lim=[0, 100],
                 y_lim=[0, 100],
-                color_title=" ",
                 height=340,
                 label="SV curve",
-                show_label=False,
                 elem_id="sva-curve",
             )
-            marks = gr.HTML(elem_id="sva-marks")
-    labels = gr.HTML(elem_id="sva-labels")
-    signature = gr.Textbox(
-        label="Signature",
-        info="Says all that determines the figures; quote it beside them",
-        interactive=False,
-        buttons=["copy"],
-        elem_id="sva-signature",
-    )
-    link = gr.HTML(elem_id="sva-download")
-    return [line, figures, curve, marks, labels, signature, link]
-
-
-def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
-    """List the names that a request may call this server by.
-
-    Other pages in a reader's browser can point a name of theirs at this machine; under such a
-    name they get nothing. Whoever has the page served to others is reached by any name, be it
-    as a Space or at the address that `GRADIO_SERVER_NAME` gives.
-
-    >>> trusted_hosts({})
-    ['127.0.0.1', 'localhost']
-    >>> trusted_hosts({"GRADIO_SERVER_NAME": "0.0.0.0"})
-    ['*']
-    """
-    address = environment.get("GRADIO_SERVER_NAME", LOOPBACK[0])
-    is_ours = address in LOOPBACK and "SPACE_ID" not in environment
-    return list(LOOPBACK) if is_ours else ["*"]
-
-
-class _Refusal(asyncio.Protocol):
-    """Answers a connection beyond the last, and closes it."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(_BUSY)
-        transport.close()
-
-
-def bound_connections(server: Any, most: int = MAX_CONNECTIONS) -> None:
-    """Let a server have so many connections at a time.
-
-    uvicorn's own limit is for requests: whoever asks nothing could hold every file open that the
-    process may have.
-    """
-    config, serve = server.config, server.config.http_protocol_class
-
-    def protocol(**given: Any) -> asyncio.Protocol:
-        is_full = len(given["server_state"].connections) >= most
-        return _Refusal() if is_full else serve(**given)
-
-    config.http_protocol_class = protocol
-    for listener in (each for listening in server.servers for each in listening.sockets):
-        with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
-            same.listen(most // 2)  # asyncio accepts all that wait before it looks at one
+            labels = gr.Markdown(elem_id="sva-labels")
+            signature = gr.Textbox(
+                label="Signature",
+                info="Says all that determines the figures; quote it beside them",
+                interactive=False,
+                buttons=["copy"],
+                elem_id="sva-signature",
+            )
+            with gr.Accordion("All figures as JSON", open=False):
+                whole = gr.Code(language="json", max_lines=20, elem_id="sva-json")
+        inputs: list[Any] = [table, file, threshold, replicates]
+        gr.on(
+            [page.load, *(each.change for each in inputs)],
+            answer,
+            inputs,
+            [message, results, figures, curve, labels, signature, whole],
+            trigger_mode="always_last",
+            api_visibility="private",
+            show_progress="minimal",
+        )
+    return page
 
 
 def main() -> None:
     """Serve the page; Gradio reads address and port from its environment variables."""
-    # Fonts of the reader's system, and small print that can be read.
-    theme = gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS).set(
-        body_text_color_subdued="*neutral_600",
-        body_text_color_subdued_dark="*neutral_300",
-        block_info_text_color="*neutral_600",
-        block_info_text_color_dark="*neutral_300",
-    )
-    check_host = Middleware(TrustedHostMiddleware, allowed_hosts=trusted_hosts(os.environ))
-    page = build()
-    page.launch(
-        app_kwargs={"middleware": [check_host]},
-        theme=theme,
+    build().launch(
+        # Fonts of the reader's system: others would be asked of the network.
+        theme=gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS),
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
         max_file_size=MAX_FILE_SIZE,
         run_history=False,
         ssr_mode=False,
         footer_links=[],
-        prevent_thread_lock=True,
     )
-    bound_connections(page.server)
-    page.block_thread()
 
 
 if __name__ == "__main__":
