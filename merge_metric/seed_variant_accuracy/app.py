@@ -373,39 +373,47 @@ def build() -> Any:
                 )
         message = gr.Markdown(elem_id="sva-message")
         with gr.Column(visible=False, elem_id="sva-results") as results:
-            figures = gr.Markdown(elem_id="sva-figures")
-            curve = gr.LinePlot(
-                x=AXES[0],
-                y=AXES[1],
-                color=LINE,
-                color_map=COLOURS,
-                x_lim=[0, 100],
-                y_lim=[0, 100],
-                height=340,
-                label="SV curve",
-                elem_id="sva-curve",
-            )
-            labels = gr.Markdown(elem_id="sva-labels")
-            signature = gr.Textbox(
-                label="Signature",
-                info="Says all that determines the figures; quote it beside them",
-                interactive=False,
-                buttons=["copy"],
-                elem_id="sva-signature",
-            )
-            with gr.Accordion("All figures as JSON", open=False):
-                whole = gr.Code(language="json", max_lines=20, elem_id="sva-json")
+            outputs = [message, results, *_outputs()]
         inputs: list[Any] = [table, file, threshold, replicates]
         gr.on(
             [page.load, *(each.change for each in inputs)],
             answer,
             inputs,
-            [message, results, figures, curve, labels, signature, whole],
+            outputs,
             trigger_mode="always_last",
             api_visibility="private",
             show_progress="minimal",
         )
     return page
+
+
+def _outputs() -> list[Any]:
+    """Make the parts that show a result, in the order of `answer`."""
+    parts: list[Any] = [
+        gr.Markdown(elem_id="sva-figures"),
+        gr.LinePlot(
+            x=AXES[0],
+            y=AXES[1],
+            color=LINE,
+            color_map=COLOURS,
+            x_lim=[0, 100],
+            y_lim=[0, 100],
+            height=340,
+            label="SV curve",
+            elem_id="sva-curve",
+        ),
+        gr.Markdown(elem_id="sva-labels"),
+        gr.Textbox(
+            label="Signature",
+            info="Says all that determines the figures; quote it beside them",
+            interactive=False,
+            buttons=["copy"],
+            elem_id="sva-signature",
+        ),
+    ]
+    with gr.Accordion("All figures as JSON", open=False):
+        parts.append(gr.Code(language="json", max_lines=20, elem_id="sva-json"))
+    return parts
 
 
 def main() -> None:
