@@ -434,7 +434,7 @@ class Config(ProblemSettings):
     # Machine, and where things lie
     slice_problems: int | None = _problem_setting(
         None,
-        "For millions of problems: work on so many at a time, each slice a run of its own.",
+        "For millions of problems: problems in a slice; each slice is a run of its own.",
         commands="suggest",
         minimum=1,
         affects_output=False,

@@ -301,7 +301,7 @@ def evaluate_model(
         name: What results call the model; a server's own name for it where `model` is a client.
         label_order: What classes 0, 1, 2 mean, such as `c,e,n`, where that is not known; or
             `seeds`, which finds it out from the seeds' gold labels.
-        limit_seeds: Ask only about so many seeds of each source, drawn by a hash.
+        limit_seeds: Ask only about this number of seeds of each source, drawn by a hash.
         revision: Commit, branch or tag of a dataset on the Hub.
         out: Where predictions are kept, .parquet; an interrupted call then goes on. By default a
             temporary file, as long as the result lives.

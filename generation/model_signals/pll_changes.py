@@ -201,7 +201,7 @@ def _write(built: Built, config: Config, store: LikelihoodStore, score: Score) -
     tagger = Tagger.load(config.tagger)
     replacements = pq.ParquetFile(built.build.replacements).metadata.num_rows
     counts = {"texts": 0, "windowed": 0, "replacements": replacements}
-    # At most so many texts; block by block it shows how many are the same.
+    # The most texts that there may be; each block shows how many are the same.
     total = len(names) * replacements
     with (
         tqdm(total=total, desc=store.identity["name"], unit="text") as bar,

@@ -248,7 +248,7 @@ def _instruction_runs(prompt: str) -> tuple[int, set[tuple[str, ...]]]:
 
 
 def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
-    """Return all runs of so many words; none of no words."""
+    """Return all runs of `length` words; none for 0."""
     last = len(words) - length + 1
     return {tuple(words[i : i + length]) for i in range(last)} if length else set()
 

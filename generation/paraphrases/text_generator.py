@@ -437,8 +437,8 @@ def search(
     - An end is a continuation like others, but without diversity penalty: to be as long as another
       is not to be alike.
     - A beam ends where its end is among the group's best, as many as it has beams. A group is done
-      as soon as so many of its beams have ended, and its other beams are given up; should more of
-      them end at once, those with most log-probability per token stay. At the last step beams
+      as soon as that number of its beams have ended, and its other beams are given up; should more
+      of them end at once, those with most log-probability per token stay. At the last step beams
       that have not ended take the places left.
 
     `earlier` has for each request the tokens of texts that count as beams of groups before the

@@ -179,7 +179,7 @@ class Combinations:
 
     @cached_property
     def _beyond(self) -> list[list[int]]:
-        """[sets + 1][k + 1] How many combinations of so many sets there are from a set on."""
+        """[sets + 1][k + 1] How many combinations of k sets there are from a set on."""
         ways = [[1] + [0] * self.k]
         for size in reversed(self.sizes):
             after = ways[-1]
@@ -272,7 +272,7 @@ def draw_several(
 
     Each (rng_seed, seed, class, subsample) has an order of the combinations of its own, all
     orders being equally likely; the subsample is what is valid of it, up to its size. So
-    every set of so many valid combinations is as likely as every other. A seed is eligible by
+    every set of valid combinations is as likely as every other of its size. A seed is eligible by
     the number of valid ones, which are counted up to the number needed.
 
     Returns:

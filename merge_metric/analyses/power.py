@@ -40,7 +40,7 @@ SIZES: Final = (5, 10, 20, 40, 80)
 """Variants of a seed; a draw of the paper has 20 for each class."""
 
 DRAWS: Final = 10
-"""Draws of so many variants, over which the variance is averaged."""
+"""Draws of variants over which the variance is averaged."""
 
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) + NormalDist().inv_cdf(POWER)
 
@@ -187,10 +187,10 @@ def power(runs: Iterable[Run], how: Wanted, cluster: str = "") -> Table:
         notes=(
             "In percentage points, of two models that differ from one another as these do. "
             f"Smallest shown: the difference that a two-sided test at {1 - CONFIDENCE:.0%} finds "
-            f"in {POWER:.0%} of such data sets with so many seeds, by the normal approximation, "
-            f"paired over {resampled_units(cluster)}. Seeds for {how.difference:g}: how many show "
-            "that many points. –: nothing varies.",
-            "Variants: so many of each seed in all, drawn at random; all where it has fewer. SV "
+            f"in {POWER:.0%} of such data sets with that number of seeds, by the normal "
+            f"approximation, paired over {resampled_units(cluster)}. Seeds for "
+            f"{how.difference:g}: how many show that many points. –: nothing varies.",
+            "Variants: their number for each seed, drawn at random; all where it has fewer. SV "
             "accuracy of more variants is another figure, not only a sharper one.",
         ),
     )

@@ -242,8 +242,8 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
         "has a higher value than one that is not good, where 0.5 is chance."
     )
     best = (
-        f" {_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps so many of "
-        f"those of other seeds ({_FOLDS} folds); good is then the precision of that limit."
+        f" {_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that share "
+        f"of other seeds' ({_FOLDS} folds); good is then the precision of that limit."
     )
     missing = f"Not known of any variant: {', '.join(unknown)}."
     if any(name.endswith("_pll_change") for name in unknown):

@@ -106,6 +106,7 @@ FORMS: Final = (
             ("It might be entailment. On reflection it is neutral.", "B"),
             ("It is either entailment or neutral.", ""),
             ("It is not clear whether it entails.", ""),
+            ("Entailment? No, neutral.", "B"),
             ("Option A is wrong.", ""),
         ),
     ),
@@ -149,7 +150,7 @@ _BETWEEN: Final = (
     r"è|é|correcta|correct[ao]?|richtige|jest|het|де|это)\b)|[是为為はは：])*"
 )
 _DENIED: Final = re.compile(
-    r"(?i:\b(?:not|neither|nor|never|non?|cannot|without|rather than|instead of)\b|n['’]t\b)"
+    r"(?i:\b(?:not|neither|nor|never|non?(?!,)|cannot|without|rather than|instead of)\b|n['’]t\b)"
     r"(?:\W+(?i:an?|the|necessarily|be|a case of|directly|strictly))*\W*$"
     r"|(?i:\b(?:whether|(?:clear|know|say|sure) if)\b)[^,;]*$"
 )
@@ -168,6 +169,8 @@ _REFUTED: Final = re.compile(
 _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
 _CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
 _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
+_ANSWERED_NO: Final = re.compile(r"[^.!?。\n]*\?\s*(?=(?i:no|nein|non)\b)")
+"""A question that is answered by no."""
 _GAP: Final = r"[\s*_`\"“”().!]+"
 """Between words of a choice's name."""
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
@@ -381,8 +384,8 @@ def thinking_begun(prompt: str) -> str:
 
 
 def _without_conditions(text: str) -> str:
-    """Blank, at the same length, what would be so if something else were."""
-    parts = _SENTENCES.split(text)
+    """Blank, at the same length, what would be so if something else were, and denied questions."""
+    parts = _SENTENCES.split(_ANSWERED_NO.sub(lambda found: " " * len(found[0]), text))
     return "".join(
         _WOULD.sub(lambda found: " " * len(found[0]), part) if _CONDITION.search(part) else part
         for part in parts

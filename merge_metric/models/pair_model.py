@@ -264,7 +264,7 @@ class ModelRequest:
         None, "OpenAI-compatible, e.g. http://localhost:8000/v1.", _SERVER
     )
     max_requests: int | None = _option(
-        None, "Stop after so many requests; the same command goes on.", _SERVER, minimum=1
+        None, "Stop after this number of requests; the same command goes on.", _SERVER, minimum=1
     )
     api_key_env: str | None = _option(None, "Environment variable with the key.", _SERVER)
     concurrency: int = _option(8, "Requests at a time.", _SERVER, minimum=1)
@@ -278,7 +278,7 @@ class ModelRequest:
         option="--strict-server",
     )
     repeat_seeds: int = _option(
-        0, "Ask about each seed so many times more, to show the noise of the answers.", minimum=0
+        0, "Ask about each seed this many more times, to show the noise of the answers.", minimum=0
     )
     device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", RUNNING)
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(

@@ -11,6 +11,8 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,7 +55,8 @@ def write_requests(
         model: On a server.
         problems: As `predict` takes them.
         out: The predictions file, whose journal may have answers.
-        path: The first file; further ones get -2, -3, … before their ending.
+        path: The first file; further ones get -2, -3, … before their ending, and older ones of
+            these names go.
         overwrite: As in `predict`.
 
     Returns:
@@ -69,39 +72,45 @@ def write_requests(
     pairs = run.pairs.at(run.asked)
     left = [] if run.finished() else np.flatnonzero(_journal_now(run)).tolist()
     made: list[tuple[Path, int]] = []
-    lines: list[str] = []
-    size = 0
+    with ExitStack() as files:  # which puts all files in place when all are written
+        size, file = 0, None
+        for position in left:
+            body = server.body(pairs[position])
+            for sample in range(samples):
+                request = {
+                    "custom_id": f"{_run_id(run)}-{position}-{sample}",
+                    "method": "POST",
+                    "url": f"/v1/{server.path}",
+                    "body": body,
+                }
+                line = (json.dumps(request, ensure_ascii=False) + "\n").encode()
+                size += len(line)
+                if file is None or size > MOST_BYTES or made[-1][1] == MOST_REQUESTS:
+                    place, size = _numbered(path, len(made) + 1), len(line)
+                    _require_free([place], overwrite)
+                    file = files.enter_context(files.enter_context(atomic(place)).open("wb"))
+                    made.append((place, 0))
+                file.write(line)
+                made[-1] = place, made[-1][1] + 1
+        numbers = count(len(made) + 1) if made else ()
+        older = [*takewhile(Path.exists, (_numbered(path, number) for number in numbers))]
+        _require_free(older, overwrite)
+    for each in older:
+        each.unlink()  # of a longer batch: with these, questions would be asked twice
+    return made
 
-    def write() -> None:
-        number = f"-{len(made) + 1}" if made else ""
-        place = path.with_name(f"{path.stem}{number}{path.suffix}")
-        if place.exists() and not overwrite:
+
+def _require_free(places: Sequence[Path], overwrite: bool) -> None:
+    for place in () if overwrite else places:
+        if place.exists():
             raise FileExistsError(
                 f"{place}: expected no file, found one; name another, or remove it"
             )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(place) as partial:
-            partial.write_text("".join(lines), encoding="utf-8")
-        made.append((place, len(lines)))
 
-    for position in left:
-        body = server.body(pairs[position])
-        for sample in range(samples):
-            request = {
-                "custom_id": f"{_run_id(run)}-{position}-{sample}",
-                "method": "POST",
-                "url": f"/v1/{server.path}",
-                "body": body,
-            }
-            line = json.dumps(request, ensure_ascii=False) + "\n"
-            if lines and (len(lines) == MOST_REQUESTS or size + len(line.encode()) > MOST_BYTES):
-                write()
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line.encode())
-    if lines:
-        write()
-    return made
+
+def _numbered(path: Path, number: int) -> Path:
+    """Name one of the files of a batch: the first has no number."""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> int:

@@ -201,8 +201,8 @@ class SourceSeeds:
         """Show fewer variants.
 
         Args:
-            per_seed: At most so many of a seed, chosen by a hash of their ids.
-            n_seeds: And only of so many seeds, the hardest.
+            per_seed: At most this number of a seed, chosen by a hash of their ids.
+            n_seeds: And only of this number of seeds, the hardest.
         """
         shown = np.zeros(len(self.seeds), bool)
         shown[self.hardest()[:n_seeds]] = True
@@ -230,10 +230,10 @@ def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
 
 
 def limit_variants(sources: Sequence[SourceSeeds], most: int) -> list[SourceSeeds]:
-    """Show at most so many variants in all: as many of each seed as of every other.
+    """Show at most `most` variants, equally many of each seed.
 
-    Where that would leave fewer than `_LEAST` of a seed, the hardest seeds have so many
-    and the others none.
+    Where that would leave fewer than `_LEAST` of a seed, the hardest seeds have that
+    number and the others none.
     """
     counts = np.concatenate([source.n_shown for source in sources])
     if counts.sum() <= most:

@@ -1,6 +1,6 @@
 """Noise: how often a model changes its answer to the same text, beside the fooling rates.
 
-`predict --repeat-seeds N` asks about each seed N times more. A fooling rate is the share of seeds
+`predict --repeat-seeds N` asks about each seed N more times. A fooling rate is the share of seeds
 that one of their variants changes; so with noise alone it would not be 0, and grows with the number
 of variants. What can be compared is the rate among as many variants as there are repeats: the
 expected rate of N of a seed's variants drawn without replacement, or of all where it has fewer.
@@ -62,7 +62,7 @@ def noise_figures(
 
     Returns:
         `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the shares
-        of seeds that one of so many repeats, or of so many of their variants, changes, `above`,
+        of seeds that one of their repeats, or one of as many variants, changes, `above`,
         their difference, `single_same_text` and `single_variant`, the same of one repeat and one
         variant, and intervals as `*_ci`. None where undefined.
     """
@@ -150,10 +150,10 @@ def cost_of(metadata: Mapping[str, Any]) -> float | None:
 
 def noise_text(noise: Mapping[str, Any]) -> list[str]:
     """Say in lines what was found, for below a table."""
-    n = noise["n_repeats"]
+    n, seeds = noise["n_repeats"], noise["n_seeds"]
     lines = [
-        f"noise: {noise['n_seeds']:,} seeds answered right were asked {n} times more; changed by "
-        f"one of {n} repeats, by one of {n} variants, and what is left above noise:"
+        f"noise: {seeds:,} {'seeds' if seeds != 1 else 'seed'} answered right, asked {n} more "
+        f"times; changed by one of {n} repeats, by one of {n} variants, and left above noise:"
     ]
     for rate, symbol in zip(RATES, ("r_r", "r_s"), strict=True):
         keys = (f"{rate}_same_text", f"{rate}_variants", f"{rate}_above")

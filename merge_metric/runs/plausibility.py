@@ -51,7 +51,7 @@ UNLABELLED: Final = 0.02
 _FARTHEST: Final = 1000
 """Rows by which predictions may be shifted."""
 _SHIFTED: Final = 5
-"""Standard deviations that no shift of so many leads by, by chance."""
+"""Standard deviations by which no shift leads by chance."""
 _SEEDS: Final = 20_000
 """Seeds, about, on which shifts are tried."""
 

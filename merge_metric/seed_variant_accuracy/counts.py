@@ -85,7 +85,7 @@ class SeedCounts:
 
     @property
     def variants_per_seed(self) -> dict[str, list[float]]:
-        """Different numbers of variants, and how many seeds have so many in a subsample."""
+        """Count, by number of variants, the seeds of a subsample."""
         sizes, times = np.unique(self.n_variants[self.present], return_counts=True)
         mean = times / self.n_variants.shape[1]
         return {"variants": sizes.tolist(), "seeds": mean.tolist()}

@@ -355,7 +355,7 @@ class Figures:
 def figures(
     counts: SeedCounts, correctness_threshold: int = 90, weights: Floats | None = None
 ) -> Figures:
-    """Compute every figure of the seeds, each weighing so many times as `weights` says.
+    """Compute every figure of the seeds, each as often as `weights` says.
 
     Args:
         counts: Of S seeds in K subsamples.
@@ -431,7 +431,7 @@ def _of_subsample(
         counts: Of S seeds.
         k: The subsample.
         level: (S,) of `SeedCounts.level`.
-        stable: (S,) whether so many of the variants have the same answer.
+        stable: (S,) whether at least `level` of the variants have the same answer.
         weights: (B, S).
         correctness_threshold: As in `figures`.
     """

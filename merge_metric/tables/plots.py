@@ -101,7 +101,7 @@ def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure
 
 
 def row_of_panels(number: int, *, share_y: bool = True) -> tuple[Figure, list[Axes]]:
-    """Make a figure with so many panels, in rows of three at most."""
+    """Make a figure with a number of panels, in rows of three at most."""
     n_columns = number if number <= 3 else 2 if number == 4 else 3
     n_rows = -(-number // n_columns)
     figure, rows = panels(n_rows, n_columns, share_y=share_y)

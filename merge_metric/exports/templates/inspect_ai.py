@@ -47,7 +47,7 @@ def merge_nli(
 
     Args:
         config: Name of a configuration that was exported.
-        limit_seeds: Only so many seeds of each source, drawn at random, with their variants:
+        limit_seeds: Only this number of seeds of each source, drawn at random, with their variants:
             those of `merge-nli predict --limit-seeds`. Inspect's own limit cuts seeds.
         rng_seed: Another number, another sample.
         top_logprobs: Alternatives asked for; a letter that is not among them has probability 0.

@@ -126,6 +126,25 @@ def test_a_batch_is_as_good_as_asking(
     assert not [*tmp_path.glob(".*journal*")]
 
 
+def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are refused while nothing is written, and go with `overwrite`."""
+    model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
+    monkeypatch.setattr(batch, "MOST_REQUESTS", 2)
+    older = [place for place, _ in batch.write_requests(model, problems(), out, path)]
+    path.unlink()
+    monkeypatch.setattr(batch, "MOST_REQUESTS", N - 1)
+    for expected in ("r-2.jsonl", "r-3.jsonl"):
+        with pytest.raises(FileExistsError, match=f"{expected}: expected no file, found one"):
+            batch.write_requests(model, problems(), out, path)
+        assert not path.exists()
+        (tmp_path / "r-2.jsonl").unlink(missing_ok=True)
+    (tmp_path / "r-2.jsonl").touch()
+    files = batch.write_requests(model, problems(), out, path, overwrite=True)
+    assert len(older) > len(files) == 2
+    assert sorted(tmp_path.glob("r*.jsonl")) == sorted(place for place, _ in files)
+    assert sum(len(place.read_text().splitlines()) for place, _ in files) == N
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

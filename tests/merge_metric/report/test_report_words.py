@@ -71,7 +71,7 @@ def test_what_is_said_of_answers(page: str) -> None:
     """The share without a label, the noise, the usage and the cost."""
     text = " ".join(re.sub("<script.*?</script>", "", page, flags=re.DOTALL).split())
     assert "talker: 5.6% of the answers name no label and count as wrong." in text
-    assert "6 seeds answered right were asked 2 times more" in text
+    assert "6 seeds answered right, asked 2 more times" in text
     assert "30 requests, 9 tokens of prompts and 7 of answers, cost 23.00" in text
 
 

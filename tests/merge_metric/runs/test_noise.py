@@ -152,7 +152,7 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
     assert (noise["relaxed_same_text"], noise["relaxed_variants"]) == (0.5, 0.5)
     assert (noise["relaxed_above"], noise["relaxed_single_same_text"]) == (0, 0.25)
     text = scores_text(results)
-    assert "noise: 2 seeds answered right were asked 2 times more" in text
+    assert "noise: 2 seeds answered right, asked 2 more times" in text
     assert "r_r 50.0" in text
 
 
