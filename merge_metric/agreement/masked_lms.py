@@ -1,4 +1,4 @@
-"""Masked LMs to drop: what would go with each, and what each provides with which others."""
+"""Masked LMs to drop: what would go with each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from merge_dataset.files import read_row_groups
 from merge_metric.agreement.judgements import Bools, Judgements, mlm_columns
@@ -41,12 +40,6 @@ class Provided:
     """Name of the dataset or run, for people."""
     unit: str
     """Name of what is counted: variants or replacements."""
-    mlms: tuple[str, ...]
-    """Sorted."""
-    n_problems: int
-    shared: NDArray[np.float64]
-    """(M, M) replacements of a problem that two masked LMs have in common, and on the diagonal
-    those that one has alone, on average over problems (paper, figure 11)."""
     lost: Mapping[str, tuple[int, int]]
     """Masked LM → replacements that would go without it, and problems with none left."""
 
@@ -139,7 +132,7 @@ def _row(judgements: Judgements, mlm: str) -> dict[str, Any]:
     return row | difference | {"verdict": verdict}
 
 
-# --- What each provides ---
+# --- What a dataset or run would lose ---
 
 
 def count_provided(
@@ -157,7 +150,6 @@ def count_provided(
     """
     columns = {path: mlm_columns(path) for path in paths}
     mlms = sorted({name for path in paths for name in mlm_names(path)} - {*without})
-    together = np.zeros((len(mlms), len(mlms)), np.int64)
     goes = np.zeros(len(mlms), np.int64)
     stays: dict[str, Bools] = {}
     for path in paths:
@@ -168,8 +160,7 @@ def count_provided(
             left: Bools = np.all(np.any(texts, axis=2), axis=1)
             seed_ids = table["seed_id"].filter(pa.array(left)).to_pylist()
             texts = texts[left]
-            alone: Bools = np.any(_alone(texts), axis=1)
-            together += in_common(np.any(texts, axis=1))
+            alone: Bools = np.any(alone_in(texts), axis=1)
             goes += alone.sum(axis=0)
             # Rows of a seed are adjacent.
             starts = [i for i, seed in enumerate(seed_ids) if not i or seed_ids[i - 1] != seed]
@@ -182,32 +173,7 @@ def count_provided(
     return Provided(
         what=what,
         unit=unit,
-        mlms=tuple(mlms),
-        n_problems=len(stays),
-        shared=together / len(stays),
         lost={mlm: (int(goes[i]), int(gone[i])) for i, mlm in enumerate(mlms)},
-    )
-
-
-def shared_table(found: Provided) -> Table:
-    """Tabulate the matrix of figure 11."""
-    numbers = [str(n) for n in range(1, len(found.mlms) + 1)]
-    return Table(
-        name="shared",
-        title=f"{found.unit.capitalize()} of a problem that two masked LMs have in common",
-        columns=(
-            Column("number", ""),
-            Column("mlm", "masked LM"),
-            *(Column(mlm, n, "number") for n, mlm in zip(numbers, found.mlms, strict=True)),
-        ),
-        rows=tuple(
-            {"number": n, "mlm": mlm, **dict(zip(found.mlms, row, strict=True))}
-            for n, mlm, row in zip(numbers, found.mlms, found.shared.tolist(), strict=True)
-        ),
-        notes=(
-            f"On average over the {found.n_problems:,} problems of {found.what}; on the diagonal "
-            "those that no other masked LM has.",
-        ),
     )
 
 
@@ -235,18 +201,7 @@ def validators(table: pa.Table, columns: Sequence[str], mlms: Sequence[str]) -> 
     return members
 
 
-def in_common(has: Bools) -> NDArray[np.int64]:
-    """Count, (M, M), rows that two masked LMs have, on the diagonal those that one has alone.
-
-    Args:
-        has: (n, M) whether each has a row.
-    """
-    counts: NDArray[np.int64] = has.T.astype(np.int64) @ has
-    np.fill_diagonal(counts, _alone(has).sum(axis=0))
-    return counts
-
-
-def _alone(members: Bools) -> Bools:
+def alone_in(members: Bools) -> Bools:
     """Mark each set's only member, along the last axis."""
     alone: Bools = members & (members.sum(axis=-1, keepdims=True) == 1)
     return alone

@@ -21,7 +21,6 @@ from merge_metric.agreement.masked_lms import (
     count_provided,
     drop_table,
     dropped,
-    shared_table,
 )
 from merge_metric.agreement.shares import (
     ANSWERS,
@@ -34,7 +33,6 @@ from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
 from merge_metric.tables.plots import (
     COLUMN,
-    GREY,
     PAGE,
     PALETTE,
     distinct,
@@ -61,7 +59,6 @@ class Overview:
     """Everything that `merge-nli agreement` writes."""
 
     judgements: Judgements
-    provided: Provided | None
     tables: tuple[Table, ...]
     remarks: tuple[str, ...]
     drop: tuple[str, ...]
@@ -140,8 +137,6 @@ def agreement(
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
         tables.append(drop_table(judgements, found))
         drop = tuple(dropped(tables[-1]))
-    if found is not None:
-        tables.append(shared_table(found))
     counts = judgements.answered.sum(axis=1).tolist()
     who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
     remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
@@ -161,7 +156,7 @@ def agreement(
             "nor which to drop."
         )
     command = _command(run, [*without, *drop]) if drop else None
-    return Overview(judgements, found, tuple(tables), tuple(remarks), drop, command)
+    return Overview(judgements, tuple(tables), tuple(remarks), drop, command)
 
 
 def _provided(
@@ -214,16 +209,12 @@ _DARK: Final = 0.3
 """Luminance below which black could not be read."""
 
 
-def draw_judgements(
-    judgements: Judgements, scores: Table | None, found: Provided | None
-) -> Iterator[tuple[str, Figure]]:
+def draw_judgements(judgements: Judgements, scores: Table | None) -> Iterator[tuple[str, Figure]]:
     """Draw what can be drawn: names and plots."""
     if scores is not None:
         yield "scores", plot_scores(scores)
         if any(row["by"] == "MLM" for row in scores.rows):
             yield "scores-by-mlm", plot_mlms(scores)
-    if found is not None:
-        yield "shared-replacements", plot_shared(found)
     if len(judgements.annotators) > 1:
         yield "confusion", plot_confusions(judgements)
 
@@ -295,26 +286,6 @@ def _stacked(axes: Axes, rows: list[Any]) -> None:
     axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-
-
-def plot_shared(found: Provided) -> Figure:
-    """Draw a heat map of what masked LMs have in common (paper, figure 11)."""
-    names = short_names(found.mlms)
-    longest = max(map(len, names))
-    side = 0.45 * len(names)
-    width = 1.6 + 0.06 * longest + max(side, 1.2)
-    figure = new_figure(width, 0.7 + 0.05 * longest + max(0.8 * side, 1.0))
-    axes = figure.subplots()
-    top = float(found.shared.max()) or 1.0
-    image = heat_map(axes, found.shared.tolist(), (0.0, top), "{:.1f}")
-    places = range(len(names))
-    axes.set_xticks(places, names, rotation=30, ha="left", rotation_mode="anchor")
-    axes.xaxis.tick_top()
-    axes.set_yticks(places, names)
-    axes.tick_params(length=0, labelsize="small")
-    figure.colorbar(image, ax=axes, label=f"{found.unit} per problem")
-    figure.supxlabel("on the diagonal those that no other has", fontsize="small", color=GREY)
-    return figure
 
 
 def plot_confusions(judgements: Judgements) -> Figure:

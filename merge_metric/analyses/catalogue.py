@@ -307,7 +307,7 @@ def signals(
 )
 def labels(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
     """Label flags; `annotations` are sessions, .jsonl or .csv files."""
-    from merge_metric.analyses.doubtful_labels import labels, plot_labels, require_flags
+    from merge_metric.analyses.parts import labels, plot_labels, require_flags
     from merge_metric.runs.counting import FLAGS
 
     found = request.variants(require_flags, annotations=annotations, by=(FLAGS,))
@@ -343,7 +343,7 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
 )
 def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
     """Semantic phenomena; `annotations` are sessions, .jsonl or .csv files."""
-    from merge_metric.analyses.phenomena import TEXTS, phenomena, plot_phenomena
+    from merge_metric.analyses.parts import TEXTS, phenomena, plot_phenomena
     from merge_metric.runs.run import require_text
 
     def columns(folder: Path, config: str) -> Sequence[str]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from merge_dataset.files import read_row_groups
 from merge_dataset.layout import split_files
 from merge_metric.agreement.judgements import mlm_columns
-from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
+from merge_metric.agreement.masked_lms import alone_in, mlm_names, validators
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
@@ -149,6 +149,17 @@ def kept_with(needed: Bools) -> NDArray[np.float64]:
             numbers = np.bincount(in_any, minlength=n_mlms + 1)
             kept += (-1) ** size * (share_without @ numbers)
     return kept
+
+
+def in_common(has: Bools) -> NDArray[np.int64]:
+    """Count, (M, M), rows that two masked LMs have, on the diagonal those that one has alone.
+
+    Args:
+        has: (n, M) whether each has a row.
+    """
+    counts: NDArray[np.int64] = has.T.astype(np.int64) @ has
+    np.fill_diagonal(counts, alone_in(has).sum(axis=0))
+    return counts
 
 
 # --- The table ---

@@ -31,10 +31,10 @@ def agreement_command(
     ] = None,
     dataset: Annotated[
         Path | None,
-        option("Dataset folder: knows them too, and what each masked LM provides."),
+        option("Dataset folder: knows them too, and what would go with each masked LM."),
     ] = None,
     run: Annotated[
-        Path | None, option("Run folder: knows what each masked LM provides before sampling.")
+        Path | None, option("Run folder: knows what would go with each masked LM before sampling.")
     ] = None,
     without_mlm: Annotated[
         list[str] | None, option("Leave out variants that need this masked LM; may be repeated.")
@@ -83,7 +83,7 @@ def agreement_command(
     )
     if plots is not None:
         with working_in(plots, wait=True):  # two at once do not mix theirs
-            drawn = draw_judgements(found.judgements, found.table("scores"), found.provided)
+            drawn = draw_judgements(found.judgements, found.table("scores"))
             for file in save_all(drawn, plots):
                 typer.echo(file, err=True)
     typer.echo(found.render(output))

@@ -5,8 +5,10 @@ An exported folder does not need this package: it has the metric's modules in it
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import resources
@@ -18,6 +20,7 @@ from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder, place_of
+from merge_metric.exports.registry import HARNESSES, Configs, Exported, Folder, Out, export
 from merge_metric.exports.task_settings import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
@@ -55,18 +58,18 @@ Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
 
 
 def prepare(
-    folder: Path,
-    out: Path,
-    config: Sequence[str] | None = None,
+    folder: Folder,
+    out: Out,
+    config: Configs = None,
     *,
-    shots: str = "auto",
-    prompt_start: str = "",
-    answers: AnswerKind = "letters",
-    max_answer_tokens: int = 1024,
-    letters: Letters = "spaced",
-    ct: Sequence[int] | None = None,
-    hub: str | None = None,
-    revision: str | None = None,
+    shots: Shots = "auto",
+    prompt_start: PromptStart = "",
+    answers: Answers = "letters",
+    max_answer_tokens: MaxAnswerTokens = 1024,
+    letters: LettersOption = "spaced",
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
 ) -> TaskSettings:
     """Check the options of an export of tasks, and read the prompts.
 
@@ -142,6 +145,43 @@ def prepare(
     )
 
 
+def task_export(
+    name: str, **fixed: Any
+) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
+    """Register a function as an export of tasks, with the options of `prepare` and its own.
+
+    The function gets the dataset folder, the one to write, and the settings from `prepare`.
+
+    Args:
+        name: Name of the command.
+        fixed: Values of `prepare` that are no options with this harness.
+    """
+
+    def register(write: Callable[..., Exported]) -> Callable[..., Exported]:
+        defaults = {"folder": Path("merge-nli"), "out": Path(f"merge-nli-{name}")}
+        shared = inspect.signature(prepare, eval_str=True).parameters.values()
+        own = inspect.signature(write, eval_str=True).parameters.values()
+        options = [
+            p.replace(default=defaults.get(p.name, p.default))
+            for p in (*shared, *(p for p in own if p.kind is p.KEYWORD_ONLY))
+            if p.name not in fixed
+        ]
+        signature = inspect.Signature(options)
+
+        @functools.wraps(write)
+        def run(*given: Any, **more: Any) -> Exported:
+            bound = signature.bind(*given, **more)
+            bound.apply_defaults()
+            values = bound.arguments | fixed
+            asked = {p.name: values.pop(p.name) for p in shared}
+            return write(asked["folder"], asked["out"], prepare(**asked), **values)
+
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        return export(name, panel=HARNESSES, extra="predict")(run)
+
+    return register
+
+
 @contextmanager
 def task_folder(
     out: Path, tasks: TaskSettings, export: str, readme: str, *, overwrite: bool
@@ -175,13 +215,13 @@ def template(name: str) -> str:
 def _metric_modules() -> Iterator[tuple[str, str]]:
     """Yield the metric's modules, except the one that needs `evaluate`, and those of answers."""
     from merge_metric.exports import task_answers, task_settings
-    from merge_metric.models import answer_letters, answer_words, templates
+    from merge_metric.models import answer_words, templates
     from merge_metric.runs import texts
 
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
             yield name, (SPACE / name).read_text(encoding="utf-8")
-    for module in (task_answers, task_settings, answer_letters, answer_words, templates, texts):
+    for module in (task_answers, task_settings, answer_words, templates, texts):
         path = Path(str(module.__file__))
         text = path.read_text(encoding="utf-8")
         # There they lie side by side.

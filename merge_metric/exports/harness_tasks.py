@@ -14,29 +14,8 @@ from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
 from merge_dataset.schema import SPLITS
 from merge_metric.exports.folders import read_split, shown
-from merge_metric.exports.harness import (
-    Answers,
-    Hub,
-    LettersOption,
-    MaxAnswerTokens,
-    PromptStart,
-    Revision,
-    Shots,
-    Thresholds,
-    prepare,
-    task_folder,
-    template,
-)
-from merge_metric.exports.registry import (
-    HARNESSES,
-    Configs,
-    Exported,
-    Folder,
-    Out,
-    Overwrite,
-    count,
-    export,
-)
+from merge_metric.exports.harness import task_export, task_folder, template
+from merge_metric.exports.registry import Exported, Overwrite, count
 from merge_metric.exports.task_settings import TaskSettings
 
 if TYPE_CHECKING:
@@ -103,19 +82,12 @@ def {function}(items: list[Any]) -> float:
 '''
 
 
-@export("lm-eval", panel=HARNESSES, extra="predict")
+@task_export("lm-eval")
 def export_lm_eval(
-    folder: Folder = Path("merge-nli"),
-    out: Out = Path("merge-nli-lm-eval"),
-    config: Configs = None,
-    shots: Shots = "auto",
-    prompt_start: PromptStart = "",
-    answers: Answers = "letters",
-    max_answer_tokens: MaxAnswerTokens = 1024,
-    letters: LettersOption = "spaced",
-    ct: Thresholds = None,
-    hub: Hub = None,
-    revision: Revision = None,
+    folder: Path,
+    out: Path,
+    tasks: TaskSettings,
+    *,
     overwrite: Overwrite = False,
 ) -> Exported:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
@@ -134,19 +106,6 @@ def export_lm_eval(
     \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(
-        folder,
-        out,
-        config,
-        shots=shots,
-        prompt_start=prompt_start,
-        answers=answers,
-        max_answer_tokens=max_answer_tokens,
-        letters=letters,
-        ct=ct,
-        hub=hub,
-        revision=revision,
-    )
     task_of = {name: f"merge_nli_{name}" for name in tasks.prompts}
     names = list(task_of.values())
     readme = template("lm_eval_readme.txt").format(
@@ -285,17 +244,12 @@ DATA: Final = "data.json"
 _DIGITS: Final = 16
 
 
-@export("lighteval", panel=HARNESSES, extra="predict")
+@task_export("lighteval", hub=None, revision=None)
 def export_lighteval(
-    folder: Folder = Path("merge-nli"),
-    out: Out = Path("merge-nli-lighteval"),
-    config: Configs = None,
-    shots: Shots = "auto",
-    prompt_start: PromptStart = "",
-    answers: Answers = "letters",
-    max_answer_tokens: MaxAnswerTokens = 1024,
-    letters: LettersOption = "spaced",
-    ct: Thresholds = None,
+    folder: Path,
+    out: Path,
+    tasks: TaskSettings,
+    *,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     overwrite: Overwrite = False,
@@ -314,17 +268,6 @@ def export_lighteval(
     """  # \b is a mark of click: keep the lines that follow
     import yaml
 
-    tasks = prepare(
-        folder,
-        out,
-        config,
-        shots=shots,
-        prompt_start=prompt_start,
-        answers=answers,
-        max_answer_tokens=max_answer_tokens,
-        letters=letters,
-        ct=ct,
-    )
     names = [f"merge_nli_{config}" for config in tasks.prompts]
     readme = template("lighteval_readme.txt").format(
         out=shown(out),
@@ -400,17 +343,12 @@ def problems_of(
 # --- Inspect ---
 
 
-@export("inspect", panel=HARNESSES, extra="predict")
+@task_export("inspect", prompt_start="", letters="both")
 def export_inspect(
-    folder: Folder = Path("merge-nli"),
-    out: Out = Path("merge-nli-inspect"),
-    config: Configs = None,
-    shots: Shots = "auto",
-    answers: Answers = "letters",
-    max_answer_tokens: MaxAnswerTokens = 1024,
-    ct: Thresholds = None,
-    hub: Hub = None,
-    revision: Revision = None,
+    folder: Path,
+    out: Path,
+    tasks: TaskSettings,
+    *,
     overwrite: Overwrite = False,
 ) -> Exported:
     """A task for Inspect (inspect-ai 0.3.285).
@@ -422,18 +360,6 @@ def export_inspect(
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(
-        folder,
-        out,
-        config,
-        shots=shots,
-        answers=answers,
-        max_answer_tokens=max_answer_tokens,
-        letters="both",
-        ct=ct,
-        hub=hub,
-        revision=revision,
-    )
     configs = list(tasks.prompts)
     readme = template("inspect_ai_readme.txt").format(
         out=shown(out),

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_metric.exports.task_settings import EXPORTED, TaskSettings
-from merge_metric.models.answer_letters import letter_probabilities
-from merge_metric.models.answer_words import answer_reader, kept_words
+from merge_metric.models.answer_words import answer_reader, kept_words, letter_probabilities
 from merge_metric.models.templates import Prompt
 from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.seed_variant_accuracy.inputs import split_predictions

@@ -1,4 +1,4 @@
-"""Answers in words: which label a text names, by the rules of `FORMS`.
+"""Answers of language models: probabilities of letters, and which label a text names, by `FORMS`.
 
 It is exported with tasks for other harnesses, so it imports nothing of ours.
 """
@@ -6,6 +6,7 @@ It is exported with tasks for other harnesses, so it imports nothing of ours.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -395,3 +396,27 @@ def _without_conditions(text: str) -> str:
 def _plain(name: str) -> str:
     """Bring a name of a choice into the form in which names are compared."""
     return " ".join(re.sub(_GAP, " ", name).casefold().split())
+
+
+# --- Letters as a first token ---
+
+_SPACES: Final = " ▁Ġ"
+"""A space, also in the forms in which tokenizers and servers show it."""
+
+
+def letter_probabilities(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:
+    """Sum up the letters' probabilities, with and without a space before them.
+
+    Args:
+        tokens: Token → natural logarithm of its probability.
+        letters: Of the choices.
+
+    >>> tokens = {" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.25)}
+    >>> letter_probabilities(tokens, "ABC")
+    [0.75, 0.0, 0.25]
+    """
+    found = [0.0] * len(letters)
+    for token, log_prob in tokens.items():
+        if (letter := token.lstrip(_SPACES)) in set(letters):
+            found[letters.index(letter)] += math.exp(log_prob)
+    return found

@@ -7,15 +7,12 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.checkpoints import Loaded, describe_loaded, load
-from merge_metric.models.inspection import CAUSAL_LM
-from merge_metric.models.inspection import inspect as inspect_model
+from merge_metric.models.checkpoints import Loaded, describe_loaded
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.prompts import PromptTokens, common_prefix
 from merge_metric.models.templates import Prompt
@@ -61,7 +58,14 @@ class LanguageModel:
         prefix_cache: bool = True,
         batch_tokens: int | None = None,
     ) -> None:
-        """Wrap a live `*ForCausalLM`; `load` is the usual way in, and has these arguments too.
+        """Wrap a live `*ForCausalLM`.
+
+        Args:
+            loaded: The model, as `checkpoints.load` gives it.
+            prompt: What it is asked.
+            chat_template: Ask in the tokenizer's chat template.
+            prefix_cache: Compute the keys and values of the few-shot examples once.
+            batch_tokens: Most tokens in a forward pass, the cached ones not counted.
 
         Raises:
             ValueError: see `PromptTokens`.
@@ -80,48 +84,6 @@ class LanguageModel:
         device = model.device.type
         self._budget = batch_tokens or _BATCH_TOKENS.get(device, _BATCH_TOKENS_ACCELERATOR)
         self.measures: NDArray[np.float64] = np.empty((0, 1))
-
-    @classmethod
-    def load(
-        cls,
-        model: str | Path,
-        *,
-        prompt: Prompt,
-        gguf_file: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        chat_template: bool = False,
-        prefix_cache: bool = True,
-        batch_tokens: int | None = None,
-    ) -> Self:
-        """Load a causal LM from a directory or from the Hub.
-
-        Weights are safetensors, converted to them once, or GGUF; no code of the repository is run.
-
-        Args:
-            model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-            prompt: What it is asked.
-            gguf_file: Name of a GGUF file in the directory or repository.
-            device: `auto` takes a GPU if there is one.
-            dtype: `auto` is bfloat16 on CUDA devices and float32 elsewhere.
-            chat_template: Ask in the tokenizer's chat template.
-            prefix_cache: Compute the keys and values of the few-shot examples once.
-            batch_tokens: Most tokens in a forward pass, the cached ones not counted.
-
-        Raises:
-            ValueError: no such model, no weights in these formats, or a tokenizer that
-                does not fit; the message says what to do.
-        """
-        loaded = load(
-            inspect_model(model, CAUSAL_LM, gguf_file=gguf_file), device=device, dtype=dtype
-        )
-        return cls(
-            loaded,
-            prompt=prompt,
-            chat_template=chat_template,
-            prefix_cache=prefix_cache,
-            batch_tokens=batch_tokens,
-        )
 
     def describe(self) -> dict[str, Any]:
         """Describe everything that determines the probabilities."""

@@ -149,25 +149,20 @@ def _open_language_model(
     words = Words.of(request) if request.answers == "words" else None
     if words is None:
         require_choices(prompt)
-    if kind == "lm" and words:
+    if kind == "lm":
         from merge_metric.models.checkpoints import load
-        from merge_metric.models.inspection import CAUSAL_LM
         from merge_metric.models.inspection import inspect as inspect_model
+        from merge_metric.models.language_model import LanguageModel
 
         found = inspect_model(source, CAUSAL_LM, gguf_file=request.gguf_file)
         loaded = load(found, device=request.device, dtype=request.dtype or "auto")
         chat = request.chat_template
-        return WritingModel(loaded, prompt=prompt, words=words, chat_template=chat)
-    if kind == "lm":
-        from merge_metric.models.language_model import LanguageModel
-
-        return LanguageModel.load(
-            source,
+        if words:
+            return WritingModel(loaded, prompt=prompt, words=words, chat_template=chat)
+        return LanguageModel(
+            loaded,
             prompt=prompt,
-            gguf_file=request.gguf_file,
-            device=request.device,
-            dtype=request.dtype or "auto",
-            chat_template=request.chat_template,
+            chat_template=chat,
             prefix_cache=request.prefix_cache,
             batch_tokens=request.batch_tokens,
         )

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, spellings
-from merge_metric.models.answer_letters import letter_probabilities
+from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
 from merge_metric.models.pair_model import Pair
 from merge_metric.models.templates import Prompt

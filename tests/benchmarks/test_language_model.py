@@ -16,7 +16,7 @@ import pytest
 from helpers.bench.contender import Contender, in_turn, spread
 from helpers.bench.problems import read_seeds
 from helpers.bench.results import Measurement, Side, compare
-from helpers.gguf_files import smollm2
+from helpers.gguf_files import load_lm, smollm2
 from helpers.tiny_language_models import byte_level
 
 from merge_metric.models.checkpoints import Loaded
@@ -52,7 +52,7 @@ def random_llama(prefix_cache: bool) -> LanguageModel:
 def real_smollm2(prefix_cache: bool) -> LanguageModel:
     """SmolLM2-135M-Instruct."""
     prompt = read_prompt("snli", start="<|endoftext|>")
-    return LanguageModel.load(smollm2(), prompt=prompt, device="cpu", prefix_cache=prefix_cache)
+    return LanguageModel(load_lm(smollm2()), prompt=prompt, prefix_cache=prefix_cache)
 
 
 MODELS: Final = {"random Llama, 6 × 384": random_llama, "SmolLM2-135M": real_smollm2}

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from merge_metric.models.checkpoints import Loaded, load
+from merge_metric.models.inspection import CAUSAL_LM, inspect
+
 
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct in 4-bit weights (Apache-2.0); skips where there is none."""
@@ -119,3 +122,8 @@ def _write(writer: Any, architecture: Any, layers: int, weights: dict[str, Any])
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def load_lm(model: str | Path, *, dtype: str = "auto") -> Loaded:
+    """Load a folder or a GGUF file as `predict` does, on the CPU."""
+    return load(inspect(model, CAUSAL_LM), device="cpu", dtype=dtype)

@@ -53,7 +53,7 @@ def test_after_dropping_it(ask: Ask, made: Path) -> None:
     )
     assert found["remarks"][1] == f"As if these masked LMs had not been asked: {BAD}."
     assert found["variants"] < 300
-    assert [row["mlm"] for row in found["tables"]["shared"]["rows"]] == sorted({*MLMS} - {BAD})
+    assert [row["mlm"] for row in found["tables"]["mlms"]["rows"]] == sorted({*MLMS} - {BAD})
     assert (found["drop"], found["command"]) == ([], None)
 
 
@@ -153,7 +153,6 @@ def test_of_several_words_nobody_knows_who_validated_which(
     assert "it cannot be told what would go with one of them, nor which to drop." in text
     assert "Good variants" in text
     assert "Which masked LM to drop" not in text
-    assert "have in common" not in text
     refused = CliRunner().invoke(app, [*arguments, "--without-mlm", BAD])
     assert refused.exit_code == 2
     assert "--without-mlm: expected variants with one replaced word" in refused.stderr
@@ -237,7 +236,7 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert SHOWN in table.replace(" \n", "\n")
     assert "build --run RUN --into without-bart-base --without-mlm" in outputs[0]
     assert len(outputs) == 2
-    assert len(list((tmp_path / "plots").glob("*.png"))) == 4
+    assert len(list((tmp_path / "plots").glob("*.png"))) == 3
 
 
 @pytest.mark.slow

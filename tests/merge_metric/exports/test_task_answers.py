@@ -22,7 +22,7 @@ from merge_metric.exports.folders import place_of
 from merge_metric.exports.harness import prepare
 from merge_metric.exports.harness_tasks import export_lm_eval, figure_names
 from merge_metric.exports.task_settings import TaskSettings
-from merge_metric.models.answer_letters import letter_probabilities
+from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.gguf_files import smollm2
+from helpers.gguf_files import load_lm, smollm2
 from helpers.tiny_language_models import (
     CONTEXT,
     KINDS,
@@ -356,7 +356,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_loading_a_folder(saved: Path) -> None:
     """It gives the same answers, is named after the folder, and identified by the files."""
-    model = LanguageModel.load(saved, prompt=SHOTS, device="cpu")
+    model = LanguageModel(load_lm(saved), prompt=SHOTS)
     np.testing.assert_allclose(answers(model, PAIRS), oracle("llama"), atol=TOLERANCE)
     description = model.describe()
     assert description["name"] == "tiny"
@@ -364,7 +364,7 @@ def test_loading_a_folder(saved: Path) -> None:
     assert len(description["revision"]) == 64
     config = saved / "tokenizer_config.json"
     config.write_text(config.read_text() + "\n")
-    again = LanguageModel.load(saved, prompt=SHOTS, device="cpu", dtype="bfloat16")
+    again = LanguageModel(load_lm(saved, dtype="bfloat16"), prompt=SHOTS)
     assert again.describe()["revision"] != description["revision"]
     assert again.describe()["dtype"] == "bfloat16"
 
@@ -386,7 +386,7 @@ def test_folders_without_a_model(saved: Path, tmp_path: Path, name: str, message
         model.config.save_pretrained(folder)
         model.model.save_pretrained(folder)
     with pytest.raises(ValueError, match=message):
-        LanguageModel.load(folder, prompt=SHOTS, device="cpu")
+        load_lm(folder)
 
 
 # --- A real model ---
@@ -399,8 +399,9 @@ def test_a_real_model_from_a_gguf_file(shared_data: Path) -> None:
     lines = (shared_data / "snli_test.jsonl").read_text(encoding="utf-8").splitlines()[:400:50]
     pairs = [(row["sentence1"], row["sentence2"]) for row in map(json.loads, lines)]
     prompt = read_prompt("snli", start="<|endoftext|>")
-    cached = LanguageModel.load(smollm2(), prompt=prompt, device="cpu")
-    plain = LanguageModel.load(smollm2(), prompt=prompt, device="cpu", prefix_cache=False)
+    loaded = load_lm(smollm2())
+    cached = LanguageModel(loaded, prompt=prompt)
+    plain = LanguageModel(loaded, prompt=prompt, prefix_cache=False)
     found, expected = answers(cached, pairs), answers(plain, pairs)
     assert cached._cache is not None
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)

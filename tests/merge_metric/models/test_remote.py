@@ -16,7 +16,7 @@ from helpers.completions_server import Reply, Request, Server, serving
 from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
-from merge_metric.models.answer_letters import letter_probabilities
+from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.odd_answers import sentences
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, alternatives

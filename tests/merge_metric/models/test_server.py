@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.gguf_files import smollm2, write_in_float32
+from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from numpy.typing import NDArray
 
 from merge_metric.models.language_model import LanguageModel
@@ -95,7 +95,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("chat", [False, True])
 def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, chat: bool) -> None:
     """On both endpoints, several requests at a time: letter by letter, in nats."""
-    local = LanguageModel.load(gguf, prompt=PROMPT, device="cpu", chat_template=chat)
+    local = LanguageModel(load_lm(gguf), prompt=PROMPT, chat_template=chat)
     remote = RemoteModel(
         server, "smollm2", prompt=PROMPT, chat=chat, api_key_env=key, concurrency=3
     )
