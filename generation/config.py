@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -88,10 +89,7 @@ def _machine_setting(default: Value, help: str, **more: Any) -> Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSettings:
-    """Settings of where problems come from (D15), and reading and writing of settings.
-
-    The base of the settings of every kind of run.
-    """
+    """Settings of where problems come from (D15): the base of those of every kind of run."""
 
     source: str = _problem_setting(
         "",
@@ -185,11 +183,7 @@ class ProblemSettings:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Make settings of fields by name, as read from TOML; lists become tuples.
-
-        Raises:
-            ValueError: a key is no field; the message names the nearest one.
-        """
+        """Make settings of fields by name; raises ValueError for a key that is no field."""
         return from_mapping(cls, values)
 
     @classmethod
@@ -377,7 +371,6 @@ class Config(ProblemSettings):
     fitting_article: bool = _signal_filter(
         False, '"a" and "an" stay right.', option="--fitting-article"
     )
-
     attested_form: bool = _signal_filter(
         False, "Words have the form that their place asks for.", option="--attested-form"
     )
@@ -398,16 +391,16 @@ class Config(ProblemSettings):
         "", "Who scores for `quality`: mlms, or a causal LM; generate asks.", omit_if_default=True
     )
     """The run's masked LMs, or a Hub id, folder or .gguf file; by default whatever is there."""
-    with_columns: tuple[str, ...] = setting(
-        (),
-        "Also fill an optional column, such as quality; may be repeated.",
+    with_columns: tuple[str, ...] | None = setting(
+        None,
+        "An optional column; may be repeated. Default: mean_rank, and with lemminflect quality.",
         commands="build",
         option="--with-column",
         panel=_SIGNALS,
         members=OPTIONAL,
         omit_if_default=True,
     )
-    # Optional columns
+    """None becomes what this machine can fill, for good: others make the same, or refuse."""
     label_flags: bool = _column_setting(
         "Flag variants whose label may not hold, for reports on the rest.", "--label-flags"
     )
@@ -477,6 +470,9 @@ class Config(ProblemSettings):
         """Check every value; raises ValueError or TypeError naming field and remedy."""
         take_forms(self)
         check_types(self)
+        if self.with_columns is None:
+            known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
+            object.__setattr__(self, "with_columns", known)
         check_problem_settings(self)
         check_ranges(self)
         if not self.word_classes:
@@ -509,8 +505,7 @@ class Config(ProblemSettings):
             settings: Single fields; those that are None are left as the recipe has them.
 
         Raises:
-            ValueError: unknown recipe, ablation or key (the nearest known one is named),
-                or a value out of range.
+            ValueError: unknown recipe, ablation or key, or a value out of range.
             TypeError: the recipe is no text or path, or a value is of another type.
 
         >>> Config.from_recipe("poster").min_replacements_scope
@@ -551,11 +546,13 @@ class Config(ProblemSettings):
             "in_compound": self.no_compounds,
             "valency": self.min_valency is not None,
             "quality": self.min_quality is not None,
-            "mean_rank": self.min_quality is not None or "quality" in self.with_columns,
+            "mean_rank": self.min_quality is not None or "quality" in (self.with_columns or ()),
             "common_mlm_count": self.common_mlms,
             **dict.fromkeys(LABEL_FLAGS, self.label_flags),
         }
-        wanted = {*self.with_columns, *(name for name, is_set in limits.items() if is_set)}
+        wanted = {*(self.with_columns or ()), *(name for name, is_set in limits.items() if is_set)}
+        if (self.scramble or self.words_at_once > 1) and self.min_quality is None:
+            wanted -= {"mean_rank", "neighbour_change", "quality"}  # which are of single words
         return tuple(name for name in OPTIONAL if name in wanted)
 
     @property

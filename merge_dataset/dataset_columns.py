@@ -1,7 +1,7 @@
 """The columns of the dataset: what each is called, its type, and what it means.
 
-Most columns are in every file. A column with `optional=True` is only in files of builds that were
-asked for it, so that all others stay as they are, byte for byte. Which of them a file has, its
+Most columns are in every file. A column with `optional=True` is only in files of builds that have
+it by default, were asked for it, or set a limit on it. Which of them a file has, its
 columns say (`schema.format_of`); from there on a `ProblemFormat` carries their names to whatever
 wants a schema, features, summaries or signals. Files of one collection have the same. A new one is
 a `DatasetColumn` here, before `subsamples`, and a function in `generation` that fills it; card,
@@ -31,7 +31,7 @@ class DatasetColumn:
     in_paraphrases: str = ""
     """Its content in paraphrases, where that is something else."""
     optional: bool = False
-    """True if only files of builds that were asked for it have it."""
+    """True if only some files have it."""
 
     @property
     def per_field(self) -> bool:
@@ -194,7 +194,7 @@ COLUMNS: Final = (
         summary="Most by which the log-probability of a word beside the replacement falls.",
         meaning="change of log P, in nats, of the word that the replacement makes least expected "
         "among the three on each side, masked one at a time: mean over sentences and models; null "
-        "where no model was asked",
+        "where no model was asked, and where no word stands beside it",
         in_paraphrases="null",
         optional=True,
     ),

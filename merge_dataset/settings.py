@@ -143,7 +143,7 @@ def check_ranges(settings: Any) -> None:
                 " or nothing" if _is_optional(hints[field.name]) else ""
             )
             raise ValueError(f"{field.name}: expected {wanted}, got {value}")
-        if declared.members is not None:
+        if declared.members is not None and value is not None:
             check_members(field.name, value, declared.members)
 
 

@@ -41,14 +41,14 @@ class Shown:
     """Class and original → variants in the dataset."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return it as a JSON object; variants without the columns that have no value there."""
         return {
             "config": self.config,
             "seed_id": self.seed_id,
             "label": self.label,
             **self.texts,
             "variants_there": sum(self.counts.values()),
-            "variants": self.variants,
+            "variants": [{k: v for k, v in row.items() if v is not None} for row in self.variants],
         }
 
 

@@ -25,7 +25,7 @@ from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
 from generation.suggestions.ask import mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
-from generation.variants.optional_columns import OF_DICTIONARY
+from generation.variants.optional_columns import require_dictionary
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
@@ -88,8 +88,7 @@ def build_run(
         config = build_settings(base, ablation, settings)
         if config.families != "ignore":
             require_library("families")
-        if wanting := [name for name in config.optional_columns if name in OF_DICTIONARY]:
-            require_library(", ".join(wanting))
+        require_dictionary(config)
         made_from = read_record(base.suggested)
         if missing := {"mlms", "problems", "questions", "source_data"} - made_from.keys():
             raise ValueError(

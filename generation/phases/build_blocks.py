@@ -54,6 +54,7 @@ from generation.variants.funnel import (
 from generation.variants.optional_columns import (
     DECIDING_NOTHING,
     BlockRows,
+    require_dictionary,
     with_optional_columns,
 )
 from generation.variants.perturbations import in_full, text_edits_of
@@ -291,7 +292,6 @@ class Builder:
         return {
             "base": str(self.base.path.absolute()),
             "config": self.config.with_absolute_paths().to_toml(),
-            "columns": list(self.config.optional_columns),
             "mlms": list(self.mlms),
             "unablated": self.unablated and str(self.unablated.absolute()),
             **files,
@@ -305,11 +305,7 @@ class Builder:
             for made in (plan["pll_changes"], plan["neighbours"], plan["nonce"])
         )
         config = Config.from_mapping(parse_toml(plan["config"], "call.json"))
-        if list(config.optional_columns) != plan["columns"]:
-            raise ValueError(
-                "expected lemminflect on all machines, as where the command runs, or on none; "
-                "run: pip install 'merge-nli[morphology]'"
-            )
+        require_dictionary(config)
         return cls(
             RunFolder(Path(plan["base"])),
             config,

@@ -22,7 +22,6 @@ from generation.model_signals.neighbours import write_neighbour_changes
 from generation.model_signals.pll_changes import require_causal_lm, write_pll_changes
 from generation.phases.build import build_run, build_settings
 from generation.phases.suggest import named_mlms, suggest_run
-from generation.problems.morphology import require_library
 from generation.problems.on_disk import divided, sorting
 from generation.problems.sources import (
     Problems,
@@ -32,6 +31,7 @@ from generation.problems.sources import (
     source_files,
 )
 from generation.run_folder import MLMS, PACKAGES, SCORED, TO_BE_SCORED, RunFolder, versions
+from generation.variants.optional_columns import require_dictionary
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import (
@@ -87,8 +87,7 @@ def generate(
     with run.locked():
         if not overwrite and config.slice_problems is None:
             run.require_same_build(config.output_settings(), made_from=named_mlms(config))
-        if "quality" in config.optional_columns:
-            require_library("quality")
+        require_dictionary(config)
         if config.scored_by not in ("", MLMS):
             require_causal_lm(config, distribution)
         suggest(config, distribution=distribution, overwrite=overwrite)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
+from generation.problems.morphology import require_library
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
 from generation.run_folder import MLMS, TO_BE_SCORED
@@ -203,10 +204,14 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
 DECIDING_NOTHING: Final = (*LABEL_FLAGS, "common_mlm_count")
 """Columns without a limit, which need not be there before rows are chosen."""
 
-OF_DICTIONARY: Final = frozenset(FILLERS).difference(
-    ("mean_rank", "neighbour_change", "in_compound", *DECIDING_NOTHING)
-)
-"""Columns that want lemminflect."""
+_WITHOUT_DICTIONARY: Final = ("mean_rank", "neighbour_change", "in_compound", *DECIDING_NOTHING)
+"""Columns that do not want lemminflect."""
+
+
+def require_dictionary(config: Config) -> None:
+    """Raise ValueError where lemminflect is not installed, and a column of the build wants it."""
+    if wanting := [name for name in config.optional_columns if name not in _WITHOUT_DICTIONARY]:
+        require_library(", ".join(wanting))
 
 
 def with_optional_columns(rows: BlockRows, names: Sequence[str]) -> pa.Table:

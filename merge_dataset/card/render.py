@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -32,6 +33,7 @@ from merge_dataset.schema import (
     NLI,
     PARAPHRASE,
     SPLITS,
+    ProblemFormat,
     arrow_schema,
     parse_config_name,
 )
@@ -145,7 +147,9 @@ def render(folder: Path) -> str:
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
     kinds = {provenance.kind_of(each) for each in made}
     formats = {name: format_in(folder, name) for name in collections(folder)}
-    columns = card_text.columns(kinds, formats)
+    empty = _empty_signals(folder, formats)
+    columns = card_text.columns(kinds, formats, empty)
+    null = f" Null throughout: {', '.join(f'`{name}`' for name in empty)}." if empty else ""
     # A configuration of one class where there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
@@ -153,7 +157,8 @@ def render(folder: Path) -> str:
         card_text.introduction(kinds, formats),
         *({f"{sentence}\n" for each in made if (sentence := provenance.found_good(each))}),
         card_text.loading(example, kinds),
-        card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),
+        card_text.COLUMNS_HEADING.format(empty=null)
+        + _table(("column", "content"), columns.items()),
         card_text.statistics(kinds) + statistics_block(statistics),
         card_text.making(kinds) + "\n".join(map(_making, made)),
         card_text.licence_section(names),
@@ -265,6 +270,20 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
             for split, paths in ((split, patterns_of(names)) for split, names in files.items())
         ],
     }
+
+
+def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
+    """List the signals that no variant of any collection has, by the statistics in the files."""
+    filled: set[str] = set()
+    for name in formats:
+        for path in split_files(folder, name)["variants"]:
+            with naming_damage(folder / path), open_parquet(folder / path) as file:
+                groups = map(file.metadata.row_group, range(file.num_row_groups))
+                for each in (group.column(n) for group in groups for n in range(group.num_columns)):
+                    if not each.is_stats_set or each.statistics.null_count < each.num_values:
+                        filled.add(each.path_in_schema)
+    signals = dict.fromkeys(name for each in formats.values() for name in each.signals)
+    return [name for name in signals if name not in filled]
 
 
 def _dataset_info(folder: Path, name: str) -> dict[str, Any]:

@@ -69,8 +69,8 @@ merge-nli score predictions.parquet --dataset {DATASET_NAME}
 """
 
 
-def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
-    """Map the names of columns, as code, to what the columns hold."""
+def columns(kinds: Kinds, formats: Formats, empty: Collection[str] = ()) -> dict[str, str]:
+    """Map the names of columns, as code, to what the columns hold; not of those that are empty."""
     fields = dict.fromkeys(one.fields for one in formats.values())
     labels = dict.fromkeys(one.labels for one in formats.values())
     numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)
@@ -79,6 +79,8 @@ def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
         if column.optional and not any(column.name in one.optional for one in formats.values()):
             continue
         groups = dict.fromkeys(column.names(each) for each in fields)
+        if {name for group in groups for name in group} <= {*empty}:
+            continue
         names = "; ".join(", ".join(f"`{name}`" for name in group) for group in groups)
         meaning = column.meaning
         if PARAPHRASES in kinds and column.in_paraphrases:
@@ -223,7 +225,8 @@ A configuration `<source>_paraphrases` holds the paraphrases, which no other one
 COLUMNS_HEADING: Final = """\
 ## Columns
 
-Both splits have the same columns. Those from `word_class` to `subsamples` are empty in `seeds`.
+Both splits of all configurations have the same columns. Those from `word_class` to `subsamples` are
+empty in `seeds`.{empty}
 
 """
 

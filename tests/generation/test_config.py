@@ -289,10 +289,9 @@ ORDER = (
     "recipe", "ablation", "source", "data", "dataset", "dataset_config", "split", "revision",
     "premise_column", "hypothesis_column", "label_column", "id_column", "label_map", "limit",
     "mlms", "suggestions_per_occurrence", "masking", "ask_all", "word_classes",
-    "probability_filter", "class_filter", "tag_match", "combine", "scramble", "min_replacements",
-    "min_replacements_scope", "subsamples", "variants_per_class", "rng_seed", "slice_problems",
-    "device", "dtype",
-    "batch_tokens", "workers", "tagger", "store", "run",
+    "probability_filter", "class_filter", "tag_match", "combine", "scramble", "with_columns",
+    "min_replacements", "min_replacements_scope", "subsamples", "variants_per_class", "rng_seed",
+    "slice_problems", "device", "dtype", "batch_tokens", "workers", "tagger", "store", "run",
 )  # fmt: skip
 """Order of the settings in files: it is part of the bytes of a run's manifest."""
 
@@ -316,7 +315,6 @@ LATER: dict[str, Any] = {
     "min_valency": -1.0,
     "min_quality": 0.5,
     "scored_by": "mlms",
-    "with_columns": ("quality",),
     "label_flags": True,
     "common_mlms": True,
     "without_mlms": ("a",),
@@ -349,6 +347,19 @@ def test_options_that_are_not_used_are_not_written(name: str) -> None:
     assert Config.from_mapping(tomllib.loads(used.to_toml())) == used
     assert used.overlaid(None, {"rng_seed": 3}).overlaid(None, {"rng_seed": 0}) == used
     assert used.output_settings() != Config().output_settings()
+
+
+def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are recorded, so that other machines make the same; not where they are not known."""
+    both = Config()
+    assert both.optional_columns == both.with_columns == ("mean_rank", "quality")
+    assert both.overlaid("scrambled", {}).optional_columns == ()
+    assert both.overlaid(None, {"words_at_once": 2}).optional_columns == ()
+    assert Config(scramble=True, min_quality=0.5).optional_columns == ("mean_rank", "quality")
+    monkeypatch.setattr("generation.config.find_spec", lambda name: None)
+    assert Config().optional_columns == ("mean_rank",)
+    assert Config(with_columns=()).optional_columns == ()
+    assert Config.from_mapping(tomllib.loads(both.to_toml())) == both
 
 
 # --- What decides the outcome ---

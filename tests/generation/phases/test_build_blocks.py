@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data.write_text(PROBLEMS, encoding="utf-8")
     config = Config.from_recipe(
         "demo", source="mine", data=str(data), min_replacements=2, variants_per_class=5,
-        subsamples=3, run=str(folder / "run"),
+        subsamples=3, with_columns=(), run=str(folder / "run"),
     )  # fmt: skip
     suggest(config)
     build(config.run)
@@ -174,3 +174,5 @@ def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "pip install 'merge-nli[morphology]'" in done.output
     assert not (run / "x").exists()
     build(run, into="y", repair_articles=True)
+    with pytest.raises(ValueError, match="quality: expected lemminflect to be installed"):
+        build(run, into="z", with_columns=("mean_rank", "quality"))

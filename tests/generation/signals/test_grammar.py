@@ -178,7 +178,7 @@ def test_value_by_hand() -> None:
     assert asleep < -1 < 0 < held
     assert valency(sentence, position, "unicycles") is None
     assert valency(sentence, 3, "sleep") is None
-    assert Config(min_valency=-1).optional_columns == ("valency",)
+    assert Config(min_valency=-1, with_columns=()).optional_columns == ("valency",)
 
 
 def test_counting() -> None:

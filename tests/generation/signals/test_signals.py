@@ -58,7 +58,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     mlms = ("bert-tiny-mlm", str(noisy_model(folder.parent / "noisy")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", 3)
-        return generate(Config.from_recipe("demo", run=str(folder), limit=LIMIT, mlms=mlms))
+        settings = {"run": str(folder), "limit": LIMIT, "mlms": mlms, "with_columns": ()}
+        return generate(Config.from_recipe("demo", **settings))
 
 
 def noisy_model(folder: Path) -> Path:
