@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
 
+from merge_dataset.files import to_json
 from merge_dataset.paths import as_path, as_texts, described
 from merge_metric.runs.noise import noise_figures, noise_text
+from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
+from merge_metric.runs.predictions import model_name
 from merge_metric.runs.run import HasCountsT, JoinOptions, Run, read_file
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
@@ -35,6 +38,7 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import WIDTH
+from merge_metric.tracking import log_results
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +111,70 @@ def score_all(runs: Sequence[Run], settings: Settings, *, shown: bool) -> dict[s
             log.warning("%s: %s", each.config, found)
         tell_few(each.config, each.counts, seeds_of_parts(results[each.config]))
     return results
+
+
+def score_and_say(
+    files: Sequence[Path],
+    dataset: Path | None,
+    options: JoinOptions,
+    settings: Settings,
+    *,
+    say: Callable[[str], object],
+    output: Literal["text", "json", "markdown", "latex", "csv"],
+    explain: bool,
+    figures: Sequence[str],
+    fail_under: Sequence[str],
+    fail_over: Sequence[str],
+    per_seed: Path | None,
+    overwrite: bool,
+    for_spreadsheets: bool,
+    trackers: Sequence[str],
+) -> list[str]:
+    """Score a file, write its seeds and log its figures, as the options of `merge-nli score` ask.
+
+    All that is wrong with the options is told before anything is computed.
+
+    Returns:
+        What is on the wrong side of a limit, a line each.
+    """
+    predictions, *others = files
+    if folder := next((each for each in others if each.is_dir()), None):
+        raise ValueError(f"{folder}: expected no second file; did you mean --dataset {folder}?")
+    if others:
+        raise ValueError(
+            f"expected one predictions file, got {len(files)}; to compare models on the same "
+            f"seeds, run: merge-nli compare {' '.join(map(str, files))} --dataset …"
+        )
+    threshold = settings.correctness_threshold
+    more = [named_figure("figure", key, threshold) for key in figures]
+    gates = [
+        *read_gates(fail_under, correctness_threshold=threshold),
+        *read_gates(fail_over, is_least=False, correctness_threshold=threshold),
+    ]
+    if per_seed is not None:
+        check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
+    elif for_spreadsheets:
+        raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
+    check_cluster(options.cluster, settings.n_bootstrap)
+    runs = read_file(predictions, dataset, options)
+    results = score_all(runs, settings, shown=output not in ("json", "csv"))
+    if per_seed is not None:
+        write_seed_results(
+            per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets
+        )
+        log.info("%s: written, a row per seed", per_seed)
+    if output == "json":
+        about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
+        say(to_json(about | {"results": results}))
+    elif output == "text":
+        say(scores_text(results, threshold, more=more, cluster=options.cluster, explain=explain))
+    else:
+        say(scores_tables(results, threshold, more, output))
+    for tracker in trackers:
+        model = model_name(predictions)
+        place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
+        log.info("%s: logged to %s", tracker, place)
+    return failures(results, gates)
 
 
 def score_run(

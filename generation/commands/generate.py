@@ -47,6 +47,7 @@ SuggestSettings = Annotated[Given, options_of(Config, "suggest")]
 
 
 @user_errors(extra="generation,predict,report")
+@with_settings
 def demo_command(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),
@@ -401,6 +402,7 @@ def count_command(
 
 
 @user_errors(extra="generation")
+@with_settings
 def diff_command(
     first: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder after build.")],
     second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another.")],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,9 +16,6 @@ from merge_dataset.commands.command_line import (
     with_settings,
 )
 from merge_metric.commands.predict import Only, PresetName, read_list
-
-if TYPE_CHECKING:
-    from merge_metric.models.inspection import Inspection
 
 
 @user_errors(extra="predict")
@@ -66,10 +63,10 @@ def models_command(
     from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.pair_model import ModelRequest
     from merge_metric.models.readiness import (
-        describe_full_disk,
         inspect_models,
         model_of_preset,
-        record_of,
+        readiness_record,
+        readiness_table,
         this_machine,
     )
 
@@ -86,52 +83,9 @@ def models_command(
         asked += wanted_mlms(config.mlms, dtype=dtype or config.dtype)
     asked += [model_of_preset(each, request) for each in listed if not each.not_on_hub]
     looks = inspect_models(asked, machine)
-    full_disk = describe_full_disk(looks, machine)
-    if output == "json":
-        absent = [
-            {"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out
-        ]
-        facts = {"models": [record_of(look) for look in looks], "left_out": absent}
-        typer.echo(to_json(facts | {"problems": [full_disk] if full_disk else []}))
-    else:
-        from merge_dataset.files import size_in_words
-        from merge_metric.models.readiness import bytes_to_download
-        from merge_metric.tables.cells import Column
-        from merge_metric.tables.table import Table
-
-        keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
-        columns = [Column(key, key) for key in keys]
-        columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
-        wrong = sum(bool(look.problems) for look in looks)
-        notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
-        if size := bytes_to_download(looks):
-            notes.append(f"downloads in all: {size_in_words(size)}")
-        notes += [f"wrong: {full_disk}"] if full_disk else []
-        count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
-        said = f"{wrong} cannot be used as they are" if wrong else "all usable"
-        table = Table(
-            "models", f"{count}, {said}", tuple(columns), tuple(map(_row, looks)), tuple(notes)
-        )
-        typer.echo(table.to_text())
-    if full_disk or any(look.problems for look in looks):
+    record = readiness_record(looks, left_out, machine)
+    names = {"label_order": "--label-order", "dtype": "--dtype"}
+    table = readiness_table(looks, left_out, machine, lambda text: in_options(text, names))
+    typer.echo(to_json(record) if output == "json" else table.to_text())
+    if record["problems"] or any(look.problems for look in looks):
         raise typer.Exit(1)
-
-
-def _row(look: Inspection) -> dict[str, Any]:
-    from merge_metric.models.readiness import kind_of, steps_of
-
-    model, name, memory = look.model, look.short_name, look.room
-    return {
-        "model": name or model,
-        "id": model if name not in ("", model) else "",
-        "kind": kind_of(look.head),
-        "weights": look.format or None,
-        "tokenizer": look.tokenizer or None,
-        "labels": look.labels or None,
-        "memory": f"{memory / 10**9:.1f} GB" if memory else None,
-        "loading": "; ".join(steps_of(look)),
-        "wrong": in_options(
-            "; ".join(problem.removeprefix(f"{model}: ") for problem in look.problems),
-            {"label_order": "--label-order", "dtype": "--dtype"},
-        ),
-    }

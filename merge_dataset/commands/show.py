@@ -14,6 +14,7 @@ from merge_dataset.commands.command_line import (
     config_option,
     option,
     user_errors,
+    with_settings,
     write_result,
 )
 from merge_dataset.schema import DATASET_NAME
@@ -22,6 +23,7 @@ _PROBLEMS, _VARIANTS = 3, 5
 
 
 @user_errors()
+@with_settings
 def show_command(
     folder: Annotated[
         Path,

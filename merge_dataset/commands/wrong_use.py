@@ -31,6 +31,7 @@ _CHOICES: Final = re.compile(r"is not one of ([^.]+)")
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
+_FORMATS: Final = ("text", "json", "csv", "markdown", "latex")
 _FILES: Final = ("o", "out", "output", "outfile", "save")
 _MEANT: Final = {
     **dict.fromkeys(("json", "as-json"), ("format json",)),
@@ -40,7 +41,8 @@ _MEANT: Final = {
     **dict.fromkeys(_FILES, ("out",)),
     **dict.fromkeys(("d", "data", "dataset"), ("dataset", "data")),
     **dict.fromkeys(("i", "input", "file"), ("data", "dataset")),
-    **dict.fromkeys(("f", "force", "y"), ("overwrite", "yes")),
+    **dict.fromkeys(("force", "y"), ("overwrite", "yes")),
+    "f": ("format", "overwrite"),
     **dict.fromkeys(("gpu", "cuda"), ("device cuda",)),
     **dict.fromkeys(("batch-size", "bs"), ("batch-tokens",)),
     **dict.fromkeys(("m", "model-name", "checkpoint"), ("model", "mlm")),
@@ -106,7 +108,9 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
         parameters = error.ctx.command.params if error.ctx else ()
         known = [name[2:] for each in parameters for name in each.opts if name.startswith("--")]
         said = error.option_name.lstrip("-")
-        near = [each for each in _MEANT.get(said, ()) if each.split()[0] in known]
+        forms = [b for a, b in pairwise(given) if a == error.option_name and b in _FORMATS]
+        meant = (*(f"format {name}" for name in forms), *_MEANT.get(said, ()))
+        near = [each for each in meant if each.split()[0] in known]
         near = near or difflib.get_close_matches(said, known, n=1)
         near = near or [each for each in known if said in each.split("-")]
         hint = f"; did you mean --{near[0]}?" if near else ""
@@ -120,8 +124,8 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
         message = error.format_message().strip().rstrip(".").replace(". Did", "; did")
         if extra := _EXTRA.search(message):
             message = f"expected no further argument, got {extra[1]}"
-        if meant := _instead_of(error.format_message(), context):
-            message = f"{message.partition(';')[0]}; did you mean {meant}?"
+        if instead := _instead_of(error.format_message(), context):
+            message = f"{message.partition(';')[0]}; did you mean {instead}?"
         return _ended(f"{message[:1].lower()}{message[1:]}", help_)
     is_option = parameter.param_type_name == "option"  # else it is called as in the help
     shown = parameter.metavar or parameter.name
@@ -147,6 +151,8 @@ def _instead_of(message: str, context: Any) -> str:
     if extra := _EXTRA.search(message):
         known = {name for each in context.command.params for name in each.opts}
         suffix = "" if Path(extra[1]).is_dir() else Path(extra[1]).suffix
+        if suffix != ".toml" and suffix and "--run" in known and "--data" not in known:
+            return f"merge-nli generate --data {extra[1]}"  # who else reads problems
         likely = ("--recipe",) if suffix == ".toml" else ("--data", "--out") if suffix else ()
         options = (each for each in likely or ("--dataset", "--run") if each in known)
         return next((f"{option} {extra[1]}" for option in options), "")

@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
-from merge_dataset.commands.command_line import Format, option, user_errors, write_result
+from merge_dataset.commands.command_line import (
+    Format,
+    option,
+    user_errors,
+    with_settings,
+    write_result,
+)
 from merge_dataset.schema import DATASET_NAME
 
 
+@with_settings
 def register_command(
     folder: Annotated[
         Path | None,

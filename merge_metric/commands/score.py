@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -24,8 +23,6 @@ from merge_dataset.commands.command_line import (
     with_settings,
 )
 from merge_dataset.files import to_json
-
-log = logging.getLogger(__name__)
 
 Tables = Annotated[
     TableFormat, option("How to write the tables; JSON has all figures.", "--format")
@@ -151,64 +148,29 @@ def score_command(
       WANDB_MODE=offline merge-nli score predictions.parquet --dataset merge-nli
         --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
-    from merge_metric.runs.predictions import model_name
-    from merge_metric.runs.run import JoinOptions, read_file
-    from merge_metric.score import (
-        failures,
-        named_figure,
-        read_gates,
-        score_all,
-        scores_tables,
-        scores_text,
-    )
-    from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
-    from merge_metric.tracking import log_results
+    from merge_metric.runs.run import JoinOptions
+    from merge_metric.score import score_and_say
+    from merge_metric.seed_variant_accuracy.options import Settings
 
-    predictions, *others = files
-    if folder := next((each for each in others if each.is_dir()), None):
-        raise ValueError(f"{folder}: expected no second file; did you mean --dataset {folder}?")
-    if others:
-        raise ValueError(
-            f"expected one predictions file, got {len(files)}; to compare models on the same "
-            f"seeds, run: merge-nli compare {' '.join(map(str, files))} --dataset …"
-        )
-    threshold = read_threshold(ct)
-    more = [named_figure("figure", key, threshold) for key in figure or ()]
-    gates = [
-        *read_gates(fail_under or (), correctness_threshold=threshold),
-        *read_gates(fail_over or (), is_least=False, correctness_threshold=threshold),
-    ]
-    if per_seed is not None:
-        check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
-    elif for_spreadsheets:
-        raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
-    trackers = [_read_tracker(name) for name in log_to or ()]
-    check_cluster(cluster, n_bootstrap)
-    options = JoinOptions(
-        configs=config or (), by=by or (), cluster=cluster, allow_missing=allow_missing
+    failed = score_and_say(
+        files,
+        dataset,
+        JoinOptions(
+            configs=config or (), by=by or (), cluster=cluster, allow_missing=allow_missing
+        ),
+        Settings(read_threshold(ct), n_bootstrap, rng_seed),
+        say=typer.echo,
+        output=output,
+        explain=explain,
+        figures=figure or (),
+        fail_under=fail_under or (),
+        fail_over=fail_over or (),
+        per_seed=per_seed,
+        overwrite=overwrite,
+        for_spreadsheets=for_spreadsheets,
+        trackers=[_read_tracker(name) for name in log_to or ()],
     )
-    runs = read_file(predictions, dataset, options)
-    settings = Settings(threshold, n_bootstrap, rng_seed)
-    results = score_all(runs, settings, shown=output not in ("json", "csv"))
-    if per_seed is not None:
-        write_seed_results(
-            per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets
-        )
-        log.info("%s: written, a row per seed", per_seed)
-    if output == "json":
-        about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
-        typer.echo(to_json(about | {"results": results}))
-    elif output == "text":
-        typer.echo(scores_text(results, threshold, more=more, cluster=cluster, explain=explain))
-    else:
-        typer.echo(scores_tables(results, threshold, more, output))
-    for tracker in trackers:
-        place = log_results(
-            tracker, results, model=model_name(predictions), dataset=str(dataset or "")
-        )
-        log.info("%s: logged to %s", tracker, place)
-    if failed := failures(results, gates):
+    if failed:
         typer.echo("\n".join(failed), err=True)
         raise typer.Exit(1)
 

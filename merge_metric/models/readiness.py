@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.executors.plan import EXECUTORS, Distribution
 from merge_dataset.files import size_in_words
@@ -29,6 +29,9 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset, request_of
+
+if TYPE_CHECKING:
+    from merge_metric.tables import Table
 
 _PROCESS: Final = 600_000_000
 """Bytes of a process with torch and transformers, before a model."""
@@ -276,3 +279,52 @@ def _main_memory() -> int | None:
         except (OSError, ValueError):
             continue
     return min(found)
+
+
+def readiness_record(
+    looks: Sequence[Inspection], left_out: Sequence[Preset], machine: Machine
+) -> dict[str, Any]:
+    """Return what was found as a JSON object."""
+    full_disk = describe_full_disk(looks, machine)
+    absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
+    found = {"models": [record_of(look) for look in looks], "left_out": absent}
+    return found | {"problems": [full_disk] if full_disk else []}
+
+
+def readiness_table(
+    looks: Sequence[Inspection],
+    left_out: Sequence[Preset],
+    machine: Machine,
+    reworded: Callable[[str], str],
+) -> Table:
+    """Make a table of what was found, with what has to be downloaded; problems are `reworded`."""
+    from merge_metric.tables import Column, Table
+
+    rows = [
+        {
+            "model": look.short_name or look.model,
+            "id": look.model if look.short_name not in ("", look.model) else "",
+            "kind": kind_of(look.head),
+            "weights": look.format or None,
+            "tokenizer": look.tokenizer or None,
+            "labels": look.labels or None,
+            "memory": f"{look.room / 10**9:.1f} GB" if look.room else None,
+            "loading": "; ".join(steps_of(look)),
+            "wrong": reworded(
+                "; ".join(problem.removeprefix(f"{look.model}: ") for problem in look.problems)
+            ),
+        }
+        for look in looks
+    ]
+    keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
+    columns = [Column(key, key) for key in keys]
+    columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
+    notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
+    if size := bytes_to_download(looks):
+        notes.append(f"downloads in all: {size_in_words(size)}")
+    if full_disk := describe_full_disk(looks, machine):
+        notes.append(f"wrong: {full_disk}")
+    wrong = sum(bool(look.problems) for look in looks)
+    count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
+    said = f"{wrong} cannot be used as they are" if wrong else "all usable"
+    return Table("models", f"{count}, {said}", tuple(columns), tuple(rows), tuple(notes))
