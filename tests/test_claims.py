@@ -55,13 +55,18 @@ _UNIT: Final = (
 )
 FIGURE: Final = re.compile(rf"(?<![\w.−-])\.?\d[\d,.]*(?: ?(?:{_UNIT})\b| ?%)?(?!\w)")
 
+SMALL: Final = re.compile(
+    rf"\[#,|, #\]|\| #(?: [|/[])|/ # \||# of \d|\d of #|# to [\d.,]+ ?(?:{_UNIT})"
+)
+"""Where a number (#) below 30 is a figure: in intervals, counts, ranges and cells of their own."""
+
 KINDS: Final = ("computed by", "stands in", "cites", "is set", "describes", "was measured by")
 """A test, a file, a document; a limit, default, version or example; files that we bundle; a command
 that was run once, and takes too long, or wants too much, for a test."""
 
 
 def figures(page: str) -> Iterator[tuple[str, str]]:
-    """Yield heading and figure: what has a unit or decimals, or is 30 or more."""
+    """Yield heading and figure: what has a unit or decimals, is 30 or more, or stands as one."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for pattern in _NO_TEXT:
         text = re.sub(pattern, "", text, flags=re.DOTALL | re.MULTILINE)
@@ -70,10 +75,12 @@ def figures(page: str) -> Iterator[tuple[str, str]]:
         if found := re.match(r"#+ (.*)", line):
             heading = found[1]
             continue
-        for figure in FIGURE.findall(line):
-            number, _, unit = figure.rstrip("., ").replace("%", " %").partition(" ")
+        for match in FIGURE.finditer(line):
+            number, _, unit = match[0].rstrip("., ").replace("%", " %").partition(" ")
             number = number.rstrip(".,")
-            if unit or "." in number or int(number.replace(",", "")) >= 30:
+            around = f"{line[: match.start()]}#{line[match.start() + len(number) :]}"
+            large = "." in number or int(number.replace(",", "")) >= 30
+            if unit or large or SMALL.search(around):
                 yield heading, " ".join([number, *unit.split()])
 
 

@@ -6,6 +6,9 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from merge_dataset.annotation.answers import answers_path, current, is_good, read_standing
 from merge_dataset.annotation.session import Session, read_session
@@ -91,8 +94,19 @@ ROOT = Path(__file__).parents[3]
 OPTIONS = ROOT / "tests/data/judged_options"
 
 
+def interval(values: list[float], problems: list[str]) -> str:
+    """95 % of a mean, in percent, by bootstrap over problems."""
+    unit = np.unique(problems, return_inverse=True)[1]
+    sums: tuple[Any, ...] = np.bincount(unit, values), np.bincount(unit)
+    drawn = np.random.default_rng(0).integers(len(sums[0]), size=(20_000, len(sums[0])))
+    total, n = (each[drawn].sum(axis=1) for each in sums)
+    low, high = np.percentile(100 * total / n, [2.5, 97.5])
+    return f"[{low:.0f}, {high:.0f}]"
+
+
 def test_pages_have_the_counts() -> None:
     """Variants, problems, good ones and doubtful labels of each option; bad ones have a fault."""
+    gained: list[tuple[float, str]] = []
     items = read_session(OPTIONS).items
     answers = current(read_standing(answers_path(OPTIONS, "first-pass")))
     assert answers.keys() == items.keys()
@@ -110,7 +124,19 @@ def test_pages_have_the_counts() -> None:
         assert row.endswith(f"| {' | '.join(map(str, counts))} |")
         (row,) = re.findall(rf"^\| .*\| `{option}` \|.*", beyond, re.MULTILINE)
         share = round(100 * sum(good) / len(good))
-        assert re.search(rf"\| {len(mine)} \| {share} \[\d+, \d+\] \| {doubtful} \|", row)
+        problems = [item.seed_id for item in mine]
+        said = (
+            f"| {len(mine)} | {share} {interval(list(map(float, good)), problems)} | {doubtful} |"
+        )
+        assert said in row
+        if sign := {"inflect": 2.0, "left": -2.0}.get(
+            option
+        ):  # pairs: 2 × the mean of ± is their difference
+            gained += [(sign * one, problem) for one, problem in zip(good, problems, strict=True)]
+    values, of_problems = map(list, zip(*gained, strict=True))
+    said = f"{sum(values) / len(values):.0%}"
+    said = f"{said.replace('%', ' points')} more {interval(values, of_problems)} of the same 60"
+    assert said in beyond
 
 
 def test_the_second_pass_is_as_the_pages_say() -> None:
