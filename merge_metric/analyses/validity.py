@@ -75,7 +75,8 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
             "weighted by class and chance, and the predictions for all (prediction-powered "
             "inference, Angelopoulos et al. 2023), in classes with judged variants alone; its "
             "interval by bootstrap over "
-            f"{units}. Seed-variant accuracy is not linear, and cannot be corrected so.",
+            f"{units}, none where the judged good ones are all answered alike. Seed-variant accuracy "
+            "is not linear, and cannot be corrected so.",
         ),
     )
 
@@ -118,7 +119,7 @@ def validity_row(
     sums = _sums(changed, good, 1 / chance, unit, word_class)
     row["changed_all"] = float(changed.mean())
     row["changed_corrected"] = _none_if_nan(corrected_rate(sums.sum(axis=0)[None])[0])
-    if settings.n_bootstrap:
+    if settings.n_bootstrap and 0 < (row["changed_good"] or 0) < 1:
         n_units = len(sums)
         replicates = [
             corrected_rate(np.einsum("bu,uhk->bhk", weights, sums))

@@ -169,6 +169,8 @@ def test_a_row_by_plain_reading() -> None:
     assert alike is not None
     assert alike["changed_good"] == row["changed_good"]
     assert alike["changed_good_ci"] != row["changed_good_ci"]
+    same: Cases = [(*case[:2], False, *case[3:]) for case in cases]
+    assert "changed_corrected_ci" not in (validity_row(rows_of(same)) or {})
     nobody: Cases = [(*case[:3], None, 1.0) for case in cases]
     assert validity_row(rows_of(nobody)) is None
 
