@@ -74,9 +74,8 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
             "Good, corrected: the rate that all good variants would have, from the judged ones, "
             "weighted by class and chance, and the predictions for all (prediction-powered "
             "inference, Angelopoulos et al. 2023), in classes with judged variants alone; its "
-            "interval by bootstrap over "
-            f"{units}, none where the judged good ones are all answered alike. Seed-variant accuracy "
-            "is not linear, and cannot be corrected so.",
+            f"interval by bootstrap over {units}, none where the judged good ones are all answered "
+            "alike. Seed-variant accuracy is not linear, and cannot be corrected so.",
         ),
     )
 
