@@ -146,6 +146,9 @@ class Classifier:
 
     def _unknown_tokens(self, pairs: Sequence[Pair]) -> UnknownTokens:
         def tokenize(texts: list[str]) -> list[list[int]]:
+            if self._backend is not None:
+                encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+                return [each.ids for each in encodings]
             found: list[list[int]] = self._tokenizer(
                 texts, add_special_tokens=False, return_attention_mask=False, verbose=False
             )["input_ids"]

@@ -52,7 +52,7 @@ def is_flat(model: Any) -> bool:
 
 def tokens_for(model: Any) -> int:
     """Choose a batch's number of tokens: the widest results take 4 MB, to stay in the cache."""
-    return max(512, 2**20 // int(model.config.intermediate_size))
+    return rows_for(max(512, 2**20 // int(model.config.intermediate_size)))
 
 
 def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = None) -> torch.Tensor:

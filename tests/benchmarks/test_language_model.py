@@ -1,10 +1,12 @@
-"""How much faster language models are with the few-shot examples' keys and values cached.
+"""Language models with six examples: beside llama.cpp and transformers, and without our cache.
 
-`make bench`. Both ways have batches of the same number of tokens.
+`make bench`. All peers but "the whole prompt each time" read the examples once, too.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -14,19 +16,23 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.prefix_peers import llama_cpp, transformers
 from helpers.bench.problems import read_seeds
 from helpers.bench.results import Measurement, Side, compare
-from helpers.gguf_files import load_lm, smollm2
+from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from helpers.tiny_language_models import byte_level
 
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.language_model import TOLERANCE, LanguageModel
-from merge_metric.models.prompts import read_prompt
+from merge_metric.models.prompts import common_prefix, read_prompt
 
 pytestmark = pytest.mark.benchmark
 
 AT_LEAST: Final = 5
-"""Times faster wanted, with six examples."""
+"""Times as fast as without the cache of six examples; as others with such a cache, at least 1."""
+HALF: Final = 0.05
+"""Largest difference of a probability from float32 weights in llama.cpp, which rounds keys and
+values to 16 bits."""
 
 
 def random_llama(prefix_cache: bool) -> LanguageModel:
@@ -72,6 +78,65 @@ def ask(model: str, prefix_cache: bool) -> Callable[[list[tuple[str, str]]], Cal
         return found.tolist
 
     return answer
+
+
+@pytest.fixture
+def server_python() -> str:
+    """The interpreter of the environment that `make test-server` installs llama.cpp in."""
+    if not (python := os.environ.get("MERGE_NLI_SERVER_PYTHON")):
+        pytest.skip("needs llama.cpp: make bench")
+    return python
+
+
+def test_peers(problem_file: Path, tmp_path: Path, server_python: str, rounds: int) -> None:
+    """At least as fast as others that read the examples once, and equal to those in float32."""
+    weights = smollm2()
+    measurement = Measurement("language-model", "peers")
+    seeds = read_seeds(problem_file)
+    pairs = [(seeds[i].premise, seeds[i].hypothesis) for i in spread(range(len(seeds)), 32)]
+    tokens = real_smollm2(prefix_cache=False)._tokens
+    prompts = tokens.encode(pairs)
+    shared = len(common_prefix(prompts))
+    write_in_float32(weights, tmp_path / "float32.gguf")
+    asked = {
+        "prefix": prompts[0][:shared],
+        "questions": [ids[shared:] for ids in prompts],
+        "letters": tokens.letters,
+    }
+    name = "SmolLM2-135M"
+    ours = Contender("ours, prefix cached", ask, {"model": name, "prefix_cache": True})
+    theirs = [
+        Contender(said, load, {"gguf": str(gguf), **asked}, python)
+        for said, load, gguf, python in (
+            ("llama.cpp, its 4-bit weights", llama_cpp, weights, server_python),
+            ("llama.cpp, float32", llama_cpp, tmp_path / "float32.gguf", server_python),
+            ("transformers, batches after a prefix", transformers, weights, sys.executable),
+        )
+    ]
+    with ExitStack() as running:
+        for contender in (ours, *theirs):
+            running.enter_context(contender)
+        ours.ask(pairs=pairs)
+        requests = [partial(ours.ask, pairs=pairs), *(each.ask for each in theirs)]
+        replies = in_turn(rounds, *requests)
+    first, *others = replies
+    side = Side.of(ours.name, first, len(pairs))
+    found = [np.array(each[0].answer) for each in replies]
+    apart = [float(abs(each - found[0]).max()) for each in found]
+    rows = [
+        compare(
+            f"language model with six examples, {name}, beside peers",
+            side,
+            Side.of(contender.name, each, len(pairs)),
+            unit="pair",
+            at_least=1,
+            agreement=f"probabilities differ by {difference:.0e} at most",
+        )
+        for contender, each, difference in zip(theirs, others, apart[1:], strict=True)
+    ]
+    measurement.write(sorted(rows, key=lambda row: float(np.median(row.ratios))))
+    assert apart[2] < HALF
+    assert apart[3] < TOLERANCE
 
 
 @pytest.mark.parametrize(("model", "count"), [*zip(MODELS, (96, 32), strict=True)])

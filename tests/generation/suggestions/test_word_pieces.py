@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from helpers.tiny_models import KINDS, MAX_TOKENS, tiny_model
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import word_pieces
-from generation.suggestions.masked_lm import MaskedLM, pieces_of_spans
+from generation.suggestions.masked_lm import MaskedLM, piece_of_span, pieces_of_spans
 from generation.suggestions.word_pieces import score_words
 
 
@@ -299,6 +300,11 @@ def test_pieces_of_spans(
     """Tokens that cover each span, counted by hand."""
     sentence = "a bcdefghi" if offsets[0] == (0, 1) else "snowmanxyz"
     assert pieces_of_spans(sentence, Cut(*offsets), most=most) == expected
+    for span in combinations(range(9), 2):
+        piece = expected.get(span, range(0))
+        assert piece_of_span(sentence, Cut(*offsets), span) == (
+            piece.start if len(piece) == 1 else None
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -306,7 +312,13 @@ def test_pieces_of_real_encodings_tile_their_words(kind: str) -> None:
     """The tokens of a span read as its text, without the space."""
     mlm = loaded(tiny_model(kind))
     sentence = 'A doghouse - "girls" and snowballings.'
-    found = pieces_of_spans(sentence, mlm.encode([sentence])[0], most=9)
+    encoding = mlm.encode([sentence])[0]
+    single = pieces_of_spans(sentence, encoding, most=1)
+    for span in combinations(range(len(sentence) + 1), 2):
+        assert piece_of_span(sentence, encoding, span) == (
+            single[span].start if span in single else None
+        )
+    found = pieces_of_spans(sentence, encoding, most=9)
     for word in ("doghouse", "girls", "snowballings"):
         query = ask(sentence, word)
         tokens = [mlm.encode([sentence])[0].ids[i] for i in found[query.span]]

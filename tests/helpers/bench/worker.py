@@ -24,7 +24,7 @@ from typing import Any, Final
 
 _PACKAGES: Final = (
     "torch", "transformers", "tokenizers", "spacy", "numpy", "pyarrow", "evaluate", "datasets",
-    "textattack", "nlpaug", "onnxruntime", "openvino",
+    "textattack", "nlpaug", "onnxruntime", "openvino", "llama_cpp",
 )  # fmt: skip
 
 
@@ -80,7 +80,8 @@ def _versions() -> dict[str, str]:
     """Versions of Python and of the packages in use."""
     used = [package for package in _PACKAGES if package in sys.modules]
     return {"python": platform.python_version()} | {
-        package: importlib.metadata.version(package) for package in used
+        package: importlib.metadata.version(package.replace("llama_cpp", "llama-cpp-python"))
+        for package in used
     }
 
 

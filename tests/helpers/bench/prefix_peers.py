@@ -1,0 +1,161 @@
+"""Peers that read few-shot examples once: llama.cpp, and transformers with a batch of prompts.
+
+As who knows them would: the examples' keys and values stay, as many questions at a time as is
+quickest, logits of the last tokens alone, one thread. They get token ids, so nothing of ours is
+imported; llama.cpp runs in the environment of `make test-server`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+_AT_ONCE: Final = (1, 4, 8, 16)
+_TRIED: Final = 16
+"""Questions with which numbers at once are tried."""
+
+Found = Callable[[], list[list[float]]]
+
+
+def llama_cpp(
+    gguf: str, prefix: list[int], questions: list[list[int]], letters: list[list[int]]
+) -> Callable[..., Found]:
+    """llama.cpp. Found are probabilities of the letters.
+
+    Args:
+        gguf: File.
+        prefix: Tokens of the examples.
+        questions: Tokens that follow, of each question.
+        letters: Tokens of the letters, in each form that they have.
+    """
+    import llama_cpp as cpp
+    import numpy as np
+
+    cpp.llama_backend_init()
+    model = cpp.llama_model_load_from_file(gguf.encode(), cpp.llama_model_default_params())
+    words = cpp.llama_vocab_n_tokens(cpp.llama_model_get_vocab(model))
+    longest = max(len(question) for question in questions)
+
+    def asks(at_once: int, flash: int) -> Callable[[Sequence[int]], dict[int, Any]]:
+        params = cpp.llama_context_default_params()
+        params.n_threads = params.n_threads_batch = 1
+        params.n_batch = params.n_ubatch = max(len(prefix), at_once * longest)
+        params.n_ctx = len(prefix) + at_once * longest
+        params.n_seq_max, params.kv_unified, params.flash_attn_type = at_once + 1, True, flash
+        context = cpp.llama_init_from_model(model, params)
+        memory = cpp.llama_get_memory(context)
+
+        def read(rows: Sequence[list[int]], first: int, start: int) -> list[Any]:
+            """Let sequences from number `first` on go on at place `start`: their last logits."""
+            batch = cpp.llama_batch_init(sum(map(len, rows)), 0, 1)
+            batch.n_tokens, ends = 0, []
+            for number, row in enumerate(rows, first):
+                for place, token in enumerate(row, start):
+                    i = batch.n_tokens
+                    batch.token[i], batch.pos[i] = token, place
+                    batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, number, 0
+                    batch.n_tokens += 1
+                batch.logits[batch.n_tokens - 1] = 1
+                ends.append(batch.n_tokens - 1)
+            if cpp.llama_decode(context, batch):
+                raise RuntimeError("expected llama.cpp to read a batch, it did not")
+            cpp.llama_batch_free(batch)
+            logits = [cpp.llama_get_logits_ith(context, end) for end in ends]
+            return [np.ctypeslib.as_array(each, (words,)).copy() for each in logits]
+
+        read([prefix], 0, 0)
+
+        def ask(rows: Sequence[int]) -> dict[int, Any]:
+            found: dict[int, Any] = {}
+            for first in range(0, len(rows), at_once):
+                some = rows[first : first + at_once]
+                for number in range(len(some)):
+                    cpp.llama_memory_seq_cp(memory, 0, number + 1, -1, -1)
+                found |= zip(some, read([questions[i] for i in some], 1, len(prefix)), strict=True)
+                for number in range(len(some)):
+                    cpp.llama_memory_seq_rm(memory, number + 1, -1, -1)
+            return found
+
+        return ask
+
+    ways = [asks(at_once, flash) for at_once in _AT_ONCE for flash in (0, 1)]
+    return _answer(_quickest(ways, questions), questions, letters)
+
+
+def transformers(
+    gguf: str, prefix: list[int], questions: list[list[int]], letters: list[list[int]]
+) -> Callable[..., Found]:
+    """transformers, a padded batch of questions after the examples' keys and values."""
+    import copy
+    from pathlib import Path
+
+    import torch
+    from transformers import AutoModelForCausalLM, DynamicCache
+
+    torch.set_num_threads(1)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        Path(gguf).parent, gguf_file=Path(gguf).name, dtype=torch.float32
+    ).eval()
+    cache = DynamicCache()
+    with torch.inference_mode():
+        model(torch.tensor([prefix]), past_key_values=cache, logits_to_keep=1)
+
+    def asks(at_once: int) -> Callable[[Sequence[int]], dict[int, Any]]:
+        def ask(rows: Sequence[int]) -> dict[int, Any]:
+            found: dict[int, Any] = {}
+            order = sorted(rows, key=lambda i: len(questions[i]))
+            for first in range(0, len(order), at_once):
+                some = order[first : first + at_once]
+                last = [len(questions[i]) - 1 for i in some]
+                kept = sorted(set(last))
+                padded = [questions[i] + [0] * (last[-1] + 1 - len(questions[i])) for i in some]
+                own = copy.deepcopy(cache)
+                own.batch_repeat_interleave(len(some))
+                with torch.inference_mode():
+                    logits = model(
+                        torch.tensor(padded),
+                        past_key_values=own,
+                        logits_to_keep=torch.tensor(kept),
+                    ).logits
+                found |= {
+                    i: logits[row, kept.index(last[row])].numpy() for row, i in enumerate(some)
+                }
+            return found
+
+        return ask
+
+    return _answer(_quickest([asks(n) for n in _AT_ONCE], questions), questions, letters)
+
+
+def _quickest(ways: Sequence[Callable[[Sequence[int]], Any]], questions: Sequence[Any]) -> Any:
+    """Choose a way by the second of two trials each."""
+    seconds = []
+    for ask in ways:
+        rows = range(min(_TRIED, len(questions)))
+        ask(rows)
+        before = time.process_time()
+        ask(rows)
+        seconds.append(time.process_time() - before)
+    return ways[seconds.index(min(seconds))]
+
+
+def _answer(
+    ask: Callable[[Sequence[int]], dict[int, Any]],
+    questions: Sequence[Any],
+    letters: list[list[int]],
+) -> Callable[..., Found]:
+    import numpy as np
+
+    def answer() -> Found:
+        logits = ask(range(len(questions)))
+
+        def probabilities() -> list[list[float]]:
+            rows = np.array([logits[i][letters] for i in range(len(questions))], np.float64)
+            odds = np.exp(rows - rows.max((1, 2), keepdims=True)).sum(1)
+            found: list[list[float]] = (odds / odds.sum(1, keepdims=True)).tolist()
+            return found
+
+        return probabilities
+
+    return answer
