@@ -194,6 +194,7 @@ def ask_in_turn(
             each = contender.ask(rows=trial).cpu / len(trial)
             few = max(FEWEST, int(budget / each))
             rows = spread(range(contexts), contexts if is_ours(contender) else few)
+            contender.ask(rows=rows)  # and for batches of other shapes
             times = max(1, int(budget / 10 / (each * len(rows))))
             chosen.append(rows)
             requests.append(partial(contender.ask, rows=rows, times=times))
