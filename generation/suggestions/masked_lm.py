@@ -19,8 +19,8 @@ from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
+from merge_metric.models.odd_answers import UnknownTokens, count_unknown
 from merge_metric.models.pair_model import batches_of
-from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
 
 if TYPE_CHECKING:
     import torch

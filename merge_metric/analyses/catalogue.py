@@ -195,7 +195,7 @@ def first_answers(request: Request) -> Made:
 )
 def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = ()) -> Made:
     """Fooling rates; `in_domain` are the sources that models were trained on."""
-    from merge_metric.analyses.fooling import fooling_rates, plot_fooling
+    from merge_metric.analyses.sensitivity import fooling_rates, plot_fooling
 
     runs = request.runs(with_rows=False)
     return fooling_rates(runs, in_domain=in_domain, settings=settings), plot_fooling
@@ -210,7 +210,12 @@ def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = 
 )
 def sizes(request: Request, *, settings: Settings, sizes: Sequence[str] = ()) -> Made:
     """Fooling rates by numbers of parameters; `sizes` are given as NAME=86M."""
-    from merge_metric.analyses.fooling import fooling_by_size, parse_sizes, plot_sizes, read_sizes
+    from merge_metric.analyses.sensitivity import (
+        fooling_by_size,
+        parse_sizes,
+        plot_sizes,
+        read_sizes,
+    )
 
     size_of = read_sizes(request.sources, parse_sizes(sizes))
     return fooling_by_size(request.runs(with_rows=False), size_of, settings), plot_sizes
@@ -223,7 +228,7 @@ def sizes(request: Request, *, settings: Settings, sizes: Sequence[str] = ()) ->
 )
 def shift(request: Request) -> Made:
     """Divergences of label probabilities."""
-    from merge_metric.analyses.probabilities import plot_shift, shift
+    from merge_metric.analyses.sensitivity import plot_shift, shift
 
     return shift(request.runs(with_rows=False)), plot_shift
 
@@ -235,7 +240,7 @@ def shift(request: Request) -> Made:
 )
 def confidence(request: Request) -> Made:
     """Standard deviations of label probabilities."""
-    from merge_metric.analyses.probabilities import confidence, plot_confidence
+    from merge_metric.analyses.sensitivity import confidence, plot_confidence
 
     return confidence(request.runs(with_rows=False)), plot_confidence
 
@@ -452,7 +457,7 @@ def stability(
     rng_seed: int = 0,
 ) -> Made:
     """Figures on random draws of seeds."""
-    from merge_metric.analyses.stability import (
+    from merge_metric.analyses.seeds_needed import (
         Draws,
         plot_stability,
         read_seeds,
@@ -481,7 +486,7 @@ def power(
     rng_seed: int = 0,
 ) -> Made:
     """Power of comparisons, by the answers of pairs of models; clustered by `request.cluster`."""
-    from merge_metric.analyses.power import Wanted, plot_power, power
+    from merge_metric.analyses.seeds_needed import Wanted, plot_power, power
 
     how = Wanted(difference, correctness_threshold, rng_seed)
     return power(request.runs(), how, request.cluster), plot_power

@@ -23,8 +23,18 @@ from merge_dataset.schema import (
     column_summaries,
     parse_config_name,
 )
-from merge_metric.exports.folders import configurations_of, new_file, split_paths
-from merge_metric.exports.registry import FILES, Configs, Exported, Folder, Overwrite, count, export
+from merge_metric.exports.registry import (
+    FILES,
+    Configs,
+    Exported,
+    Folder,
+    Overwrite,
+    configurations_of,
+    count,
+    export,
+    new_file,
+    split_paths,
+)
 
 FILE: Final = "croissant.json"
 

@@ -14,8 +14,16 @@ import typer
 from merge_dataset.commands.command_line import AllowMissing, option
 from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
-from merge_metric.exports.folders import new_folder, read_split
-from merge_metric.exports.registry import FILES, Configs, Exported, Out, Overwrite, export
+from merge_metric.exports.registry import (
+    FILES,
+    Configs,
+    Exported,
+    Out,
+    Overwrite,
+    export,
+    new_folder,
+    read_split,
+)
 
 if TYPE_CHECKING:
     from merge_metric.runs.run import Run

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from merge_dataset.commands.command_line import ForSpreadsheets, option
 from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
-from merge_metric.exports.folders import configurations_of, new_folder, place_of, read_split
 from merge_metric.exports.registry import (
     FILES,
     Configs,
@@ -21,7 +20,11 @@ from merge_metric.exports.registry import (
     Folder,
     Out,
     Overwrite,
+    configurations_of,
     export,
+    new_folder,
+    place_of,
+    read_split,
 )
 
 if TYPE_CHECKING:

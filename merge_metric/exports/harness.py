@@ -19,8 +19,17 @@ from merge_dataset.commands.command_line import option, option_of
 from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import parse_config_name
-from merge_metric.exports.folders import configurations_of, new_folder, place_of
-from merge_metric.exports.registry import HARNESSES, Configs, Exported, Folder, Out, export
+from merge_metric.exports.registry import (
+    HARNESSES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    configurations_of,
+    export,
+    new_folder,
+    place_of,
+)
 from merge_metric.exports.task_settings import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
@@ -189,7 +198,7 @@ def task_folder(
     """Yield a folder with the metric's modules, settings and a README, to write tasks into.
 
     Raises:
-        FileExistsError: `out` holds something; see `folders.new_folder`.
+        FileExistsError: `out` holds something; see `registry.new_folder`.
     """
     description = {
         "export": export,

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
 from merge_dataset.schema import SPLITS
-from merge_metric.exports.folders import read_split, shown
 from merge_metric.exports.harness import task_export, task_folder, template
-from merge_metric.exports.registry import Exported, Overwrite, count
+from merge_metric.exports.registry import Exported, Overwrite, count, read_split, shown
 from merge_metric.exports.task_settings import TaskSettings
 
 if TYPE_CHECKING:

@@ -1,20 +1,25 @@
 """Registry of exports: each module of this room registers its commands with `export`.
 
 An export is a function with the options of its command as parameters; its docstring is the help.
-It imports heavy libraries when it runs, so that the help answers at once.
+It imports heavy libraries when it runs, so that the help answers at once. It never replaces
+anything but an earlier export, whole or not at all, and two at once do not write to one place.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from merge_dataset import layout
 from merge_dataset.commands.command_line import (
     Format,
     OutputFormat,
@@ -24,6 +29,31 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
+from merge_dataset.files import (
+    atomic,
+    changed_files,
+    partial_path,
+    read_record,
+    read_row_groups,
+    read_schema,
+    remove_partials,
+    replace_folder,
+    write_json,
+)
+from merge_dataset.layout import (
+    PROVENANCE,
+    all_configurations,
+    collections,
+    configurations,
+    require_configurations,
+    require_dataset,
+    split_files,
+)
+from merge_dataset.locks import writing_to
+from merge_dataset.schema import arrow_schema, format_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HARNESSES: Final = "Tasks for harnesses"
 FILES: Final = "Files"
@@ -93,3 +123,151 @@ def count(names: Sequence[str], noun: str) -> str:
     '2 tasks'
     """
     return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
+
+
+# --- Folders ---
+
+MARK: Final = "merge-nli-export.json"
+"""File that describes an exported folder; only folders with it are replaced."""
+
+
+# --- The dataset folder ---
+
+
+def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
+    """Return the wanted configurations, each once; by default all of the folder.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        ValueError: it is not a dataset folder, lacks a wanted configuration, or was changed.
+    """
+    require_dataset(folder)
+    known = all_configurations(folder)
+    require_configurations(folder, known, wanted)
+    chosen = list(dict.fromkeys(wanted)) or known
+    of_collection = {name: set(configurations(folder, name)) for name in collections(folder)}
+    for collection, names in of_collection.items():
+        if names.isdisjoint(chosen):
+            continue
+        # Older releases wrote no digests.
+        recorded = read_record(folder / collection / PROVENANCE).get(layout.FILES, {})
+        if changed := changed_files(folder / collection, recorded):
+            raise ValueError(
+                f"{folder / collection / changed[0]}: expected what was written, got other "
+                f"contents; `merge-nli check {folder}` says more"
+            )
+    return chosen
+
+
+def split_paths(folder: Path, config: str, split: str) -> list[Path]:
+    """List the Parquet files of a split, and require the columns of the contract.
+
+    Raises:
+        ValueError: there are no files, or one has other columns.
+    """
+    paths = [folder / name for name in split_files(folder, config)[split]]
+    if not paths:
+        raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
+    expected = arrow_schema(format_of(read_schema(paths[0])))
+    for path in paths:
+        schema = read_schema(path)
+        if not schema.equals(expected):
+            raise ValueError(
+                f"{path}: expected the columns {', '.join(expected.names)} of the dataset, "
+                f"got others; `merge-nli check {folder}` says more"
+            )
+    return paths
+
+
+def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
+    """Yield the rows of a split as tables; the first one is empty and has the schema.
+
+    Raises:
+        ValueError: there are no files, or one has other columns.
+    """
+    paths = split_paths(folder, config, split)
+    yield read_schema(paths[0]).empty_table()
+    for path in paths:
+        yield from read_row_groups(path)
+
+
+def place_of(folder: Path, *, seen_from: Path) -> str:
+    """Say where a folder is, from another one: no export holds a path of someone's machine.
+
+    >>> place_of(Path("data/merge-nli"), seen_from=Path("tasks/inspect"))
+    '../../data/merge-nli'
+    """
+    relative = os.path.relpath(folder.expanduser().resolve(), seen_from.expanduser().resolve())
+    return Path(relative).as_posix()
+
+
+def shown(path: Path) -> str:
+    """Write a path for a README: as it was given, or its last part where it was given in full."""
+    path = path.expanduser()
+    return path.name if path.is_absolute() else path.as_posix()
+
+
+# --- The export ---
+
+
+@contextmanager
+def new_folder(
+    out: Path, description: Mapping[str, Any], *, overwrite: bool = False
+) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `out` if the block ends without an error.
+
+    Raises:
+        BlockingIOError: another command is writing to `out`.
+        FileExistsError: `out` holds something that must not be replaced.
+    """
+    out = out.expanduser().resolve()
+    with writing_to(out):
+        remove_partials(out.parent, (out.name,))
+        _require_replaceable(out, overwrite=overwrite)
+        partial = partial_path(out)
+        try:
+            partial.mkdir()
+            yield partial
+            write_json(partial / MARK, description)
+            replace_folder(partial, out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary path whose file becomes `out` if the block ends without an error.
+
+    Raises:
+        BlockingIOError: another command is writing to `out`.
+        FileExistsError: `out` is a folder, or a file that must not be replaced.
+    """
+    out = out.expanduser().resolve()
+    if out.is_dir():
+        raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
+    with writing_to(out):
+        if out.exists() and not overwrite:
+            raise FileExistsError(
+                f"{out}: expected no file, found one; replace it with --overwrite"
+            )
+        with atomic(out) as partial:
+            yield partial
+
+
+def _require_replaceable(out: Path, *, overwrite: bool) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise FileExistsError(f"{out}: expected a folder or nothing, found a file")
+    if not any(out.iterdir()):
+        return
+    if not (out / MARK).is_file():
+        raise FileExistsError(
+            f"{out}: expected no folder, an empty one or an earlier export, found one that "
+            f"holds something else; name another folder"
+        )
+    if not overwrite:
+        raise FileExistsError(
+            f"{out}: expected no folder or an empty one, found an earlier export; replace it "
+            f"with --overwrite, or name another folder"
+        )

@@ -15,8 +15,8 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
+from merge_metric.models.odd_answers import UnknownTokens, count_unknown, evenly
 from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, batches_of, unknown_batches
-from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown, evenly
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Prepared

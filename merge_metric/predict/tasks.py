@@ -30,11 +30,11 @@ from merge_dataset.files import (
 )
 from merge_dataset.locks import working_in
 from merge_metric.models.model_files import file_stamps
+from merge_metric.models.odd_answers import UnknownTokens
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import machine_for, this_machine
-from merge_metric.models.unknown_tokens import UnknownTokens
 from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
 from merge_metric.predict.driver import (
     Outcome,

@@ -28,7 +28,7 @@ from merge_metric.models.label_order import (
     OrderCheck,
     check_order,
 )
-from merge_metric.models.unknown_tokens import UnknownTokens
+from merge_metric.models.odd_answers import UnknownTokens
 from merge_metric.runs.row_checks import PROBABILITIES, labels_of
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 

@@ -15,14 +15,14 @@ from helpers.analysed import answered, run
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import LABELS, problems, random_problems
 
-from merge_metric.analyses.fooling import (
+from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
+from merge_metric.analyses.sensitivity import (
     Size,
     fooling_by_size,
     fooling_rates,
     parse_sizes,
     read_sizes,
 )
-from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.options import Settings

@@ -37,17 +37,20 @@ from merge_metric.analyses.curves import (
     plot_curves,
     plot_matching,
 )
-from merge_metric.analyses.fooling import (
-    Size,
-    fooling_by_size,
-    fooling_rates,
-    plot_fooling,
-    plot_sizes,
-    short,
-)
 from merge_metric.analyses.hardest import hardest, plot_hardest
 from merge_metric.analyses.overlap import overlap, plot_overlap
-from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
+from merge_metric.analyses.sensitivity import (
+    Size,
+    confidence,
+    fooling_by_size,
+    fooling_rates,
+    plot_confidence,
+    plot_fooling,
+    plot_shift,
+    plot_sizes,
+    shift,
+    short,
+)
 from merge_metric.analyses.variant_groups import (
     plot_source_mlms,
     source_mlms,
@@ -413,8 +416,8 @@ def test_no_pyplot_and_no_settings_are_touched() -> None:
     """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """
 import sys
-from merge_metric.analyses import accuracy, contrasts, curves, fooling, hardest, variant_groups
-from merge_metric.analyses import measures, overlap, probabilities, signals
+from merge_metric.analyses import accuracy, contrasts, curves, hardest, variant_groups
+from merge_metric.analyses import measures, overlap, sensitivity, signals
 from merge_metric import tables
 from merge_metric.tables import plots as drawing
 from merge_metric.commands import analyse as cli

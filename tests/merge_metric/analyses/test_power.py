@@ -15,7 +15,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.analyses.power import Pair, Wanted, power_rows
+from merge_metric.analyses.seeds_needed import Pair, Wanted, power_rows
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare

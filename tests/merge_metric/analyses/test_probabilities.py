@@ -10,7 +10,7 @@ from helpers.analysed import answered, run
 from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
-from merge_metric.analyses.probabilities import confidence, shift
+from merge_metric.analyses.sensitivity import confidence, shift
 from merge_metric.runs.run import Run
 
 Exact = dict[str, float | None]

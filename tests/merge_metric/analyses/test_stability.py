@@ -15,7 +15,7 @@ from helpers.analysed import answered, random_dataset, run, write_answers, write
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.analyses.stability import (
+from merge_metric.analyses.seeds_needed import (
     Draws,
     influence_of,
     needed,

@@ -16,7 +16,7 @@ from helpers.subsampled_folder import SUBSAMPLES, write_folder
 from merge_dataset.files import read_record
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_csv
-from merge_metric.exports.folders import MARK
+from merge_metric.exports.registry import MARK
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app as merge_nli
 from merge_metric.exports import registry
-from merge_metric.exports.folders import configurations_of, new_file
+from merge_metric.exports.registry import configurations_of, new_file
 
 ROOT = Path(__file__).parents[3]
 

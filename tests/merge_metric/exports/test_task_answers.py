@@ -18,9 +18,9 @@ import pytest
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
-from merge_metric.exports.folders import place_of
 from merge_metric.exports.harness import prepare
 from merge_metric.exports.harness_tasks import export_lm_eval, figure_names
+from merge_metric.exports.registry import place_of
 from merge_metric.exports.task_settings import TaskSettings
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.prompts import read_prompt
