@@ -329,8 +329,7 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.model_signals.neighbours import write_neighbour_changes
-    from generation.model_signals.pll_changes import write_pll_changes
+    from generation.model_signals.pll_changes import write_neighbour_changes, write_pll_changes
     from generation.run_folder import SCORED
 
     models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce, "--neighbours": neighbours or None}

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from generation.config import Config, ProblemSettings
-from generation.model_signals.neighbours import write_neighbour_changes
-from generation.model_signals.pll_changes import require_causal_lm, write_pll_changes
+from generation.model_signals.pll_changes import (
+    require_causal_lm,
+    write_neighbour_changes,
+    write_pll_changes,
+)
 from generation.phases.build import build_run, build_settings
 from generation.phases.suggest import named_mlms, suggest_run
 from generation.problems.on_disk import divided, sorting
