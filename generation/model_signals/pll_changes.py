@@ -1,4 +1,4 @@
-"""`merge-nli signals`: how far replacements change the likelihood of texts, or of words beside them.
+"""`merge-nli signals`: how far replacements change the likelihood of texts, or of words beside.
 
 The signals that want a language model, so they are a phase of their own, after a build; later
 builds join them from `signals.parquet` and `neighbours.parquet`. Each distinct text is scored once

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
+from merge_dataset.annotation.answers import EQUIVALENCE, JudgementKind
 from merge_dataset.files import draw_rank, read_row_groups, read_schema, read_table
 from merge_dataset.layout import (
     all_configurations,
@@ -134,39 +135,42 @@ def draw(
     for config in chosen:
         name = config if per_source is None else parse_config_name(config)[0]
         pools.setdefault(name, []).append(config)
-    for name, configs in tqdm(pools.items(), desc="sampling", leave=False, disable=None):
-        found = {}
-        for config in configs:
-            paths = split_files(dataset, config)
-            found[config] = tuple([dataset / file for file in paths[split]] for split in SPLITS)
-        counted = {config: _candidates(of[1], quota, rng_seed) for config, of in found.items()}
-        candidates: dict[str, list[str]] = {}
-        for _, own in counted.values():
-            for mlm, first in own.items():
-                both = [*candidates.get(mlm, ()), *first]
-                both.sort(key=lambda variant: draw_rank(rng_seed, variant))
-                candidates[mlm] = both[: quota + 1]
-        mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{name}\0{mlm}"))
-        drawn = spread({mlm: candidates[mlm] for mlm in mlms}, quota)
-        chance = chances(drawn, candidates, rng_seed)
-        for config, (seeds, variants) in found.items():
-            source, word_class = parse_config_name(config)
-            try:
-                mine = list(_items(seeds, variants, drawn, chance))
-            except KeyError as error:
-                raise ValueError(
-                    f"{_named(variants)}: expected a column {error.args[0]}, there and in "
-                    f"{Path(_named(seeds)).name}, found none; `merge-nli check {dataset}` says more"
-                ) from error
-            items += mine
-            whole = {
-                "source": source,
-                "class": word_class,
-                "words_at_once": words_at_once(dataset, source, word_class),
-                "seeds": sum(len(read_table(path, ["seed_id"])) for path in seeds),
-                **counted[config][0],
-            }
-            population.append(whole | {"sampled": len(mine)})
+    with tqdm(total=len(pools), desc="sampling", leave=False, disable=None) as bar:
+        for name, configs in pools.items():
+            found = {}
+            for config in configs:
+                paths = split_files(dataset, config)
+                found[config] = tuple([dataset / file for file in paths[split]] for split in SPLITS)
+            counted = {config: _candidates(of[1], quota, rng_seed) for config, of in found.items()}
+            candidates: dict[str, list[str]] = {}
+            for _, own in counted.values():
+                for mlm, first in own.items():
+                    both = [*candidates.get(mlm, ()), *first]
+                    both.sort(key=lambda variant: draw_rank(rng_seed, variant))
+                    candidates[mlm] = both[: quota + 1]
+            mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{name}\0{mlm}"))
+            drawn = spread({mlm: candidates[mlm] for mlm in mlms}, quota)
+            chance = chances(drawn, candidates, rng_seed)
+            for config, (seeds, variants) in found.items():
+                try:
+                    mine = list(_items(seeds, variants, drawn, chance))
+                except KeyError as error:
+                    raise ValueError(
+                        f"{_named(variants)}: expected a column {error.args[0]}, there and in "
+                        f"{Path(_named(seeds)).name}, found none; `merge-nli check {dataset}` says "
+                        "more"
+                    ) from error
+                items += mine
+                source, word_class = parse_config_name(config)
+                whole = {
+                    "source": source,
+                    "class": word_class,
+                    "words_at_once": words_at_once(dataset, source, word_class),
+                    "seeds": sum(len(read_table(path, ["seed_id"])) for path in seeds),
+                    **counted[config][0],
+                }
+                population.append(whole | {"sampled": len(mine)})
+            bar.update()
     return Sample(chosen, items, population)
 
 
@@ -405,3 +409,33 @@ def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:
     bounds = [0, *(offset for span in spans for offset in span), len(text)]
     cut = [(text[a:b], i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds))]
     return [(piece, marked) for piece, marked in cut if piece]
+
+
+def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:
+    """Describe an item as an annotator may see it: without the masked LMs that suggested it.
+
+    Of a pair whose meaning is judged, what both texts share stands apart. The label is left out,
+    which has nothing to do with it, and so are marks: all of the other text changed.
+    """
+    is_pair = kind == EQUIVALENCE
+    shared, texts = [], []
+    for field, text in item.variant_texts.items():
+        original = item.seed_texts[field]
+        if is_pair and text == original:
+            shared.append({"field": field, "text": text})
+            continue
+        old, new = ([], []) if is_pair else (item.seed_spans[field], item.variant_spans[field])
+        sides = {"original": pieces(original, old), "variant": pieces(text, new)}
+        texts.append({"field": field, **sides})
+    changes: list[tuple[str, str]] = []
+    if not is_pair and item.word_class != PARAPHRASE:
+        pairs = replaced(item.original, item.replacement, item.word_class)
+        changes = [(old_word, new_word) for new_word, old_word in pairs.items()]
+    label = None if is_pair else item.label
+    return {
+        "id": item.variant_id,
+        "label": label,
+        "changes": changes,
+        "texts": texts,
+        "shared": shared,
+    }

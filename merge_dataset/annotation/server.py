@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from http import HTTPStatus
@@ -24,10 +24,7 @@ from threading import BoundedSemaphore, Lock, Thread
 from typing import Any, Final
 
 from merge_dataset.annotation.answers import (
-    EQUIVALENCE,
     SCALE,
-    SCORES,
-    JudgementKind,
     Undo,
     append,
     current,
@@ -36,9 +33,8 @@ from merge_dataset.annotation.answers import (
     replay,
     require_kind,
 )
-from merge_dataset.annotation.sample import Item, pieces, replaced, shuffled
+from merge_dataset.annotation.sample import shown, shuffled
 from merge_dataset.annotation.session import Session, locked_answers
-from merge_dataset.schema import PARAPHRASE
 
 
 class OutdatedPage(Exception):
@@ -73,7 +69,7 @@ class Desk:
             "kind": self.session.kind,
             "scale": list(SCALE.values()),
             "items": [
-                _SHOWN[self.session.kind](item)
+                shown(item, self.session.kind)
                 for item in shuffled(self.session.items, self.annotator)
             ],
             "standing": [asdict(answer) for answer in standing if self._knows(answer.variant_id)],
@@ -120,46 +116,6 @@ class Desk:
 
     def _knows(self, variant: str) -> bool:
         return variant in self.session.items
-
-
-def _shown(item: Item) -> dict[str, Any]:
-    """Describe an item as an annotator may see it: without the masked LMs that suggested it."""
-    texts = [
-        {
-            "field": field,
-            "original": pieces(item.seed_texts[field], item.seed_spans[field]),
-            "variant": pieces(text, item.variant_spans[field]),
-        }
-        for field, text in item.variant_texts.items()
-    ]
-    changes: list[tuple[str, str]] = []
-    if item.word_class != PARAPHRASE:
-        pairs = replaced(item.original, item.replacement, item.word_class)
-        changes = [(old, new) for new, old in pairs.items()]
-    shown = {"id": item.variant_id, "label": item.label, "changes": changes, "texts": texts}
-    return shown | {"shared": []}
-
-
-def _shown_pair(item: Item) -> dict[str, Any]:
-    """Describe a pair to judge the meaning of: what both share, and what is said twice.
-
-    The label is left out, which has nothing to do with it, and so are marks: all of it changed.
-    """
-    shared, texts = [], []
-    for field, text in item.variant_texts.items():
-        original = item.seed_texts[field]
-        if text == original:
-            shared.append({"field": field, "text": text})
-        else:
-            plain = {"original": pieces(original, []), "variant": pieces(text, [])}
-            texts.append({"field": field, **plain})
-    return {"id": item.variant_id, "label": None, "changes": [], "texts": texts, "shared": shared}
-
-
-_SHOWN: Final[Mapping[JudgementKind, Callable[[Item], dict[str, Any]]]] = {
-    SCORES: _shown,
-    EQUIVALENCE: _shown_pair,
-}
 
 
 LOOPBACK: Final = "127.0.0.1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
@@ -36,7 +36,7 @@ from merge_dataset.annotation.answers import (
     read_standing,
     require_kind,
 )
-from merge_dataset.annotation.sample import Item, Spans, pieces, shuffled
+from merge_dataset.annotation.sample import Item, shown, shuffled
 from merge_dataset.annotation.session import Session, locked_answers
 from merge_dataset.data_files import plain, read_header, read_rows
 from merge_dataset.files import describe_json_error, read_text, write_text
@@ -47,40 +47,32 @@ _SHOWN: Final = 60
 
 
 def _choices(name: str, question: str, choices: Mapping[str, str]) -> str:
-    lines = [f'    <Choice value="{word}" alias="{alias}"/>' for alias, word in choices.items()]
-    return "\n".join(
-        [
-            f'  <Header size="5" value="{question}"/>',
-            f'  <Choices name="{name}" toName="problem" choice="single-radio" showInline="true" '
-            f'required="true">',
-            *lines,
-            "  </Choices>",
-        ]
+    return (
+        f'  <Header size="5" value="{question}"/>\n'
+        f'  <Choices name="{name}" toName="problem" choice="single-radio" showInline="true" '
+        'required="true">\n'
+        + "".join(f'    <Choice value="{w}" alias="{key}"/>\n' for key, w in choices.items())
+        + "  </Choices>\n"
     )
 
 
 _SCALE: Final = {str(n): f"{n} {word}" for n, word in SCALE.items()}
 
-_QUESTIONS: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
-    SCORES: (
-        _choices("fluency", "Fluency: is the variant grammatical, and does it make sense?", _SCALE),
-        _choices("reasoning", "Reasoning: does the label of the original still hold?", _SCALE),
-    ),
-    EQUIVALENCE: (_choices("equivalent", "Do both mean the same?", {"yes": "yes", "no": "no"}),),
+_QUESTIONS: Final[Mapping[JudgementKind, str]] = {
+    SCORES: _choices(
+        "fluency", "Fluency: is the variant grammatical, and does it make sense?", _SCALE
+    )
+    + _choices("reasoning", "Reasoning: does the label of the original still hold?", _SCALE),
+    EQUIVALENCE: _choices("equivalent", "Do both mean the same?", {"yes": "yes", "no": "no"}),
 }
 
 LABEL_STUDIO_CONFIGS: Final[Mapping[JudgementKind, str]] = {
-    kind: "\n".join(
-        [
-            "<View>",
-            '  <HyperText name="problem" value="$problem"/>',
-            *questions,
-            '  <TextArea name="comment" toName="problem" maxSubmissions="1" '
-            'placeholder="Comment"/>',
-            "</View>",
-            "",
-        ]
-    )
+    kind: f"""\
+<View>
+  <HyperText name="problem" value="$problem"/>
+{questions}  <TextArea name="comment" toName="problem" maxSubmissions="1" placeholder="Comment"/>
+</View>
+"""
     for kind, questions in _QUESTIONS.items()
 }
 """Kind → the labelling configuration, for any fields of texts."""
@@ -96,53 +88,35 @@ def render_label_studio(
     Returns:
         The texts of the files, by their suffixes.
     """
-    html = _html if kind == SCORES else _pair_html
-    made = [{"data": {"variant_id": item.variant_id, "problem": html(item)}} for item in items]
+    made = [{"data": {"variant_id": i.variant_id, "problem": _html(i, kind)}} for i in items]
     return {
         ".json": json.dumps(made, indent=1, ensure_ascii=False) + "\n",
         ".xml": LABEL_STUDIO_CONFIGS[kind],
     }
 
 
-def _html(item: Item) -> str:
-    """Lay out original and variant side by side, a row per field."""
-    rows = [
-        (
-            field,
-            _marked(item.seed_texts[field], item.seed_spans[field]),
-            _marked(text, item.variant_spans[field]),
+def _html(item: Item, kind: JudgementKind) -> str:
+    """Lay out what both texts share, and original and variant side by side, a row per field."""
+
+    def marked(pieces: Sequence[tuple[str, bool]]) -> str:
+        return "".join(
+            f"<mark>{escape(piece)}</mark>" if is_marked else escape(piece)
+            for piece, is_marked in pieces
         )
-        for field, text in item.variant_texts.items()
-    ]
-    head = f"<p>Label of the original: <b>{escape(item.label)}</b></p>"
-    return head + _table("Variant", rows)
 
-
-def _pair_html(item: Item) -> str:
-    """Lay out what both share, and below it original and paraphrase, without the label."""
-    shared, rows = "", []
-    for field, text in item.variant_texts.items():
-        if text == item.seed_texts[field]:
-            shared += f"<p>{escape(field.replace('_', ' '))} of both: {escape(text)}</p>"
-        else:
-            rows.append((field, escape(item.seed_texts[field]), escape(text)))
-    return shared + _table("Paraphrase", rows)
-
-
-def _table(variant: str, rows: Sequence[tuple[str, str, str]]) -> str:
-    columns = f"<tr><th></th><th>Original</th><th>{variant}</th></tr>"
-    cells = "".join(
-        f"<tr><th>{escape(field.replace('_', ' '))}</th><td>{old}</td><td>{new}</td></tr>"
-        for field, old, new in rows
+    seen = shown(item, kind)
+    head = "" if seen["label"] is None else (
+        f"<p>Label of the original: <b>{escape(seen['label'])}</b></p>"
+    )  # fmt: skip
+    for each in seen["shared"]:
+        head += f"<p>{escape(each['field'].replace('_', ' '))} of both: {escape(each['text'])}</p>"
+    variant = "Variant" if kind == SCORES else "Paraphrase"
+    rows = f"<tr><th></th><th>Original</th><th>{variant}</th></tr>" + "".join(
+        f"<tr><th>{escape(each['field'].replace('_', ' '))}</th>"
+        f"<td>{marked(each['original'])}</td><td>{marked(each['variant'])}</td></tr>"
+        for each in seen["texts"]
     )
-    return f'<table border="1" cellpadding="8">{columns}{cells}</table>'
-
-
-def _marked(text: str, spans: Spans) -> str:
-    return "".join(
-        f"<mark>{escape(piece)}</mark>" if marked else escape(piece)
-        for piece, marked in pieces(text, spans)
-    )
+    return f'{head}<table border="1" cellpadding="8">{rows}</table>'
 
 
 # --- Back ---
@@ -255,17 +229,6 @@ SCHEMAS: Final[Mapping[JudgementKind, pa.Schema]] = {
 """Kind → schema of a table of answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFormat:
-    """A kind of files: how they are read and written."""
-
-    read: Callable[[Path, str | None], list[tuple[str, Judgement]]]
-    """File, and whose answers it has where it does not say so → annotators and answers."""
-    render: Callable[[Sequence[Item], str, JudgementKind], dict[str, str]] | None = None
-    """Items, annotator and what is asked → texts of the files by suffix; None where nobody fills
-    such files in."""
-
-
 def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
     """Read an annotator's file of another session."""
     name = check_annotator(annotator or path.stem)
@@ -350,12 +313,16 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
     return [(name, answer) for (name, _), answer in found.items()]
 
 
-FORMATS: Final = {
-    ".csv": AnswerFormat(read_spreadsheet, render_spreadsheet),
-    ".json": AnswerFormat(read_label_studio, render_label_studio),
-    ".jsonl": AnswerFormat(_read_own),
+READERS: Final = {
+    ".csv": read_spreadsheet,
+    ".json": read_label_studio,
+    ".jsonl": _read_own,
 }
-"""Formats by suffix."""
+"""Suffix → how a file is read: file, and whose answers it has where it does not say so →
+annotators and answers."""
+RENDERERS: Final = {".csv": render_spreadsheet, ".json": render_label_studio}
+"""Suffix → how files are written for somebody to fill in: items, annotator and what is asked →
+texts of the files by suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,13 +350,10 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
         ValueError: the suffix is another.
     """
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
-    form = FORMATS.get(path.suffix)
-    if form is None or form.render is None:
+    if path.suffix not in RENDERERS:
         raise ValueError(f"{path}: expected a file .csv, or .json for Label Studio")
-    texts = {
-        path.with_suffix(suffix): text
-        for suffix, text in form.render(items, annotator or "", session.kind).items()
-    }
+    rendered = RENDERERS[path.suffix](items, annotator or "", session.kind)
+    texts = {path.with_suffix(suffix): text for suffix, text in rendered.items()}
     for file, text in texts.items():
         if file.exists() and file.read_bytes() != text.encode():
             raise FileExistsError(f"{file}: expected no file there yet, found one; name another")
@@ -416,10 +380,10 @@ def import_answers(
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
-    if path.suffix not in FORMATS:
+    if path.suffix not in READERS:
         raise ValueError(f"{path}: expected a file .csv, .json of Label Studio, or .jsonl")
     given: dict[str, list[Judgement]] = {}
-    for name, answer in FORMATS[path.suffix].read(path, annotator):
+    for name, answer in READERS[path.suffix](path, annotator):
         if answer.variant_id not in session.items:
             raise ValueError(
                 f"{path}: expected variants of {session.folder}, got {answer.variant_id!r}"
@@ -485,7 +449,7 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
     """
     found: dict[tuple[str, str], tuple[Judgement, Path]] = {}
     for file in (file for path in as_paths("paths", paths) for file in _files(path)):
-        for annotator, answer in FORMATS[file.suffix].read(file, None):
+        for annotator, answer in READERS[file.suffix](file, None):
             key = (annotator, answer.variant_id)
             before, where = found.setdefault(key, (answer, file))
             if before != answer:
