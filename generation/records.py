@@ -158,8 +158,8 @@ class Exclusion:
 
     seed_id: str
     source: str
-    word: str | None
-    word_class: str | None
+    word: str | None = None
+    word_class: str | None = None
     reason: str
     replacements: int | None = None
     """Number of its replacements, where that decided."""

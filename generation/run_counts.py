@@ -208,31 +208,23 @@ def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tall
         for number, size in enumerate(sizes):
             seeds = read_block(folder.problems, number)
             problems = tag_problems(seeds, tagger, WORD_CLASSES, config.sharing)
-            words.write(pa.Table.from_pylist(list(_words(problems, config)), schema))
+            rows: list[dict[str, Any]] = []
+            for seed in problems.seeds:
+                sentences = problems.of(seed)
+                for word in problems.words[seed.seed_id]:
+                    forms = None
+                    if has_library():
+                        family = family_of(word, sentences)
+                        forms = sorted({sentences[text].tokens[at].text for text, at in family})
+                    counts = {
+                        f"{field}_occurrences": len(positions)
+                        for field, positions in zip(fields, word.positions, strict=True)
+                    }
+                    row = {"seed_id": seed.seed_id, "word_class": word.word_class, **counts}
+                    rows.append({**row, "word": word.word, "other_forms": forms})
+            words.write(pa.Table.from_pylist(rows, schema))
             tally.add(problems)
             bar.update(size)
-
-
-def _words(problems: TaggedProblems, config: Config) -> Iterator[dict[str, Any]]:
-    """Yield a row per shared word: how often it stands in each text, and its other forms."""
-    fields = config.problem_format.fields
-    for seed in problems.seeds:
-        sentences = problems.of(seed)
-        for word in problems.words[seed.seed_id]:
-            forms = None
-            if has_library():
-                family = family_of(word, sentences)
-                forms = sorted({sentences[text].tokens[at].text for text, at in family})
-            yield {
-                "seed_id": seed.seed_id,
-                "word_class": word.word_class,
-                "word": word.word,
-                **{
-                    f"{field}_occurrences": len(positions)
-                    for field, positions in zip(fields, word.positions, strict=True)
-                },
-                "other_forms": forms,
-            }
 
 
 # --- Each filter by itself ---

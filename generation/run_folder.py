@@ -325,9 +325,7 @@ def manifest_of(
     config: Config,
     suggested: Mapping[str, Any],
     *,
-    signals: Mapping[str, Any] | None,
-    neighbours: Mapping[str, Any] | None,
-    nonce: Mapping[str, Any] | None,
+    signals: Mapping[str, Any],
     tagger: str,
     funnel: Sequence[Mapping[str, Any]],
     changes: Mapping[tuple[str, str, str], int] | None,
@@ -336,7 +334,8 @@ def manifest_of(
 ) -> dict[str, Any]:
     """Return what stands in `manifest.json`: what a build made, from what, with which counts.
 
-    `changes` maps kind, word class and fate to how many, of whatever edits more than one word.
+    `signals` are the records of what `merge-nli signals` made, by name; `changes` maps kind, word
+    class and fate to how many, of whatever edits more than one word.
     """
     settings = config.output_settings()
     mlms = [{k: v for k, v in mlm.items() if k != "store"} for mlm in suggested["mlms"]]
@@ -344,9 +343,7 @@ def manifest_of(
         "config": settings,
         "source_data": suggested["source_data"],
         "mlms": mlms,
-        **({"signals": signals} if signals else {}),
-        **({"neighbours": neighbours} if neighbours else {}),
-        **({"nonce": nonce} if nonce else {}),
+        **signals,
         "tagger": tagger,
     }
     told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]

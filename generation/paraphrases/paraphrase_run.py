@@ -39,7 +39,6 @@ from generation.paraphrases.rounds import (
     ParaphraseRequest,
     TextGenerator,
     answer_table,
-    excluded,
     kept_texts,
     paraphrase_table,
     render_funnel,
@@ -50,7 +49,7 @@ from generation.paraphrases.rounds import (
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source
 from generation.reasons import KEPT
-from generation.records import exclusion_table
+from generation.records import Exclusion, exclusion_table
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.funnel import unlabelled
 from generation.variants.rows import seed_rows
@@ -467,6 +466,8 @@ class _Work:
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
         """Write seeds, variants and exclusions; count the first two."""
         run, kept = self.run, kept_texts(read_row_groups(self.run.paraphrases))
+        no_paraphrase = ParaphraseReason.NO_PARAPHRASE, 0
+        wrong = ParaphraseReason.ANSWERED_WRONG, None
         excluded_rows = [exclusion_table(unlabelled(problems.unlabelled, self.config.source))]
         with (
             atomic(run.seeds) as seeds_file,
@@ -481,11 +482,12 @@ class _Work:
                 seeds.write(seed_rows(mine))
                 variants.write(variant_rows(mine, texts))
                 without = [
-                    excluded(seed, ParaphraseReason.NO_PARAPHRASE, paraphrases=0)
-                    if seed.seed_id in right
-                    else excluded(seed, ParaphraseReason.ANSWERED_WRONG)
+                    Exclusion(
+                        seed_id=seed.seed_id, source=seed.source, reason=reason, replacements=n
+                    )
                     for seed in block
                     if seed.seed_id not in right or seed.hypothesis not in kept
+                    for reason, n in [no_paraphrase if seed.seed_id in right else wrong]
                 ]
                 excluded_rows.append(exclusion_table(without))
         rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()

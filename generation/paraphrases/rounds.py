@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.reasons import KEPT, RejectionReason, funnel_columns
-from generation.records import Exclusion, Seed
+from generation.records import Seed
 from generation.run_folder import RunFolder, slug
 from generation.run_summary import funnel_text, source_line
 from generation.variants.rows import seed_rows
@@ -440,18 +440,6 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
     }
     table = pa.table(columns, schema=rows.schema)
     return table.sort_by([("seed_id", "ascending"), ("variant_id", "ascending")]).combine_chunks()
-
-
-def excluded(seed: Seed, reason: str, *, paraphrases: int | None = None) -> Exclusion:
-    """Record a problem without variants, and why."""
-    return Exclusion(
-        seed_id=seed.seed_id,
-        source=seed.source,
-        word=None,
-        word_class=None,
-        reason=reason,
-        replacements=paraphrases,
-    )
 
 
 # --- The summary ---

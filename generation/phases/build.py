@@ -126,13 +126,12 @@ def build_run(
             )
         if out.path != base.path:
             write_text(out.config, config.to_toml())
+        signals = {"signals": pll_changes, "neighbours": neighbours, "nonce": nonce}
         manifest = manifest_of(
             out,
             config,
             suggested,
-            signals=pll_changes.made_by if pll_changes else None,
-            neighbours=neighbours.made_by if neighbours else None,
-            nonce=nonce.made_by if nonce else None,
+            signals={name: each.made_by for name, each in signals.items() if each},
             **counts,
         )
         write_record(out.manifest, manifest)

@@ -70,6 +70,13 @@ from merge_dataset.settings import parse_toml
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
 """Packages on which it depends what a block comes to."""
 
+_SIGNALS: Final[Mapping[str, Any]] = {
+    "pll_changes": PllChanges,
+    "neighbours": PllChanges,
+    "nonce": NonceAnswers,
+}
+"""Fields of `Builder` with what `merge-nli signals` wrote, and their types."""
+
 BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
 """The rows that a block adds to `replacements`, `exclusions`, `seeds` and `variants`, sorted by
 seed, and its counts, as JSON: `last`, the last `seed_id`; `is_last`, whether no block follows;
@@ -284,26 +291,26 @@ class Builder:
 
     def to_plan(self) -> dict[str, Any]:
         """Return what tasks have to know, as JSON; candidates lie in the folder of the call."""
-        files = {
-            name: made and {**asdict(made), "path": str(made.path.absolute())}
-            for name in ("pll_changes", "neighbours", "nonce")
-            for made in [getattr(self, name)]
+        signals = {
+            name: {**asdict(made), "path": str(made.path.absolute())}
+            for name in _SIGNALS
+            if (made := getattr(self, name)) is not None
         }
         return {
             "base": str(self.base.path.absolute()),
             "config": self.config.with_absolute_paths().to_toml(),
             "mlms": list(self.mlms),
             "unablated": self.unablated and str(self.unablated.absolute()),
-            **files,
+            "signals": signals,
         }
 
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
         """Read what `to_plan` made."""
-        changes, neighbours, nonce = (
-            made and {**made, "path": Path(made["path"])}
-            for made in (plan["pll_changes"], plan["neighbours"], plan["nonce"])
-        )
+        signals = {
+            name: _SIGNALS[name](**{**made, "path": Path(made["path"])})
+            for name, made in plan["signals"].items()
+        }
         config = Config.from_mapping(parse_toml(plan["config"], "call.json"))
         require_dictionary(config)
         return cls(
@@ -311,9 +318,7 @@ class Builder:
             config,
             plan["mlms"],
             plan["unablated"] and Path(plan["unablated"]),
-            PllChanges(**changes) if changes else None,
-            PllChanges(**neighbours) if neighbours else None,
-            NonceAnswers(**nonce) if nonce else None,
+            **signals,
         )
 
 

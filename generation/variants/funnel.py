@@ -154,13 +154,8 @@ def excluded_words(
     replaced = count_words(replacements)
     for seed in problems.seeds:
         if not problems.words[seed.seed_id]:
-            yield Exclusion(
-                seed_id=seed.seed_id,
-                source=seed.source,
-                word=None,
-                word_class=None,
-                reason=Reason.NO_SHARED_WORD,
-            )
+            reason = Reason.NO_SHARED_WORD
+            yield Exclusion(seed_id=seed.seed_id, source=seed.source, reason=reason)
         for word in problems.words[seed.seed_id]:
             key = (seed.seed_id, word.word_class, word.word)
             if key not in replaced:
@@ -178,6 +173,4 @@ def excluded_words(
 def unlabelled(seed_ids: Iterable[str], source: str) -> Iterator[Exclusion]:
     """Yield rows of the source without a gold label (D15)."""
     for seed_id in seed_ids:
-        yield Exclusion(
-            seed_id=seed_id, source=source, word=None, word_class=None, reason=Reason.UNLABELLED
-        )
+        yield Exclusion(seed_id=seed_id, source=source, reason=Reason.UNLABELLED)

@@ -84,11 +84,7 @@ def eligible(
     names = ("source", *_UNITS[scope])
     left_out = replacements.take(few).select(names).to_pylist()
     return kept, [
-        Exclusion(
-            **{"word": None, "word_class": None, **row},
-            reason=Reason.TOO_FEW,
-            replacements=int(count),
-        )
+        Exclusion(**row, reason=Reason.TOO_FEW, replacements=int(count))
         for row, count in zip(left_out, counts[unit[few]], strict=True)
     ]
 
@@ -253,7 +249,6 @@ class _Group:
         return Exclusion(
             seed_id=self.seed_id,
             source=self.source,
-            word=None,
             word_class=None if whole_seed else self.word_class,
             reason=reason,
             replacements=count,

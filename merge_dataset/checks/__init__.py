@@ -12,7 +12,7 @@ from pathlib import Path
 
 from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
-from merge_dataset.checks import paraphrases, replacements  # noqa: F401
+from merge_dataset.checks import variants  # noqa: F401
 from merge_dataset.checks.rules import CHECKS, Check, Finding, Stage, summarise
 from merge_dataset.engine import engine_errors
 from merge_dataset.files import describe_os_error

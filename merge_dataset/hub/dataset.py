@@ -35,7 +35,6 @@ from merge_dataset.hub.publication import (
 )
 from merge_dataset.hub.repository import (
     MAIN,
-    Changes,
     File,
     Hub,
     Repository,
@@ -110,8 +109,8 @@ def plan_dataset(
     target = parse_repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
     if problems := check_dataset(folder):
-        listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
-        raise PublishError(f"{folder}: not published: {listed}")
+        told = "\n  ".join([f"{len(problems)} problem(s)", *problems])
+        raise PublishError(f"{folder}: not published: {told}")
     files = tuple(_files(folder, target))
     # datasets 3 looks for a script that is called like the repository.
     names = {name: _script_name(target) if name == _SCRIPT[0] else name for name in _SCRIPT}
@@ -121,7 +120,12 @@ def plan_dataset(
     hub, account, state = look_at(target, private=private)
     same = {} if state is None else _compare_tags(hub, target, state, files)
     chosen, why = choose_version(same, wanted)
-    main, of_script = _differences(hub, target, state, files, script_files)
+    removable = _removable_files(target)
+    there, begun = ({}, None) if state is None else (
+        hub.files(target, state.head), state.branches.get(SCRIPT_REVISION)
+    )  # fmt: skip
+    main = compare(files, there, removable)
+    of_script = compare(script_files, hub.files(target, begun) if begun else {}, removable)
     tag, tagged = tag_of(chosen), same.get(chosen, False)
     superseded = tagged and any(map(_is_data, main.paths))
     is_done = superseded or (tagged and not main and not of_script)
@@ -129,8 +133,8 @@ def plan_dataset(
     if superseded:
         settled = f"main holds other data than {tag} and stays as it is"
     published, configs = {file.path for file in files}, all_configurations(folder)
-    there = [p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()]
-    left_out = [name for name in there if name not in published]
+    listed = [p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()]
+    left_out = [name for name in listed if name not in published]
     return PublishingPlan(
         repository=target,
         account=account,
@@ -155,7 +159,7 @@ def plan_dataset(
             ),
         ),
         head=None if state is None else state.head,
-        removable=_removable_files(target),
+        removable=removable,
         tag=Tag(name=tag, is_set=tagged, message=f"Version {tag} of the data", covers=_is_data),
         load_back=partial(_load_back, folder, target, tag, needed=bool(main) or not tagged),
         is_done=is_done,
@@ -326,23 +330,6 @@ def _compare_tags(
         version: not compare(data, hub.files(target, tag_of(version)), _is_data)
         for version in versions
     }
-
-
-def _differences(
-    hub: Hub,
-    target: Repository,
-    state: State | None,
-    files: Iterable[File],
-    script_files: Iterable[File],
-) -> tuple[Changes, Changes]:
-    """Find out what commits to `main` and to `script` would do."""
-    if state is None:
-        return compare(files, {}), compare(script_files, {})
-    removable = _removable_files(target)
-    main = compare(files, hub.files(target, state.head), removable)
-    begun = state.branches.get(SCRIPT_REVISION)
-    there = {} if begun is None else hub.files(target, begun)
-    return main, compare(script_files, there, removable)
 
 
 def benchmark(folder: Path) -> bytes | None:

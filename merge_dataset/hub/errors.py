@@ -45,12 +45,19 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
     Raises:
         PublishError: it failed for good.
     """
-    from huggingface_hub.errors import OfflineModeIsEnabled
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
+    # The last two: a card that the Hub does not take, and one file's upload that failed.
+    not_ours = (http_error(), HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled,
+                ValueError, RuntimeError)  # fmt: skip
     for wait in (*_WAITS, None):
         try:
             return call()
-        except _expected() as error:
+        except not_ours as error:
             cause = error.__cause__ if isinstance(error, RuntimeError) else error
             status, response = _status(cause), getattr(cause, "response", None)
             # A connection that was refused or cut, or half an answer, may pass too.
@@ -80,25 +87,6 @@ def hide_queries() -> None:
     for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
         for handler in logger.handlers:
             handler.addFilter(without_query)
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    """List what calls of huggingface_hub raise for reasons that are not in this program."""
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalTokenNotFoundError,
-        OfflineModeIsEnabled,
-    )
-
-    # The last two: a card that the Hub does not take, and one file's upload that failed.
-    return (
-        http_error(),
-        HfHubHTTPError,
-        LocalTokenNotFoundError,
-        OfflineModeIsEnabled,
-        ValueError,
-        RuntimeError,
-    )
 
 
 def _status(error: BaseException | None) -> int | None:

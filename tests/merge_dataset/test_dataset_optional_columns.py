@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.card.render import read_front_matter
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.replacements import signal_findings
+from merge_dataset.checks.variants import signal_findings
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
 from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset

@@ -13,7 +13,7 @@ from helpers.paraphrase_run import paraphrase_id, rows_of, write_paraphrase_run
 
 from merge_dataset.card.render import render
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.paraphrases import paraphrase_problems
+from merge_dataset.checks.variants import paraphrase_problems
 from merge_dataset.export import export_dataset
 
 Rows = list[dict[str, Any]]
