@@ -32,13 +32,7 @@ from merge_dataset.layout import (
 )
 from merge_dataset.numbered_files import patterns_of
 from merge_dataset.provenance import words_at_once
-from merge_dataset.schema import (
-    PARAPHRASE,
-    SPLITS,
-    changed_words,
-    format_of,
-    parse_config_name,
-)
+from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, parse_config_name
 
 PER_CLASS: Final = 100
 """Variants of each source and class (paper, section 4)."""

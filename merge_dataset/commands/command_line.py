@@ -20,13 +20,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 import typer
 
 from merge_dataset.engine import engine_errors
-from merge_dataset.executors.plan import (
-    COMMANDS,
-    EXECUTORS,
-    Distribution,
-    Resources,
-    TaskOptions,
-)
+from merge_dataset.executors.plan import COMMANDS, EXECUTORS, Distribution, Resources, TaskOptions
 from merge_dataset.files import describe_os_error, to_json
 from merge_dataset.redaction import MaskingFormatter, mask_urls
 from merge_dataset.settings import (

@@ -45,11 +45,7 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
     Raises:
         PublishError: it failed for good.
     """
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalTokenNotFoundError,
-        OfflineModeIsEnabled,
-    )
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
     # The last two: a card that the Hub does not take, and one file's upload that failed.
     not_ours = (http_error(), HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled,

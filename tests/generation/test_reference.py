@@ -12,16 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.few_pieces import few_pieces
-from helpers.reference import (
-    Expected,
-    Key,
-    Span,
-    cased_like,
-    keeps_class,
-    reference,
-    slow_mlm,
-    tag,
-)
+from helpers.reference import Expected, Key, Span, cased_like, keeps_class, reference, slow_mlm, tag
 from helpers.slow_words import slow_words
 from helpers.tiny_models import KINDS, tiny_model
 

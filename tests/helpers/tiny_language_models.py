@@ -14,14 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import torch
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from transformers import (
     AutoModelForCausalLM,

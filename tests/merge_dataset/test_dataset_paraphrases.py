@@ -9,12 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.paraphrase_run import (
-    NLI_MODEL,
-    PROBLEMS,
-    rows_of,
-    write_paraphrase_run,
-)
+from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, rows_of, write_paraphrase_run
 
 from merge_dataset import layout
 from merge_dataset.card import render as card

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.paraphrase_run import paraphrased_row, problem_row
 
-from generation.paraphrases.rounds import (
-    Tried,
-    kept_texts,
-    paraphrase_table,
-    variant_rows,
-)
+from generation.paraphrases.rounds import Tried, kept_texts, paraphrase_table, variant_rows
 from generation.records import Seed
 from merge_dataset.schema import arrow_schema
 

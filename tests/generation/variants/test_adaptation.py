@@ -30,10 +30,7 @@ from generation.variants.adaptation import (
     shuffle_letters,
 )
 from generation.variants.funnel import WordKey
-from generation.variants.perturbations import (
-    in_full,
-    text_edits_of,
-)
+from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.rows import substitute
 from generation.variants.words import scramble
 from merge_dataset.schema import WORD_CLASSES

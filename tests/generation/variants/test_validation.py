@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from helpers.one_problem import (
-    Answers,
-    Tags,
-    found,
-    odds,
-    run,
-)
+from helpers.one_problem import Answers, Tags, found, odds, run
 from helpers.replacement_tables import Replacement
 from helpers.set_algebra import class_verdict
 from helpers.tagged_texts import sentence

@@ -16,11 +16,7 @@ import pytest
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.checks.rules import repeated_texts
-from merge_dataset.checks.variants import (
-    _right_rows,
-    _substitution_problems,
-    row_problems,
-)
+from merge_dataset.checks.variants import _right_rows, _substitution_problems, row_problems
 from merge_dataset.engine import connect
 from merge_dataset.schema import NLI, arrow_schema
 
