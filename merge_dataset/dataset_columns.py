@@ -47,6 +47,18 @@ class DatasetColumn:
         return tuple(self.name.format(field=f) for f in fields) if self.per_field else (self.name,)
 
 
+def _optional(name: str, kind: str, *, summary: str, meaning: str) -> DatasetColumn:
+    """Declare an optional column, which is null in paraphrases."""
+    return DatasetColumn(
+        name=name,
+        kind=kind,
+        summary=summary,
+        meaning=meaning,
+        in_paraphrases="null",
+        optional=True,
+    )
+
+
 COLUMNS: Final = (
     DatasetColumn(
         name="variant_id",
@@ -178,124 +190,100 @@ COLUMNS: Final = (
         "there is none",
         in_paraphrases="null",
     ),
-    DatasetColumn(
-        name="mean_rank",
-        kind="number",
+    _optional(
+        "mean_rank",
+        "number",
         summary="Mean rank of the replacement among the models' suggestions.",
         meaning="rank of the replacement among the words that a model finds more probable than the "
         "original: geometric mean over all models and occurrences, from 1, the most probable; 201 "
         "where it is none of the first 200",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="neighbour_change",
-        kind="number",
+    _optional(
+        "neighbour_change",
+        "number",
         summary="Most by which the log-probability of a word beside the replacement falls.",
         meaning="change of log P, in nats, of the word that the replacement makes least expected "
         "among the three on each side, masked one at a time: mean over sentences and models; null "
         "where no model was asked, and where no word stands beside it",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="form_attested",
-        kind="flag",
+    _optional(
+        "form_attested",
+        "flag",
         summary="Whether the replacement has the form that its place asks for, by a dictionary.",
         meaning="whether the replacement is, by lemminflect's dictionary, a form as the original's "
         'Penn tag asks for ("went" is no participle), at every occurrence; null where the '
         "dictionary does not know it",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="number_agrees",
-        kind="flag",
+    _optional(
+        "number_agrees",
+        "flag",
         summary="Whether a noun agrees in number with its determiner and verb.",
         meaning="whether a noun agrees in number with the determiner or numeral before it and the "
         "verb right after it; null where neither is there, or no noun was replaced",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="determiner_fits",
-        kind="flag",
+    _optional(
+        "determiner_fits",
+        "flag",
         summary="Whether what replaces an adjective goes with the determiner before it.",
         meaning="whether what replaces an adjective goes with the determiner, numeral or "
         "possessive right before it, as quantifiers, ordinals and superlatives may not; null "
         "where there is none",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="in_compound",
-        kind="flag",
+    _optional(
+        "in_compound",
+        "flag",
         summary="Whether the original is part of a compound or a particle verb.",
         meaning="whether the original stands beside another noun or a hyphen, or is a verb with a "
         "particle",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="valency",
-        kind="number",
+    _optional(
+        "valency",
+        "number",
         summary="How usual what follows a verb is with its replacement. Empty for other words.",
         meaning="log P(what follows | the replacement) - log P(what follows | any verb), in nats, "
         "lowest of all occurrences, where an object, a preposition, nothing and so on follow by "
         "the Penn tags (*sleep the ball*); null where no verb was replaced, and for verbs that "
         "were not counted",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="quality",
-        kind="number",
+    _optional(
+        "quality",
+        "number",
         summary="Probability that annotators find the replacement good, by its signals.",
         meaning="how likely annotators are to find the variant good, from 0 to 1: a logistic "
         "regression over the signals, fitted on judged variants of SNLI and MultiNLI; null where "
         "several words change",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="common_mlm_count",
-        kind="count",
+    _optional(
+        "common_mlm_count",
+        "count",
         summary="How many masked language models validated the replacement in every text.",
         meaning="how many models validated the replacement in every sentence in which it stands, "
         "where `mlm_count` counts those that did in any; null where several words are replaced at "
         "once",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="pronoun_clash",
-        kind="flag",
+    _optional(
+        "pronoun_clash",
+        "flag",
         summary="Whether a noun became one of another gender than a pronoun's. Empty for others.",
         meaning="label flag: whether a noun became one of a gender that a pronoun in the sentences "
         "is not of (*mother … she* → *son … she*), whomever the pronoun is about; null where no "
         "noun was replaced",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="beyond_premise",
-        kind="flag",
+    _optional(
+        "beyond_premise",
+        "flag",
         summary="Whether an entailed hypothesis has content words that the premise has not.",
         meaning="label flag of the seed: whether its hypothesis has content words that its premise "
         "has in no form, and so may follow from what the replaced word means (*gymnastics* … *the "
         "balance beam*); null where the label is not entailment",
-        in_paraphrases="null",
-        optional=True,
     ),
-    DatasetColumn(
-        name="hangs_on_word",
-        kind="flag",
+    _optional(
+        "hangs_on_word",
+        "flag",
         summary="Whether a model gets the seed right, and not with made-up words for the replaced.",
         meaning="label flag of the seed and the replaced word: whether a model gives the seed its "
         "label, and another one with most of three made-up words in place of the replaced; null "
         "where the model gets the seed wrong, and where none was asked",
-        in_paraphrases="null",
-        optional=True,
     ),
     DatasetColumn(
         name="subsamples",

@@ -77,6 +77,13 @@ _NONCE: Final = "nonce"
 EXPLAINED: Final = "explained"
 """Optional key: what `settings` and columns of the `funnel` mean, a sentence each."""
 
+_KEYS_OF_OPTIONAL: Final = {
+    _ASKED: ("questions", "of"),
+    _NEIGHBOURS: ("mlms", "scheme", "windowed"),
+    _NONCE: ("model", "nonce_words"),
+    EXPLAINED: ("settings", "funnel"),
+}
+
 DRAW: Final = 2
 """Version of how variants are chosen from suggestions: of what a build draws by the same settings,
 problems and models. One that draws otherwise has the next number. Manifests of replacements have it
@@ -129,14 +136,9 @@ def read(path: Path) -> dict[str, Any]:
         key = "lm" if "lm" in value[_SIGNALS] else "mlm"
         _require(path, _SIGNALS, value[_SIGNALS], (key, "scheme", "windowed"))
         _require(path, f"{_SIGNALS}, {key}", value[_SIGNALS][key], MODEL_KEYS)
-    if _ASKED in value:
-        _require(path, _ASKED, value[_ASKED], ("questions", "of"))
-    if _NEIGHBOURS in value:
-        _require(path, _NEIGHBOURS, value[_NEIGHBOURS], ("mlms", "scheme", "windowed"))
-    if _NONCE in value:
-        _require(path, _NONCE, value[_NONCE], ("model", "nonce_words"))
-    if EXPLAINED in value:
-        _require(path, EXPLAINED, value[EXPLAINED], ("settings", "funnel"))
+    for key, keys in _KEYS_OF_OPTIONAL.items():
+        if key in value:
+            _require(path, key, value[key], keys)
     for row in value["funnel"]:
         stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
         _require(path, "funnel", row, stages)

@@ -24,13 +24,15 @@ from generation.config import Config
 from generation.model_signals.built import Built, absolute
 from generation.model_signals.likelihoods import (
     CAUSAL_SCHEME,
+    NEIGHBOURS_SCHEME,
     SCHEME,
     CausalLM,
     Likelihoods,
     LikelihoodStore,
+    item_of,
+    neighbour_changes,
     pseudo_log_likelihoods,
 )
-from generation.model_signals.neighbours import NEIGHBOURS_SCHEME, item_of, neighbour_changes
 from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY
 from generation.signals.signal_columns import CAUSAL, MASKED

@@ -140,16 +140,19 @@ def _subset_findings(
     expected = "every seed among the seeds of all classes"
     absent = [Rule(expected, 'NOT "has seed"', ("seed_id",))]
     found = list(rule_findings(connection, where, "listed", absent))
-    rules = (
-        Rule(
-            f"{column} as in the seeds of all classes",
-            f'"{column}" IS DISTINCT FROM "seed {column}"',
-            (column, f"seed {column}", "seed_id"),
+    rules = _as_in("the seeds of all classes", columns)
+    yield from found or rule_findings(connection, where, "listed", rules)
+
+
+def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
+    """List rules of a view with seeds that ask for the same values in some columns."""
+    for name in columns:
+        yield Rule(
+            f"{name} as in {where}",
+            f'"{name}" IS DISTINCT FROM "seed {name}"',
+            (name, f"seed {name}", "seed_id"),
             "{0!r} instead of {1!r} ({2})",
         )
-        for column in columns
-    )
-    yield from found or rule_findings(connection, where, "listed", rules)
 
 
 def _substitution_problems(
@@ -452,16 +455,8 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
             view_rows(connection, f"other_{number}", folder, [file])
             shared = ("premise", "hypothesis", "label")
             view_with_seeds(connection, "compared", "seeds", f"other_{number}", shared)
-            differing = (
-                Rule(
-                    f"{name} as in {file}",
-                    f'"has seed" AND {name} IS DISTINCT FROM "seed {name}"',
-                    (name, f"seed {name}", "seed_id"),
-                    "{0!r} instead of {1!r} ({2})",
-                )
-                for name in shared
-            )
-            yield from rule_findings(connection, seeds_file, "compared", differing)
+            there = '(FROM compared WHERE "has seed")'
+            yield from rule_findings(connection, seeds_file, there, _as_in(file, shared))
 
 
 def paraphrase_problems(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
@@ -113,14 +113,19 @@ def plan_dataset(
         raise PublishError(f"{folder}: not published: {told}")
     files = tuple(_files(folder, target))
     # datasets 3 looks for a script that is called like the repository.
-    names = {name: _script_name(target) if name == _SCRIPT[0] else name for name in _SCRIPT}
+    own = f"{target.short_name}.py"
+    names = {name: own if name == _SCRIPT[0] else name for name in _SCRIPT}
     sources = Path(__file__).parents[1]
     script = (make_file(path, sources / name) for name, path in names.items())
     script_files = (*files, *script)
     hub, account, state = look_at(target, private=private)
     same = {} if state is None else _compare_tags(hub, target, state, files)
     chosen, why = choose_version(same, wanted)
-    removable = _removable_files(target)
+
+    def removable(path: str) -> bool:
+        # On `main` also a script of the repository's name, with which datasets 4 refuses it.
+        return _is_data(path) or path == own
+
     there, begun = ({}, None) if state is None else (
         hub.files(target, state.head), state.branches.get(SCRIPT_REVISION)
     )  # fmt: skip
@@ -303,21 +308,9 @@ def _data_files(folder: Path) -> Iterator[File]:
         yield make_file(path, folder / path)
 
 
-def _script_name(target: Repository) -> str:
-    return f"{target.short_name}.py"
-
-
 def _is_data(path: str) -> bool:
     """Tell whether a file belongs to the data, which have a version, or describes them."""
     return path.endswith((".parquet", f"/{PROVENANCE}"))
-
-
-def _removable_files(target: Repository) -> Callable[[str], bool]:
-    """Make a test for files that leave the repository when the folder has them no more.
-
-    On `main` also a script of the repository's name, with which datasets 4 and later refuse it.
-    """
-    return lambda path: _is_data(path) or path == _script_name(target)
 
 
 def _compare_tags(

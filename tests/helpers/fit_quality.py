@@ -255,7 +255,7 @@ def measure(models: Path, work: Path) -> None:
     Ranks are those of builds of the judged problems, neighbours those of the judged texts.
     """
     from generation import Config, generate
-    from generation.model_signals.neighbours import item_of, neighbour_changes
+    from generation.model_signals.likelihoods import item_of, neighbour_changes
     from generation.suggestions.masked_lm import MaskedLM
 
     folders = [str(models / name) for name in MLMS]

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from generation import Config, build, generate, suggest
 from generation.cli import app
 from generation.model_signals import likelihoods
-from generation.model_signals.neighbours import item_of, neighbour_changes
+from generation.model_signals.likelihoods import item_of, neighbour_changes
 from generation.model_signals.pll_changes import write_neighbour_changes, write_pll_changes
 from generation.run_folder import SCORED, RunFolder
 from generation.suggestions.masked_lm import Input, MaskedLM
