@@ -22,7 +22,15 @@ def main() -> None:
         is_strict = stream.errors == "strict" or stream.encoding != "utf-8"
         if name != "stdin" and is_strict and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have anything in it
-    _plain_progress()
+    # Progress in a line a minute where nobody watches, and none with --quiet: tqdm reads its
+    # defaults from the environment when it is imported.
+    if "--quiet" in sys.argv[1:]:
+        sys.argv[1:] = ["--quiet", *(word for word in sys.argv[1:] if word != "--quiet")]
+        os.environ["TQDM_DISABLE"] = "1"
+    if not sys.stderr.isatty():
+        line = "{desc}: {n_fmt} of {total_fmt}, {elapsed}\n"
+        for setting, value in (("MININTERVAL", "60"), ("DELAY", "60"), ("BAR_FORMAT", line)):
+            os.environ.setdefault(f"TQDM_{setting}", value)
     pressed: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # a shell has it ignored in the background
@@ -36,20 +44,6 @@ def main() -> None:
     finally:
         # Nothing is left to stop; a traceback while the interpreter ends would say otherwise.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _plain_progress() -> None:
-    """Tell progress in a line a minute where nobody watches, and none with --quiet.
-
-    tqdm reads its defaults from the environment when it is imported.
-    """
-    if "--quiet" in sys.argv[1:]:
-        sys.argv[1:] = ["--quiet", *(word for word in sys.argv[1:] if word != "--quiet")]
-        os.environ["TQDM_DISABLE"] = "1"
-    if not sys.stderr.isatty():
-        line = "{desc}: {n_fmt} of {total_fmt}, {elapsed}\n"
-        for name, value in (("MININTERVAL", "60"), ("DELAY", "60"), ("BAR_FORMAT", line)):
-            os.environ.setdefault(f"TQDM_{name}", value)
 
 
 def _raise_again(error: UnraisableHookArgs) -> None:

@@ -51,6 +51,14 @@ def summarise(
         made = {key: manifest[key] for key in keys} | {"problem_fates": fates, "classes": classes}
         made |= {"examples": [row["variant_id"] for each in examples for row in each.variants]}
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
+    least, limited = manifest["config"].get("min_quality"), ""
+    low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
+    every = low + sum(row[KEPT] for row in manifest["funnel"])
+    if least is not None and every:
+        limited = (
+            f"Of {every:,} suggestions that pass all else, {100 * (every - low) / every:.0f} % "
+            f"have a quality of {least} or more"
+        )
     lines = [
         source_line(manifest),
         "",
@@ -63,7 +71,7 @@ def summarise(
         ),
         "",
         fates_line(fates, manifest),
-        *filter(None, [trial_of(manifest), *_quality_lines(manifest), found_good(manifest)]),
+        *filter(None, [trial_of(manifest), limited, found_good(manifest)]),
         "",
         f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
         *(
@@ -209,17 +217,6 @@ def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {row['word_class']} {row['what']}: {', '.join(counts)}"
     if rows:
         yield ""
-
-
-def _quality_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a limit on `quality` cost, of suggestions that pass all else."""
-    low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
-    kept = sum(row[KEPT] for row in manifest["funnel"])
-    if manifest["config"].get("min_quality") is not None and low + kept:
-        yield (
-            f"Of {low + kept:,} suggestions that pass all else, {100 * kept / (low + kept):.0f} % "
-            f"have a quality of {manifest['config']['min_quality']} or more"
-        )
 
 
 _SEED: Final = ("seed_id", "word_class")

@@ -136,17 +136,13 @@ class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is
     ]
 
     def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(features=self._features())
-
-    def _features(self) -> datasets.Features:
-        """Read the features of the files; without files NLI's, and their absence is told later."""
         try:
             files = find_files(self._root, self.config.name)
-        except FileNotFoundError:
-            return features()
+        except FileNotFoundError:  # which is told later
+            return datasets.DatasetInfo(features=features())
         filesystem, path = url_to_fs(files["seeds"][0])
         with filesystem.open(path) as stream:
-            return features(format_of(pq.read_schema(stream)))
+            return datasets.DatasetInfo(features=features(format_of(pq.read_schema(stream))))
 
     @property
     def _root(self) -> str:

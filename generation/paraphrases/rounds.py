@@ -188,19 +188,16 @@ def _quoted(line: str) -> bool:
     [True, False, True, False]
     """
     inner = line[1:-1]
+    # Between letters it is an apostrophe.
+    letters = [False, *(c.isalpha() for c in inner), False]
+    marks = {c for i, c in enumerate(inner) if not (letters[i] and letters[i + 2])}
     return any(
         len(line) > 1
         and line[0] == opening
         and line[-1] == closing
-        and not any(_is_mark(inner, i) for i, c in enumerate(inner) if c in {opening, closing})
+        and not marks & {opening, closing}
         for opening, closing in _MARKS
     )
-
-
-def _is_mark(text: str, position: int) -> bool:
-    """Tell whether a character is a quotation mark there, not an apostrophe between letters."""
-    around = text[max(0, position - 1) : position + 2]
-    return not (len(around) == 3 and around[0].isalpha() and around[2].isalpha())
 
 
 def normalise(text: str) -> str:

@@ -323,8 +323,22 @@ def _type(arrow: pa.DataType) -> str | dict[str, Any]:
 
 def _making(made: dict[str, Any]) -> str:
     """Say how one collection was made: problems, models, settings, funnel."""
-    is_paraphrases = provenance.kind_of(made) == PARAPHRASES
-    parts = _making_paraphrases(made) if is_paraphrases else _making_replacements(made)
+    if provenance.kind_of(made) == PARAPHRASES:
+        right = made["problems"]["answered_right"]
+        parts = [
+            f"{_problems(made)} kept, of which M answers {right:,} right. Seeds with a paraphrase: "
+            f"{sum(made['eligible'].values()):,}. Fingerprint: `{made['fingerprint']}`.\n",
+            "Text generator:\n",
+            _described({**made["generator"], "prompt": made["prompt"]}),
+            "NLI model M:\n",
+            _described(made["nli_model"]),
+            *_settings(made, {k: v for k, v in made["config"].items() if k != "prompt"}),
+            "What became of the candidates, by round; each was dropped for the first reason that "
+            "holds, or kept:\n",
+            *_funnel(made),
+        ]
+    else:
+        parts = _making_replacements(made)
     packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
     return "\n".join(
         [f"### `{provenance.collection_of(made)}`\n", *parts, f"Packages: {packages}.\n"]
@@ -383,22 +397,6 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
         *parts,
         "What became of the suggestions, by model and word class; each was rejected for the first "
         "reason that holds, or kept:\n",
-        *_funnel(made),
-    ]
-
-
-def _making_paraphrases(made: dict[str, Any]) -> list[str]:
-    right = made["problems"]["answered_right"]
-    return [
-        f"{_problems(made)} kept, of which M answers {right:,} right. Seeds with a paraphrase: "
-        f"{sum(made['eligible'].values()):,}. Fingerprint: `{made['fingerprint']}`.\n",
-        "Text generator:\n",
-        _described({**made["generator"], "prompt": made["prompt"]}),
-        "NLI model M:\n",
-        _described(made["nli_model"]),
-        *_settings(made, {k: v for k, v in made["config"].items() if k != "prompt"}),
-        "What became of the candidates, by round; each was dropped for the first reason that "
-        "holds, or kept:\n",
         *_funnel(made),
     ]
 
