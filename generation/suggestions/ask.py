@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tqdm import tqdm
 
@@ -19,6 +19,9 @@ from generation.suggestions.store import StoreIdentity, SuggestionStore
 from merge_dataset.files import read_json, read_record, write_json
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.pair_model import ModelRequest
+
+if TYPE_CHECKING:
+    from generation.suggestions.masked_lm import MaskedLM
 
 _SHARDS_SEEN: Final = 8
 """Shards of some thousand sentences that are looked at for unknown tokens."""
@@ -107,15 +110,7 @@ def ask(folder: Path, unit: str) -> None:
     if mlm.weights is not None:
         write_json(_record(run, name, "weights"), mlm.weights)
     if not _record(run, name, "unknown").is_file():
-        # Before a night is spent on them. Every task looks at the same shards, evenly spaced, so
-        # that all write down the same.
-        every = asked.questions.shards
-        some = every[:: -(-len(every) // _SHARDS_SEEN) or 1]
-        sentences = {q.sentence: None for shard in some for q in asked.questions.of(shard)}
-        unknown = mlm.unknown_tokens(list(sentences))
-        unknown.warn(name)
-        if unknown.many:
-            write_json(_record(run, name, "unknown"), unknown.record)
+        _look_for_unknown_tokens(run, mlm, asked.questions)
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     sizes = asked.sizes()
     with tqdm(total=sum(sizes[shard] for shard in shards), desc=name, unit="mask") as bar:
@@ -144,6 +139,19 @@ def ask(folder: Path, unit: str) -> None:
             at_once=mlm.questions_at_once,
             on_answered=skip,
         )
+
+
+def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
+    """Warn where the tokenizer does not know the run's words, before a night is spent on them.
+
+    Every task looks at the same shards, evenly spaced, so that all write down the same.
+    """
+    shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
+    sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
+    unknown = mlm.unknown_tokens(list(sentences))
+    unknown.warn(mlm.name)
+    if unknown.many:
+        write_json(_record(run, mlm.name, "unknown"), unknown.record)
 
 
 def _record(run: RunFolder, name: str, what: str = "") -> Path:

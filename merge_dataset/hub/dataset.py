@@ -114,9 +114,8 @@ def plan_dataset(
     files = tuple(_files(folder, target))
     # datasets 3 looks for a script that is called like the repository.
     own = f"{target.short_name}.py"
-    names = {name: own if name == _SCRIPT[0] else name for name in _SCRIPT}
-    sources = Path(__file__).parents[1]
-    script = (make_file(path, sources / name) for name, path in names.items())
+    paths = (own, *_SCRIPT[1:])
+    script = map(make_file, paths, (Path(__file__).parents[1] / name for name in _SCRIPT))
     script_files = (*files, *script)
     hub, account, state = look_at(target, private=private)
     same = {} if state is None else _compare_tags(hub, target, state, files)
@@ -126,9 +125,8 @@ def plan_dataset(
         # On `main` also a script of the repository's name, with which datasets 4 refuses it.
         return _is_data(path) or path == own
 
-    there, begun = ({}, None) if state is None else (
-        hub.files(target, state.head), state.branches.get(SCRIPT_REVISION)
-    )  # fmt: skip
+    there = {} if state is None else hub.files(target, state.head)
+    begun = None if state is None else state.branches.get(SCRIPT_REVISION)
     main = compare(files, there, removable)
     of_script = compare(script_files, hub.files(target, begun) if begun else {}, removable)
     tag, tagged = tag_of(chosen), same.get(chosen, False)
@@ -140,19 +138,14 @@ def plan_dataset(
     published, configs = {file.path for file in files}, all_configurations(folder)
     listed = [p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()]
     left_out = [name for name in listed if name not in published]
+    facts: dict[str, Any] = {"version": tag, "why": why, "tagged": tagged}
     return PublishingPlan(
         repository=target,
         account=account,
         exists=state is not None,
         private=private if state is None else state.private,
         heading=repository_line(target, state, private=private),
-        facts={
-            "version": tag,
-            "why": why,
-            "tagged": tagged,
-            "superseded": superseded,
-            "configurations": configs,
-        },
+        facts=facts | {"superseded": superseded, "configurations": configs},
         notes=(f"version {tag}: {why}",),
         branches=(
             Branch(files=files, difference=main, message=f"Data {tag}"),
