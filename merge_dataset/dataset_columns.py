@@ -309,3 +309,22 @@ OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
 
 LABEL_FLAGS: Final = ("pronoun_clash", "beyond_premise", "hangs_on_word")
 """Columns that flag variants whose label may not hold."""
+
+LEAST: Final = {
+    "log_odds": "min_log_odds",
+    "mlm_count": "min_mlms",
+    "zipf_frequency": "min_zipf_frequency",
+    "valency": "min_valency",
+    "quality": "min_quality",
+}
+"""Column → the setting that says its least value."""
+REFUSED: Final = {
+    "number_changed": ("same_number", True),
+    "tense_changed": ("same_tense", True),
+    "article_fits": ("fitting_article", False),
+    "form_attested": ("attested_form", False),
+    "number_agrees": ("agreeing_number", False),
+    "determiner_fits": ("fitting_determiner", False),
+    "in_compound": ("no_compounds", True),
+}
+"""Flag → the setting that refuses an answer, and that answer."""

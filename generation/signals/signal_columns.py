@@ -24,7 +24,7 @@ from generation.reasons import NO_REASON, Reason
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.signals.grammar import article_position, fitting_article
-from merge_dataset.dataset_columns import OPTIONAL
+from merge_dataset.dataset_columns import LEAST, OPTIONAL, REFUSED
 from merge_dataset.files import read_where
 
 if TYPE_CHECKING:
@@ -152,32 +152,54 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
     return pa.table(columns, replacements.schema)
 
 
-_LIMITS: Final[Mapping[Reason, Callable[[pa.Table, Config], NDArray[np.bool_]]]] = {
-    Reason.LOW_LOG_ODDS: lambda rows, config: _below(rows, ["log_odds"], config.min_log_odds),
-    Reason.FEW_MLMS: lambda rows, config: _below(rows, ["mlm_count"], config.min_mlms),
-    Reason.RARE: lambda rows, config: _below(rows, ["zipf_frequency"], config.min_zipf_frequency),
-    Reason.UNLIKELY: lambda rows, config: _below(
-        rows,
-        [name for name in rows.column_names if name.endswith(PLL_CHANGE)],
-        config.min_pll_change,
-    ),
-    Reason.OTHER_NUMBER: lambda rows, config: _is(rows, "number_changed", config.same_number),
-    Reason.OTHER_TENSE: lambda rows, config: _is(rows, "tense_changed", config.same_tense),
-    Reason.OTHER_ARTICLE: lambda rows, config: _is(
-        rows, "article_fits", config.fitting_article, is_so=False
-    ),
-    Reason.UNATTESTED_FORM: lambda rows, config: _is(
-        rows, "form_attested", config.attested_form, is_so=False
-    ),
-    Reason.DISAGREES: lambda rows, config: _is(
-        rows, "number_agrees", config.agreeing_number, is_so=False
-    ),
-    Reason.OTHER_DETERMINER: lambda rows, config: _is(
-        rows, "determiner_fits", config.fitting_determiner, is_so=False
-    ),
-    Reason.IN_COMPOUND: lambda rows, config: _is(rows, "in_compound", config.no_compounds),
-    Reason.LOW_VALENCY: lambda rows, config: _below(rows, ["valency"], config.min_valency),
-    Reason.LOW_QUALITY: lambda rows, config: _below(rows, ["quality"], config.min_quality),
+_Limit = Callable[[pa.Table, Config], "NDArray[np.bool_]"]
+"""Replacements and settings → [n] which replacements are rejected."""
+
+
+def _below(column: str, setting: str = "") -> _Limit:
+    """Reject what has a number that is less than a setting allows; of an ending, in any column."""
+
+    def rejected(rows: pa.Table, config: Config) -> NDArray[np.bool_]:
+        least = getattr(config, setting or LEAST[column])
+        names = [n for n in rows.column_names if n.endswith(PLL_CHANGE)] if setting else [column]
+        found = np.zeros(len(rows), np.bool_)
+        for name in names if least is not None else ():
+            # As the column has it: 3.1 as float32 is less than 3.1 as float64.
+            low = pc.less(rows[name], pa.scalar(least, rows[name].type))
+            found |= pc.fill_null(low, False).to_numpy()
+        return found
+
+    return rejected
+
+
+def _refused(column: str) -> _Limit:
+    """Reject what has the answer that a setting refuses."""
+    setting, answer = REFUSED[column]
+
+    def rejected(rows: pa.Table, config: Config) -> NDArray[np.bool_]:
+        if not getattr(config, setting):
+            return np.zeros(len(rows), np.bool_)
+        same = rows[column] if answer else pc.invert(rows[column])
+        found: NDArray[np.bool_] = pc.fill_null(same, False).to_numpy()
+        return found
+
+    return rejected
+
+
+_LIMITS: Final[Mapping[Reason, _Limit]] = {
+    Reason.LOW_LOG_ODDS: _below("log_odds"),
+    Reason.FEW_MLMS: _below("mlm_count"),
+    Reason.RARE: _below("zipf_frequency"),
+    Reason.UNLIKELY: _below(PLL_CHANGE, "min_pll_change"),
+    Reason.OTHER_NUMBER: _refused("number_changed"),
+    Reason.OTHER_TENSE: _refused("tense_changed"),
+    Reason.OTHER_ARTICLE: _refused("article_fits"),
+    Reason.UNATTESTED_FORM: _refused("form_attested"),
+    Reason.DISAGREES: _refused("number_agrees"),
+    Reason.OTHER_DETERMINER: _refused("determiner_fits"),
+    Reason.IN_COMPOUND: _refused("in_compound"),
+    Reason.LOW_VALENCY: _below("valency"),
+    Reason.LOW_QUALITY: _below("quality"),
 }
 """Reason → which replacements it rejects."""
 
@@ -191,27 +213,6 @@ def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
     for reason in Reason.of_steps("signals"):
         reasons[(reasons == NO_REASON) & _LIMITS[reason](replacements, config)] = reason.number
     return reasons
-
-
-def _below(replacements: pa.Table, names: Sequence[str], least: float | None) -> NDArray[np.bool_]:
-    """Return [n] whether one of some numbers is less than the least allowed."""
-    found = np.zeros(len(replacements), np.bool_)
-    for name in names if least is not None else ():
-        # As the column has it: 3.1 as float32 is less than 3.1 as float64.
-        low = pc.less(replacements[name], pa.scalar(least, replacements[name].type))
-        found |= pc.fill_null(low, False).to_numpy()
-    return found
-
-
-def _is(
-    replacements: pa.Table, name: str, is_limited: bool, *, is_so: bool = True
-) -> NDArray[np.bool_]:
-    """Return [n] whether a limited signal is true, or with `is_so=False` false."""
-    if not is_limited:
-        return np.zeros(len(replacements), np.bool_)
-    column = replacements[name] if is_so else pc.invert(replacements[name])
-    found: NDArray[np.bool_] = pc.fill_null(column, False).to_numpy()
-    return found
 
 
 @dataclass(frozen=True, slots=True)

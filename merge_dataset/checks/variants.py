@@ -31,7 +31,7 @@ from merge_dataset.checks.rules import (
     view_rows,
     view_with_seeds,
 )
-from merge_dataset.dataset_columns import OPTIONAL
+from merge_dataset.dataset_columns import LEAST, OPTIONAL, REFUSED
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
 from merge_dataset.numbered_files import patterns_of
@@ -54,25 +54,6 @@ _OF_SEEDS: Final = "beyond_premise"
 """A column that depends on nothing but the seed."""
 _OF_WORDS: Final = ("in_compound", "hangs_on_word")
 """Columns that depend on nothing but the seed and its words."""
-
-_LEAST: Final = {
-    "log_odds": "min_log_odds",
-    "mlm_count": "min_mlms",
-    "zipf_frequency": "min_zipf_frequency",
-    "valency": "min_valency",
-    "quality": "min_quality",
-}
-"""Column → the setting that says its least value."""
-_REFUSED: Final = {
-    "number_changed": ("same_number", True),
-    "tense_changed": ("same_tense", True),
-    "article_fits": ("fitting_article", False),
-    "form_attested": ("attested_form", False),
-    "number_agrees": ("agreeing_number", False),
-    "determiner_fits": ("fitting_determiner", False),
-    "in_compound": ("no_compounds", True),
-}
-"""Flag → the setting that refuses an answer, and that answer."""
 
 
 @check(
@@ -345,7 +326,7 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
     """List rules of signals: limits of the build, numbers, where there can be a value."""
     config, columns = made["config"], {"log_odds", *problem_format.signals}
     changes = problem_format.pll_changes
-    for name, setting in {**_LEAST, **dict.fromkeys(changes, "min_pll_change")}.items():
+    for name, setting in {**LEAST, **dict.fromkeys(changes, "min_pll_change")}.items():
         limit = config.get(setting)
         if limit is not None and name in columns:
             # As the column has it: 3.1 as float32 is less than 3.1 as float64.
@@ -353,7 +334,7 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
             yield Rule(
                 f"{name} of {limit} at least, as {setting} says", f"{name} < {least}", (name,)
             )
-    for name, (setting, answer) in _REFUSED.items():
+    for name, (setting, answer) in REFUSED.items():
         if config.get(setting) and name in columns:
             expected = f"{name} not to be {answer}, as {setting} says"
             yield Rule(expected, f"{name} = {answer}", (name,))
