@@ -67,7 +67,6 @@ def demo_command(
       merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
     """
     from generation.phases.slices import generate
-    from generation.run_folder import RunFolder
     from merge_metric.demo import evaluate
 
     config = Config.from_recipe("demo", run=run)
@@ -118,7 +117,6 @@ def generate_command(
         --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
     from generation.phases.slices import generate
-    from generation.run_folder import RunFolder
 
     config = _config(recipe, settings, given, run)
     _require_target(out, config, overwrite)
@@ -236,7 +234,6 @@ def build_command(
     """
     from generation.phases.build import build_settings
     from generation.phases.slices import build
-    from generation.run_folder import RunFolder
     from generation.suggestions.ask import mlm_names
     from merge_dataset.settings import check_members
 

@@ -1,9 +1,7 @@
 """The run of the second system, from problems to paraphrases: the order of the steps.
 
 The NLI model answers the problems; hypotheses of those answered right are rewritten; what it
-finds to be entailed in both directions is kept. Everything asked lies in the run folder, under
-a digest of the question and of the model, so that an interrupted run goes on from there, and
-one with other settings asks only what they change.
+finds to be entailed in both directions is kept. `answer_store` keeps everything asked.
 """
 
 from __future__ import annotations
