@@ -64,6 +64,10 @@ def test_site_is_read_without_a_network(tmp_path: Path) -> None:
         browser.find_element(By.CSS_SELECTOR, "label[for=__palette_1]").click()
         scheme = "return document.body.dataset.mdColorScheme"
         assert browser.execute_script(scheme) == "slate"
+        pictures = browser.find_elements(By.CSS_SELECTOR, "article img")
+        shown = [each.get_attribute("src") for each in pictures if each.is_displayed()]
+        assert shown
+        assert all("-dark." in name for name in shown), "pictures follow the site's switch"
         field = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
         field.click()
         field.send_keys("fooling rate")

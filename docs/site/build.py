@@ -24,6 +24,9 @@ SITE: Final = ROOT / "build" / "site"
 PACKAGES: Final = ("merge_metric", "merge_dataset", "generation")
 
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_PICTURE: Final = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)"([^>]*)>\s*</picture>'
+)
 _OUTSIDE: Final = re.compile(
     r"<(?:script|img|source|iframe)\b[^>]*\b(?:src|srcset)=[\"']?(?:https?:)?//"
     r"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|preconnect|icon))[^>]*\bhref=[\"']?(?:https?:)?//"
@@ -41,7 +44,10 @@ def pages() -> Iterator[Path]:
 
 
 def for_site(text: str, page: Path) -> str:
-    """Leave of links to files that are no pages, such as code, their text."""
+    """Leave of links to files that are no pages, such as code, their text.
+
+    Pictures go by the site's own switch between light and dark, not by the browser's setting.
+    """
 
     def follow(found: re.Match[str]) -> str:
         label, target = found.groups()
@@ -49,7 +55,8 @@ def for_site(text: str, page: Path) -> str:
         is_page = not name or "://" in name or (page.parent / name).suffix in {".md", ".svg"}
         return found[0] if is_page else str(label)
 
-    return _LINK.sub(follow, text)
+    both = r'<img src="\2#only-light"\3>\n<img src="\1#only-dark"\3>'
+    return _PICTURE.sub(both, _LINK.sub(follow, text))
 
 
 def api_page(package: str) -> str:
