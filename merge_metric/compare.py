@@ -208,9 +208,8 @@ def compare_files(
         tell_few(config, found[config][0].counts)
     return [
         compare_models(
-            {run.model: run.counts for run in found[config]},
+            found[config],
             config=config,
-            texts=common_texts(run.texts for run in found[config]),
             correctness_threshold=correctness_threshold,
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,

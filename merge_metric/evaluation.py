@@ -28,7 +28,7 @@ from merge_metric.predict.problems import (
 from merge_metric.report.wording import HEADLINE
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_predictions, suffix_of, write_predictions
-from merge_metric.runs.run import Run, by_config, common_texts, read_runs
+from merge_metric.runs.run import Run, by_config, read_runs
 from merge_metric.score import figures_of
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -159,15 +159,7 @@ class Evaluation:
         shared = [config for config, found in runs.items() if len(found) == len(every)]
         if not shared:
             raise ValueError(f"expected a configuration that all models have, got {list(runs)}")
-        return {
-            config: compare_models(
-                {run.model: run.counts for run in runs[config]},
-                config=config,
-                texts=common_texts(run.texts for run in runs[config]),
-                **options,
-            )
-            for config in shared
-        }
+        return {config: compare_models(runs[config], config=config, **options) for config in shared}
 
     def plot_curves(self, *others: Evaluation) -> Figure:
         """Draw SV accuracy by correctness threshold: a panel per configuration, a line per model.

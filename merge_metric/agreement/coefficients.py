@@ -93,24 +93,16 @@ def alphas(matrices: Floats, level: Level) -> Floats:
         matrices: (B, k, k) of `coincidences`, summed over items.
         level: How answers differ: at all, by rank, or by squared distance.
     """
-    counts = matrices.sum(axis=2)
+    counts, k = matrices.sum(axis=2), matrices.shape[-1]
     total = counts.sum(axis=1)[:, None, None]
+    if level == "ordinal":  # from the middle of one answer's ranks to the middle of the other's
+        middle = np.cumsum(counts, axis=1) - counts / 2
+        distance = (middle[:, :, None] - middle[:, None, :]) ** 2
+    else:
+        distance = _distance(k, "plain" if level == "nominal" else "quadratic")
     with np.errstate(invalid="ignore", divide="ignore"):
         by_chance = counts[:, :, None] * counts[:, None, :] / (total - 1)
-        return _chance_corrected(matrices, by_chance, _differences(counts, level))
-
-
-def _differences(counts: Floats, level: Level) -> Floats:
-    """Compute δ², (B, k, k), of two answers; by rank, those given between them count."""
-    k = counts.shape[1]
-    if level != "ordinal":
-        return np.broadcast_to(
-            _distance(k, "plain" if level == "nominal" else "quadratic"), (len(counts), k, k)
-        )
-    upto = np.cumsum(counts, axis=1)
-    # From the middle of one answer's ranks to the middle of the other's.
-    middle = upto - counts / 2
-    return (middle[:, :, None] - middle[:, None, :]) ** 2
+        return _chance_corrected(matrices, by_chance, distance)
 
 
 # --- Both ---

@@ -126,11 +126,8 @@ def over_models(
 
     Keys are averaged over the models that have a value (`means`), or summed up (`sums`).
     """
-    return [
-        {"config": config, "model": MEAN, "averaged": MODELS} | _merged(group, means, sums)
-        for config, group in _by_config(rows).items()
-        if len(group) > 1
-    ]
+    found = per_config(rows, means, sums, merge_rounds=False)
+    return [row for row in found if row["averaged"] == MODELS]
 
 
 def per_config(
