@@ -118,6 +118,8 @@ class DatasetRelations:
             with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
                 schemas[file], sizes[file] = parquet.schema_arrow, parquet.metadata.num_rows
         relations = cls(connect(), folder, tuple(files), fields, schemas, sizes)
+        # Nothing tells how long a stream is: a join holds what stands right, and it goes by.
+        relations.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         execute(
             relations.connection,
             "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
@@ -216,17 +218,15 @@ class DatasetRelations:
             self.connection,
             f"""
             CREATE OR REPLACE TABLE {name} AS
-            SELECT q.file, q.row, q.seed, q.label::TINYINT AS label,
+            SELECT q.file, q.row, seeds.seed, q.label::TINYINT AS label,
                 {"".join(f"q.{each}, " for each in more)}
                 {"q.digest, " if digests else ""}
                 p.answer, p.prediction, p.seed_id = q.seed_id AS same_seed,
                 p.label = q.label AS same_label, {same if digests else "NULL::BOOLEAN"} AS same_text
                 {"".join(f", p.{each}" for each in probabilities)}
             FROM (
-                SELECT problems.*, seeds.seed
-                    {f", {digest_in_sql(ids)} AS digest" if digests else ""}
-                FROM problems LEFT JOIN seeds USING (seed_id)
-            ) q
+                SELECT * {f", {digest_in_sql(ids)} AS digest" if digests else ""} FROM problems
+            ) q LEFT JOIN seeds ON seeds.seed_id = q.seed_id
             FULL JOIN predictions p ON p.variant_id = q.variant_id
             """,
             problems=self.problems(

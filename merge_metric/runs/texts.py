@@ -72,7 +72,7 @@ def digest_in_sql(columns: Sequence[str]) -> str:
     Args:
         columns: Expressions of the id and of the texts; those that are null are left out.
     """
-    parts = ", ".join(f"strlen({each}) || ':', {each}" for each in columns)
+    parts = ", ".join(f"strlen({each}), ':', {each}" for each in columns)
     # `md5_number_upper` is the same, but takes three times as long.
     return f"(md5_number(concat({parts})) & {2**64 - 1}::UHUGEINT)::UBIGINT"
 
