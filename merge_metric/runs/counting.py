@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -130,42 +130,29 @@ class ConfigAnswers:
             f"SELECT DISTINCT unnest(subsamples) AS subsample FROM {self._kept} ORDER BY subsample",
         )["subsample"]
         subsamples = found.to_numpy() if len(found) else np.zeros(1, np.int64)
-        drawn = f"FROM {self._kept} WHERE {'len(subsamples) > 0' if len(found) else 'true'}"
         names = fetch(self.connection, "SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
         ids = tuple(names.take(pa.array(numbers)).to_pylist())
         n_answers = len(self.labels) + 1  # those without a label, -1, are the last
-        shape = (len(numbers), len(subsamples), n_answers)
-        # A row counts once in each subsample; without any, once.
-        subsample = "unnest(subsamples)" if len(found) else "0"
 
-        def counts_of(table: dict[str, Ints], sizes: dict[str, Ints]) -> SeedCounts:
-            tally, n_rows = np.zeros(shape, np.int64), np.zeros(len(numbers), np.int64)
-            np.add.at(n_rows, sizes["place"], sizes["n"])
-            code = np.searchsorted(subsamples, table["subsample"])
-            tally[table["place"], code, table["prediction"]] = table["n"]
-            return SeedCounts.of_tally(
+        def counts_of(rows: Mapping[str, Any]) -> tuple[SeedCounts, Ints]:
+            by_answer = np.zeros((len(numbers), n_answers), np.int64)
+            np.add.at(by_answer, (rows["place"], rows["prediction"]), rows["n_rows"])
+            tally = np.zeros((len(numbers), len(subsamples), n_answers), np.int64)
+            code = np.searchsorted(subsamples, rows["subsample"])
+            tally[rows["place"], code, rows["prediction"]] = rows["n"]
+            counts = SeedCounts.of_tally(
                 tally,
                 labels=self.labels,
                 has_subsamples=bool(len(found)),
                 seed_ids=ids,
                 gold=gold,
                 own=own,
-                n_rows=n_rows,
+                n_rows=by_answer.sum(axis=1),
                 clusters=clusters,
             )
+            return counts, by_answer
 
-        tally = _arrays(
-            self.connection,
-            f"SELECT place, subsample, prediction, count(*) AS n FROM "
-            f"(SELECT place, prediction, {subsample} AS subsample {drawn}) GROUP BY ALL",
-        )
-        distinct = _arrays(
-            self.connection,
-            f"SELECT place, prediction, count(*) AS n {drawn} GROUP BY ALL",
-        )
-        by_answer = np.zeros((len(numbers), n_answers), np.int64)
-        by_answer[distinct["place"], distinct["prediction"]] = distinct["n"]
-        counts = counts_of(tally, distinct)
+        counts, by_answer = counts_of(self._tally("NULL", is_drawn=len(found) > 0))
         rows = fetch(self.connection, f"SELECT answer, subsamples FROM {self._kept}")
         if (
             (counts.n_variants == 0).any()
@@ -174,52 +161,37 @@ class ConfigAnswers:
             or not _are_sets(rows["subsamples"].combine_chunks())
         ):
             return None, by_answer, {}
-        return counts, by_answer, self._count_groups(grouped, drawn, subsample, counts_of)
-
-    def _count_groups(
-        self,
-        grouped: Mapping[str, str],
-        drawn: str,
-        subsample: str,
-        counts_of: Callable[[dict[str, Ints], dict[str, Ints]], SeedCounts],
-    ) -> dict[str, dict[str, SeedCounts]]:
-        """Count the variants of each group.
-
-        Args:
-            grouped: Column → its values in SQL.
-            drawn: The rows that count, from `FROM` on.
-            subsample: The subsample of a row, in SQL.
-            counts_of: Makes counts of numbers by `place`, `subsample` and `prediction`, and of
-                numbers of rows by `place`.
-
-        Returns:
-            As `Run.groups`.
-        """
         groups: dict[str, dict[str, SeedCounts]] = {}
         for name, values in grouped.items():
             each = f"unnest(list_distinct({values}))" if is_list(name) else values
-            member = f"SELECT {each} AS value, place, prediction, subsamples {drawn}"
-            if not is_list(name):
-                member += f" AND {values} IS NOT NULL"
-            rows = _arrays(
-                self.connection,
-                "SELECT value, place, subsample, prediction, count(*) AS n FROM "
-                f"(SELECT value, place, prediction, {subsample} AS subsample FROM ({member})) "
-                "GROUP BY ALL",
-            )
-            sizes = _arrays(
-                self.connection,
-                f"SELECT value, place, count(*) AS n FROM ({member}) GROUP BY ALL ORDER BY value",
-            )
+            of_group = self._tally(each, "WHERE value IS NOT NULL", is_drawn=len(found) > 0)
             groups[name] = {}
-            for value in dict.fromkeys(sizes["value"].tolist()):
-                chosen, of_value = rows["value"] == value, sizes["value"] == value
-                whole = counts_of(
-                    {key: each[chosen] for key, each in rows.items()},
-                    {key: each[of_value] for key, each in sizes.items()},
-                )
+            for value in sorted(set(of_group["value"].tolist())):
+                chosen = of_group["value"] == value
+                whole, _ = counts_of({key: row[chosen] for key, row in of_group.items()})
                 groups[name][value] = whole.take(whole.n_rows > 0)
-        return groups
+        return counts, by_answer, groups
+
+    def _tally(self, value: str, of_value: str = "", *, is_drawn: bool) -> dict[str, Any]:
+        """Count variants of complete seeds by `value`, `place`, `subsample` and `prediction`.
+
+        Args:
+            value: What they are grouped by, in SQL.
+            of_value: Which values are wanted.
+            is_drawn: Whether the dataset has subsamples, in each of which a row counts once;
+                else once. `n_rows` has each row once.
+        """
+        subsample, is_first, drawn = "0", "true", "true"
+        if is_drawn:
+            subsample, is_first = "unnest(subsamples)", "subsample = subsamples[1]"
+            drawn = "len(subsamples) > 0"
+        return _arrays(
+            self.connection,
+            "SELECT value, place, subsample, prediction, count(*) AS n, "
+            f"count(*) FILTER ({is_first}) AS n_rows FROM (SELECT value, place, prediction, "
+            f"subsamples, {subsample} AS subsample FROM (SELECT {value} AS value, place, "
+            f"prediction, subsamples FROM {self._kept} WHERE {drawn}) {of_value}) GROUP BY ALL",
+        )
 
     @property
     def _kept(self) -> str:
@@ -251,12 +223,15 @@ class ConfigAnswers:
             right = counts.right[place]
             changed = rows["prediction"] != counts.own[place]
             parts.append(
-                distribution_shift(before[place[right]], after[right], place[right], changed[right])
+                distribution_shift(
+                    before.T[:, place[right]].T, after.T[:, right].T, place[right], changed[right]
+                )
             )
         return added(parts)
 
     def _probabilities_in(self, rows: Mapping[str, Any]) -> NDArray[np.float64]:
-        table = np.stack([rows[name] for name in self.probabilities], axis=1)
+        # Label after label, as NumPy adds long columns faster than short rows.
+        table = np.stack([rows[name] for name in self.probabilities]).T
         return check_probabilities("probabilities", table, table.shape)
 
     def rows(
