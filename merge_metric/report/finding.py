@@ -170,8 +170,12 @@ def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
         low, high = number(sure[least].value), number(sure[most].value)
         how_far = f"{low} points ({least}) to {high} ({most})" if low != high else f"{low} points"
     rest = [name for name in scored if name not in sure]
-    whom = rest[0] if len(rest) == 1 else f"{len(rest)} others"
-    but = f"; for {whom} the difference may be chance" if rest else ""
+    but = f"; for {len(rest)} others the difference may be chance" if rest else ""
+    if len(rest) == 1:
+        fall = falls[rest[0]]
+        bounds = f"95 % interval {number(fall.low)} to {number(fall.high)}"
+        by = f"by {number(fall.value)} ({bounds}), which may be chance"
+        but = f"; for {rest[0]} {'it is the same' if fall.value == 0 == fall.high else by}"
     yield (
         f"If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         f"{how_far}{but}."

@@ -178,8 +178,10 @@ def test_a_fall_that_is_sure_for_some() -> None:
     models = {"a": result(), "b": result(fall=(0.01, -0.05, 0.05))}
     assert (
         "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; for b "
-        "the difference may be chance." in say(models)[2]
+        "by 1.0 (95 % interval −5.0 to 5.0), which may be chance." in say(models)[2]
     )
+    models["b"] = result(fall=(0.0, 0.0, 0.0))
+    assert say(models)[2].endswith("for a; for b it is the same.")
 
 
 def test_word_classes_and_sources() -> None:
