@@ -113,7 +113,7 @@ class MaskedLM:
         self.mask_id: int = tokenizer.mask_token_id
         from tokenizers import Tokenizer
 
-        from merge_metric.models.flat_batches import is_flat, tokens_for
+        from merge_metric.models.fast_layers import is_flat, tokens_for
 
         self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
@@ -429,7 +429,7 @@ class MaskedLM:
         """
         import torch
 
-        from merge_metric.models.flat_batches import FEWEST, vectors_at
+        from merge_metric.models.fast_layers import FEWEST, vectors_at
 
         # The model without its head, or the whole model if its head is unknown.
         has_known_head = self._model.config.model_type in _HEADS
@@ -450,7 +450,7 @@ class MaskedLM:
         """Run the head; results stay on the device, and may still be in the making."""
         import torch
 
-        from merge_metric.models.flat_batches import rows_for
+        from merge_metric.models.fast_layers import rows_for
 
         count = len(vectors)
         if (more := rows_for(count) - count) > 0:

@@ -425,8 +425,8 @@ def shift(runs: Iterable[Run]) -> Table:
         ValueError: predictions without probabilities.
     """
     rows = [_shift_row(run) for run in runs]
-    averages = [row for row in per_config(rows, (*_JSD, *_KS), _COUNTS) if row["averaged"]]
-    means, larger = per_config(rows, (*_JSD, *_KS)), []
+    means, larger = per_config(rows, (*_JSD, *_KS), _COUNTS), []
+    averages = [row for row in means if row["averaged"]]
     for name, (unchanged, changed) in (("JSD", _JSD), ("KS", _KS)):
         high, low = (weighted_mean([row[key] for row in means]) for key in (changed, unchanged))
         if high is not None and low is not None:
@@ -522,8 +522,8 @@ def confidence(runs: Iterable[Run]) -> Table:
         | {"highest": highest}
         for run in runs
     ]
-    averages = [row for row in per_config(rows, _SIGMAS, _COUNTS) if row["averaged"]]
-    means = per_config(rows, _SIGMAS)
+    means = per_config(rows, _SIGMAS, _COUNTS)
+    averages = [row for row in means if row["averaged"]]
     changed, seeds = (
         weighted_mean([row[key] for row in means]) for key in ("sigma_changed", "sigma_seeds")
     )

@@ -118,7 +118,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     found.require()
     import torch
 
-    from merge_metric.models.packed_linear import pack_linear_layers
+    from merge_metric.models.fast_layers import pack_linear_layers
 
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"

@@ -47,7 +47,7 @@ class Classifier:
             label_order: What its classes mean.
             batch_tokens: Most tokens in a forward pass.
         """
-        from merge_metric.models.flat_batches import is_flat, tokens_for
+        from merge_metric.models.fast_layers import is_flat, tokens_for
 
         model, self._tokenizer, self.name, self.revision, self.weights = loaded
         self.label_order = label_order
@@ -244,7 +244,7 @@ class Classifier:
         """Run one forward pass; shape (number of rows, labels)."""
         import torch
 
-        from merge_metric.models.flat_batches import class_logits
+        from merge_metric.models.fast_layers import class_logits
 
         with torch.inference_mode():
             if self._is_flat:

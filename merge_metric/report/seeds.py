@@ -334,7 +334,7 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
 # --- Rows for tables and JSON ---
 
 
-def hardest_table(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Table:
+def hardest_table(evidence: Evidence, source: SourceSeeds) -> Table:
     """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
     has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
     return Table(
@@ -348,7 +348,7 @@ def hardest_table(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) 
             Column("answers", "answers"),
             Column("variants_right", "variants right", "share"),
         ),
-        rows=tuple(seed_rows(evidence, source, most)),
+        rows=tuple(seed_rows(evidence, source, HARDEST)),
         notes=(
             "By the share of variants answered right, in percent, averaged over models; each "
             "distinct variant counts once. Answers to the seed itself, in the order "

@@ -86,12 +86,10 @@ class Column:
         return span(low, high) if is_undetermined(low, high) else ""
 
 
-def figure_column(
-    figure: Figure, *, heading: str | None = None, difference: bool = False
-) -> Column:
+def figure_column(figure: Figure, *, difference: bool = False) -> Column:
     """Make the column of a figure, or of its signed differences, and their intervals."""
     kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
-    return Column(figure.key, heading or figure.heading, kind, f"{figure.key}_ci")
+    return Column(figure.key, figure.heading, kind, f"{figure.key}_ci")
 
 
 def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[str, Value]:

@@ -13,7 +13,7 @@ import torch
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions.masked_lm import MaskedLM
-from merge_metric.models.flat_batches import vectors_at
+from merge_metric.models.fast_layers import vectors_at
 
 
 def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
@@ -58,6 +58,6 @@ def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
         return vectors_at(places, trunk, texts)
 
     hook = mlm._model.base_model.register_forward_pre_hook(look, with_kwargs=True)
-    with patch("merge_metric.models.flat_batches.vectors_at", look_at_texts):
+    with patch("merge_metric.models.fast_layers.vectors_at", look_at_texts):
         yield seen
     hook.remove()

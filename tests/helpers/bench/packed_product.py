@@ -31,7 +31,7 @@ def packed_products(hidden: int, inner: int, dtype: str) -> Callable[[], None]:
     import torch
     from torch import nn
 
-    from merge_metric.models.packed_linear import PackedLinear
+    from merge_metric.models.fast_layers import PackedLinear
 
     torch.set_num_threads(1)
     kind = getattr(torch, dtype)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from merge_metric.models.packed_linear import (
+from merge_metric.models.fast_layers import (
     PACKED,
     PackedLinear,
     _can_pack,
