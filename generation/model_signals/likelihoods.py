@@ -43,7 +43,7 @@ from merge_metric.models.inspection import CAUSAL_LM, inspect
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from generation.suggestions.masked_lm import Encoding, MaskedLM
+    from generation.suggestions.masked_lm import MaskedLM
 
 SCHEME: Final = "PLL-word-l2r"
 CAUSAL_SCHEME: Final = "log-likelihood"
@@ -326,8 +326,19 @@ def neighbour_changes(
 
     def ask(text: str, word: Span) -> range:
         if (text, word) not in known:
-            first = len(inputs)
-            inputs.extend(_masked_word(mlm, encodings[text], word, first))
+            first, encoding = len(inputs), encodings[text]
+            tokens = [
+                n
+                for n, (start, end) in enumerate(encoding.offsets)
+                if start < word[1] and word[0] < end and not encoding.special_tokens_mask[n]
+            ]
+            for place, token in enumerate(tokens):
+                ids = list(encoding.ids)
+                for later in tokens[place:]:
+                    ids[later] = mlm.mask_id
+                kept, position = mlm.fitted(ids, token, encoding)
+                is_cut = len(kept) < len(ids)
+                inputs.append(Input(len(inputs), kept, position, encoding.ids[token], is_cut))
             known[text, word] = range(first, len(inputs))
         return known[text, word]
 
@@ -377,21 +388,6 @@ def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
 def item_of(old: str, old_spans: Sequence[Span], new: str, new_spans: Sequence[Span]) -> str:
     """Write a text without and with a replacement, and where that stands, as one key."""
     return json.dumps([[old, old_spans], [new, new_spans]], ensure_ascii=False)
-
-
-def _masked_word(mlm: MaskedLM, encoding: Encoding, word: Span, first: int) -> Iterator[Input]:
-    """Yield an input for each token of a word, with it and the later ones masked."""
-    tokens = [
-        n
-        for n, (start, end) in enumerate(encoding.offsets)
-        if start < word[1] and word[0] < end and not encoding.special_tokens_mask[n]
-    ]
-    for row, token in enumerate(tokens, start=first):
-        ids = list(encoding.ids)
-        for later in tokens[row - first :]:
-            ids[later] = mlm.mask_id
-        kept, position = mlm.fitted(ids, token, encoding)
-        yield Input(row, kept, position, encoding.ids[token], len(kept) < len(ids))
 
 
 # --- On disk ---
