@@ -173,7 +173,7 @@ class _OptionsOf:
     def _parameter(self, field: Field[Any], setting: Setting, annotation: Any) -> inspect.Parameter:
         if setting.parse is not None:
             annotation = list[str] if setting.repeated else str
-        elif get_origin(annotation) is tuple:
+        elif any(get_origin(each) is tuple for each in (annotation, *get_args(annotation))):
             annotation = list[str]
         default: Any = None
         if _is_required(field):
