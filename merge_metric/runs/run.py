@@ -416,7 +416,7 @@ def _read_alone(path: Path) -> Run:
         execute(
             connection,
             "CREATE TABLE answers AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
-            "seed, label, []::INT[] AS subsamples, answer, prediction, hash(variant_id) AS id"
+            "seed, label, []::INT[] AS subsamples, answer, prediction, md5_number(variant_id) AS id"
             f"{''.join(f', {each}' for each in rows.probabilities)} "
             "FROM predictions JOIN seeds USING (seed_id)",
             predictions=rows.stream(first=True),
