@@ -250,7 +250,7 @@ def _digests(column: pa.ChunkedArray, place: Place, _: Sequence[str]) -> pa.Chun
 def _are_digests(column: pa.ChunkedArray) -> bool:
     """Tell quickly whether all are digests of one version, or null."""
     texts = column.drop_null()
-    digits = characters(pc.utf8_slice_codeunits(texts, -16))
+    digits = characters(pc.binary_slice(texts.cast(pa.binary()), -16))
     lengths = pc.unique(pc.binary_length(texts)).to_pylist()
     is_second = pc.all(pc.starts_with(texts, PREFIX)).as_py()
     same = lengths in ([], [16 + len(PREFIX)] if is_second else [16])

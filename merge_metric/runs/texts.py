@@ -99,7 +99,7 @@ def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], ND
     """
     second = pc.fill_null(pc.starts_with(column, PREFIX), False).to_numpy(zero_copy_only=False)
     versions = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8) + second
-    digits = pc.utf8_slice_codeunits(column, -_DIGITS).drop_null()
+    digits = pc.binary_slice(column.cast(pa.binary()), -_DIGITS).drop_null()
     found = np.zeros(len(column), np.uint64)
     found[versions > 0] = np.frombuffer(unhexlify(characters(digits)), "<u8")
     found[versions == 1] = found[versions == 1].byteswap()
@@ -107,7 +107,7 @@ def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], ND
 
 
 def characters(texts: pa.StringArray | pa.ChunkedArray) -> bytes:
-    r"""Join strings, none of which is null, as UTF-8.
+    r"""Join strings, or bytes, none of which is null, as UTF-8.
 
     >>> characters(pa.array(["a", "é"]))
     b'a\xc3\xa9'
