@@ -93,7 +93,7 @@ def test_peers(problem_file: Path, tmp_path: Path, server_python: str, rounds: i
     weights = smollm2()
     measurement = Measurement("language-model", "peers")
     seeds = read_seeds(problem_file)
-    pairs = [(seeds[i].premise, seeds[i].hypothesis) for i in spread(range(len(seeds)), 32)]
+    pairs = [(seeds[i].premise, seeds[i].hypothesis) for i in spread(range(len(seeds)), 16)]
     tokens = real_smollm2(prefix_cache=False)._tokens
     prompts = tokens.encode(pairs)
     shared = len(common_prefix(prompts))

@@ -101,6 +101,7 @@ def test_suggestions(
     reduced, theirs = others[: len(REDUCED)], others[len(REDUCED) :]
     others = [asked for asked in theirs if asked.contender.name not in {NO_PEER, REDUCED_RUNTIME}]
     best = min(others, key=lambda asked: float(np.median(asked.side.cpu)))
+    names = [asked.contender.name for asked in theirs]
     best_reduced = min(theirs, key=lambda asked: float(np.median(asked.side.cpu)))
     # The fair comparison first.
     theirs.sort(key=lambda asked: asked is not best)
@@ -127,7 +128,8 @@ def test_suggestions(
             row(
                 asked.side,
                 best_reduced.side,
-                at_least=1,
+                # Elsewhere than on processors with bfloat16 it is slow, as a warning says.
+                at_least=1 if REDUCED_RUNTIME in names else None,
                 agreement=said,
                 flop=flop,
                 packed=fastest,

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-_AT_ONCE: Final = (1, 4, 8, 16)
-_TRIED: Final = 16
+_AT_ONCE: Final = (1, 8)
+_TRIED: Final = 8
 """Questions with which numbers at once are tried."""
 
 Found = Callable[[], list[list[float]]]
