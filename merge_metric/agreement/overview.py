@@ -16,12 +16,7 @@ import numpy as np
 from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.agreement.annotators import alpha_table, confusion, confusion_tables, pair_table
 from merge_metric.agreement.judgements import N_ANSWERS, Judgements, read_judgements, variant_files
-from merge_metric.agreement.masked_lms import (
-    Provided,
-    count_provided,
-    drop_table,
-    dropped,
-)
+from merge_metric.agreement.masked_lms import Provided, count_provided, drop_table, dropped
 from merge_metric.agreement.shares import (
     ANSWERS,
     WEIGHTED,

@@ -381,12 +381,7 @@ def kinds(request: Request, *, settings: Settings, matched: bool = False) -> Mad
 )
 def composition(request: Request, *, run: Path | None = None) -> Made:
     """Numbers of seeds and of variants, by word class and label."""
-    from merge_metric.analyses.run_folders import (
-        composition,
-        of_dataset,
-        of_run,
-        plot_composition,
-    )
+    from merge_metric.analyses.run_folders import composition, of_dataset, of_run, plot_composition
 
     if run is not None:
         return composition([of_run(run)]), plot_composition
@@ -401,12 +396,7 @@ def composition(request: Request, *, run: Path | None = None) -> Made:
 )
 def provenance(request: Request, *, run: Path | None = None) -> Made:
     """Masked LMs of a dataset's variants, or of all replacements of a run folder."""
-    from merge_metric.analyses.validators import (
-        of_dataset,
-        of_run,
-        plot_provenance,
-        provenance,
-    )
+    from merge_metric.analyses.validators import of_dataset, of_run, plot_provenance, provenance
 
     if run is not None:
         return provenance([of_run(run)]), plot_provenance

@@ -19,11 +19,7 @@ from merge_metric.analyses.measures import (
     measures,
 )
 from merge_metric.runs.run import HasCounts, by_config, on_common_seeds
-from merge_metric.seed_variant_accuracy.figures import (
-    CATALOGUE,
-    MATCHING_RANGE,
-    is_undetermined,
-)
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.tables import Column, Table, figure_column, is_few
 from merge_metric.tables.plots import (

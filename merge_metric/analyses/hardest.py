@@ -27,14 +27,7 @@ from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, initials, legend
-from merge_metric.tables.plots import (
-    GREY,
-    PAGE,
-    PALETTE,
-    grid,
-    new_figure,
-    percent_ticks,
-)
+from merge_metric.tables.plots import GREY, PAGE, PALETTE, grid, new_figure, percent_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

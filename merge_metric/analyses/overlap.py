@@ -20,11 +20,7 @@ from merge_metric.analyses.measures import Row, over_models, per_config
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
 from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import (
-    config_bars,
-    percent_axis,
-    row_of_panels,
-)
+from merge_metric.tables.plots import config_bars, percent_axis, row_of_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

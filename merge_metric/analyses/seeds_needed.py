@@ -26,15 +26,7 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
 from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import (
-    COLUMN,
-    PAGE,
-    PALETTE,
-    distinct,
-    grid,
-    legend_below,
-    panels,
-)
+from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, distinct, grid, legend_below, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -27,11 +27,7 @@ from merge_metric.models.inspection import (
     Inspection,
     find_any_tokenizer,
 )
-from merge_metric.models.model_files import (
-    digest_of_files,
-    digest_of_folder,
-    files_of_folder,
-)
+from merge_metric.models.model_files import digest_of_files, digest_of_folder, files_of_folder
 from merge_metric.models.weights import (
     ADAPTER_CONFIG,
     ADAPTER_STEM,

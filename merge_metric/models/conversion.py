@@ -174,7 +174,20 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
                 path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
             )
     except Exception as error:  # whatever damaged or hostile bytes lead to
-        raise ValueError(_not_read(where, error)) from error
+        text = str(error)
+        named = r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)"
+        if hostile := re.search(named, text):
+            raise ValueError(
+                f"{where}: expected tensors only, got {hostile[1]}, which could run code: it is "
+                f"refused, and nothing of it was run; take the weights from elsewhere"
+            ) from error
+        text = text.rpartition("WeightsUnpickler error:")[2].partition("This is an internal")[0]
+        text = text.partition("Check the documentation")[0]
+        first = re.sub(r"\s+", " ", text).strip()[:160] or type(error).__name__
+        raise ValueError(
+            f"{where}: expected a file that torch saved, could not read it ({first}): it is "
+            f"damaged, or half a download; get it again"
+        ) from error
     if not isinstance(found, dict):
         raise ValueError(f"{where}: expected tensors by name, got {type(found).__name__}")
     for name, value in found.items():  # what safetensors could not hold
@@ -204,19 +217,3 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
         seen.add(place)
         apart[name] = tensor
     return apart
-
-
-def _not_read(where: str, error: Exception) -> str:
-    text = str(error)
-    if found := re.search(r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)", text):
-        return (
-            f"{where}: expected tensors only, got {found[1]}, which could run code: it is "
-            f"refused, and nothing of it was run; take the weights from elsewhere"
-        )
-    text = text.rpartition("WeightsUnpickler error:")[2].partition("This is an internal")[0]
-    text = text.partition("Check the documentation")[0]
-    first = re.sub(r"\s+", " ", text).strip()[:160] or type(error).__name__
-    return (
-        f"{where}: expected a file that torch saved, could not read it ({first}): it is damaged, "
-        f"or half a download; get it again"
-    )

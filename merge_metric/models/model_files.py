@@ -114,11 +114,7 @@ class ModelFiles:
                 file.seek(start)
                 return file.read(length)
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]
-            build_hf_headers,
-            get_session,
-            hf_raise_for_status,
-        )
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
 
         url = hf_hub_url(self.source, name, revision=self.commit)
         headers = {**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"}
@@ -224,11 +220,15 @@ def list_files(model: ModelFiles) -> ModelFiles:
             f"Hub such as org/name: no such folder or .gguf file is there"
         )
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError
 
     try:
         info = HfApi().model_info(source, revision=model.revision, files_metadata=True, timeout=30)
     except (OSError, ValueError, http_error()) as error:
-        if _is_unreachable(error) and (cached := _list_cached(model)) is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        # It did not answer at all, or is broken for now.
+        is_unreachable = not isinstance(error, HFValidationError) and (status or 500) >= 500
+        if is_unreachable and (cached := _list_cached(model)) is not None:
             return cached
         asked = f"@{model.revision}" if model.revision else ""
         raise ValueError(f"{source}{asked}: {in_words(source, error)}") from error
@@ -278,16 +278,6 @@ def in_words(source: str, error: BaseException) -> str:
         f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache: "
         "try again with a network, or give a folder"
     )
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Tell whether the Hub did not answer at all, or is broken for now."""
-    from huggingface_hub.errors import HFValidationError
-
-    if isinstance(error, HFValidationError):
-        return False
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return status is None or status >= 500
 
 
 def _list_cached(model: ModelFiles) -> ModelFiles | None:

@@ -16,12 +16,7 @@ import pyarrow as pa
 from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
-from merge_metric.models.opening import (
-    LabelledPairs,
-    find_kind,
-    open_model,
-    require_settings_used,
-)
+from merge_metric.models.opening import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.readiness import (

@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
 from merge_dataset.executors.plan import Distribution, ExecutorError
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of,
-    read_row_groups,
-    read_schema,
-)
+from merge_dataset.files import RowGroupWriter, atomic, digest_of, read_row_groups, read_schema
 from merge_dataset.locks import working_in
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.odd_answers import UnknownTokens
@@ -36,12 +30,7 @@ from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import machine_for, this_machine
 from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
-from merge_metric.predict.driver import (
-    Outcome,
-    answer_share,
-    check_folder,
-    predict,
-)
+from merge_metric.predict.driver import Outcome, answer_share, check_folder, predict
 from merge_metric.predict.jobs import (
     PREDICTIONS,
     by_source,

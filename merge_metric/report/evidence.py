@@ -37,13 +37,7 @@ from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_
 from merge_metric.runs.model import Model, Predictions, as_sources, read_models
 from merge_metric.runs.noise import read_words
 from merge_metric.runs.relations import check_configurations, choose
-from merge_metric.runs.run import (
-    JoinOptions,
-    common_texts,
-    runs_of,
-    same_labels,
-    shared_seeds,
-)
+from merge_metric.runs.run import JoinOptions, common_texts, runs_of, same_labels, shared_seeds
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES

@@ -38,14 +38,7 @@ if not __package__:  # run as a script, where relative imports would have nothin
     sys.modules[__package__] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules[__package__])
 
-from .figures import (
-    CATALOGUE,
-    FEW_SEEDS,
-    MATCHING_RANGE,
-    Unit,
-    is_undetermined,
-    span,
-)
+from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Unit, is_undetermined, span
 from .formatting import show_value
 from .inputs import split_predictions
 from .options import LABELS

@@ -51,11 +51,7 @@ from merge_metric.analyses.sensitivity import (
     shift,
     short,
 )
-from merge_metric.analyses.variant_groups import (
-    plot_source_mlms,
-    source_mlms,
-    word_classes,
-)
+from merge_metric.analyses.variant_groups import plot_source_mlms, source_mlms, word_classes
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.figures import is_undetermined

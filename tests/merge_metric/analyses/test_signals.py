@@ -16,13 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.analysed import (
-    answered,
-    random_dataset,
-    signals_of,
-    write_answers,
-    write_dataset,
-)
+from helpers.analysed import answered, random_dataset, signals_of, write_answers, write_dataset
 from helpers.metric_oracle import Row
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
@@ -36,14 +30,7 @@ from merge_metric.agreement.coefficients import (
     weighted_spearman,
     within_seeds,
 )
-from merge_metric.analyses.signals import (
-    ALL,
-    NONE,
-    Signal,
-    best_of,
-    bins_of,
-    signals,
-)
+from merge_metric.analyses.signals import ALL, NONE, Signal, best_of, bins_of, signals
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import seed_weights

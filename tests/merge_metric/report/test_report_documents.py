@@ -18,11 +18,7 @@ from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.wording import dataset_facts, model_text
-from merge_metric.report.write import (
-    format_of,
-    render_latex,
-    write_report,
-)
+from merge_metric.report.write import format_of, render_latex, write_report
 
 
 @pytest.fixture
