@@ -190,6 +190,8 @@ class ProblemSettings:
     def read(cls, path: Path) -> Self:
         """Read a `config.toml` as `to_toml` wrote it; errors name the file."""
         values = parse_toml(read_text(path), str(path))
+        if "with_columns" in cls.__dataclass_fields__:
+            values.setdefault("with_columns", [])  # 1.0.0 filled none, and did not say so
         try:
             return cls.from_mapping(values)
         except (ValueError, TypeError) as error:

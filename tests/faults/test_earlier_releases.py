@@ -73,7 +73,7 @@ def test_everything_reads_them(release: str) -> None:
     "build --run run --out new-data",
     "build --run run --into other --out merge-nli",
     "generate --recipe demo --limit 3 --set suggestions_per_occurrence=40 --set min_replacements=3 "
-    "--set variants_per_class=3 --set subsamples=2 --run new --out merge-nli",
+    "--set variants_per_class=3 --set subsamples=2 --set with_columns=[] --run new --out merge-nli",
 ])  # fmt: skip
 def test_another_draw_replaces_nothing_without_overwrite(release: str, command: str) -> None:
     """Another draw of an earlier release is refused, as another setting is."""
