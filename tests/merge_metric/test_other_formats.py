@@ -24,6 +24,8 @@ from merge_metric.models.label_order import (
     parse_order,
     read_order,
 )
+from merge_metric.predict.baselines import Majority
+from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.seeds import ProblemFiles
 from merge_metric.runs.model import parse_source
@@ -95,6 +97,20 @@ def test_scores_by_position_and_probabilities(folder: Path, tmp_path: Path) -> N
     rows[0]["prediction"] = 2
     with pytest.raises(ValueError, match=r"prediction: expected one of 0 to 1 \(other, same\)"):
         score_file(write(path, rows), folder)
+
+
+def test_texts_fewer_than_those_of_other_problems(folder: Path, tmp_path: Path) -> None:
+    """Pairs are known by their digests also where the folder has problems of three texts."""
+    path = tmp_path / "p.parquet"
+    predict(
+        Majority(np.array([1]), {}, PAIRS.labels),
+        read_problems(str(folder), ["pairs"]),
+        path,
+        progress=False,
+    )
+    (result,) = score_file(path, folder, n_bootstrap=0).values()
+    assert "|texts:unverified|" not in result["signature"]
+    assert result["seed_variant_accuracy"] == 1
 
 
 def test_names_of_other_labels(folder: Path, tmp_path: Path) -> None:
