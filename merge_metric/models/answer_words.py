@@ -170,8 +170,9 @@ _REFUTED: Final = re.compile(
 _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
 _CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
 _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
-_ANSWERED_NO: Final = re.compile(r"[^.!?。\n]*\?\s*(?=(?i:no|nein|non)\b)")
-"""A question that is answered by no."""
+_ANSWERED_NO: Final = re.compile(r"[^.!?。\n]*(\?\s*(?=(?i:no|nein|non)\b))?")
+"""Text up to the end of a question that is answered by no, which a group tells, or of a sentence:
+each character is looked at once, however long an answer is."""
 _GAP: Final = r"[\s*_`\"“”().!]+"
 """Between words of a choice's name."""
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
@@ -386,7 +387,8 @@ def thinking_begun(prompt: str) -> str:
 
 def _without_conditions(text: str) -> str:
     """Blank, at the same length, what would be so if something else were, and denied questions."""
-    parts = _SENTENCES.split(_ANSWERED_NO.sub(lambda found: " " * len(found[0]), text))
+    asked = _ANSWERED_NO.sub(lambda found: " " * len(found[0]) if found[1] else found[0], text)
+    parts = _SENTENCES.split(asked)
     return "".join(
         _WOULD.sub(lambda found: " " * len(found[0]), part) if _CONDITION.search(part) else part
         for part in parts
