@@ -80,6 +80,8 @@ over the subsamples of a dataset come from the metric itself.
 STYLE: Final = """
 #sva-results table { width: 100%; font-variant-numeric: tabular-nums; }
 #sva-results .md { overflow-x: auto; }
+#sva-results :is(th, td) { word-break: normal; overflow-wrap: normal; }
+#sva-figures :is(td, th):is(:nth-child(2), :nth-child(3)) { white-space: nowrap; }
 """
 FONTS: Final = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Arial", "sans-serif"]
 MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
@@ -131,7 +133,7 @@ def read_file(path: Path) -> dict[str, list[Any]]:
                             f"{line.strip()[:100]!r} ({error!r})"
                         ) from error
                     columns[PROBABILITIES].append(row.get(PROBABILITIES))
-                    _require_rows(number)
+                    _require_rows(len(columns[PROBABILITIES]))
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"expected text in UTF-8, got bytes that are none ({error})"
@@ -163,10 +165,15 @@ def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
     """Read the columns of the table; rows without any entry do not count.
 
     Raises:
-        ValueError: a cell is empty, or all are.
+        ValueError: a cell is empty or holds no label, all are empty, or there are other columns.
     """
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for number, row in enumerate(rows, 1):
+        if len(row) != len(COLUMNS):
+            raise ValueError(
+                f"expected the columns {', '.join(COLUMNS)}, got {len(row)}: "
+                "delete those that you added, or load the page again"
+            )
         cells = ["" if cell is None else str(cell).strip() for cell in row]
         if any(cells):
             for name, cell in zip(COLUMNS, cells, strict=True):
@@ -174,6 +181,10 @@ def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
                     raise ValueError(
                         f"row {number}: expected a {name}, got an empty cell: "
                         "fill it in, or empty the whole row"
+                    )
+                if name in ("label", "prediction") and cell not in LABELS:
+                    raise ValueError(
+                        f"row {number}: expected {', '.join(LABELS)} as {name}, got {cell!r}"
                     )
                 columns[name].append(cell)
     if not columns[COLUMNS[0]]:
@@ -269,7 +280,7 @@ def _markdown(rows: list[tuple[str, ...]]) -> str:
 
 AXES: Final = ("correctness threshold, %", "share of seeds, %")
 LINE: Final = "line"
-COLOURS: Final = {"SV": "#2f8fce", "low": "#8cc4ea", "high": "#8cc4ea", "S": "#d55e00"}
+COLOURS: Final = {"SV": "#2f8fce", "95 % low": "#8cc4ea", "95 % high": "#8cc4ea", "S": "#d55e00"}
 """Columns of the points of the plot, and line → colour on light and dark ground."""
 
 
@@ -280,7 +291,7 @@ def curve_points(result: Mapping[str, Any]) -> pd.DataFrame:
     """
     curve, s = result["sv_curve"], result["seed_accuracy"]
     rows = [(x, 100 * s, "S") for x in (0, 100)]
-    for name, side in (("SV", "accuracy"), ("low", "low"), ("high", "high")):
+    for name, side in (("SV", "accuracy"), ("95 % low", "low"), ("95 % high", "high")):
         for ct, value in enumerate(curve.get(side, ()), 1):
             rows += [(x, 100 * value, name) for x in (ct - 1, ct)]
     points = pd.DataFrame(rows, columns=[*AXES, LINE])
@@ -303,10 +314,10 @@ def answer(
             n_bootstrap=n_bootstrap,
         )
     except ValueError as error:
-        message = f"**Nothing was computed.** <span>{html.escape(str(error))}</span>"
+        message = f"<strong>Nothing was computed.</strong> {html.escape(str(error))}"
         return message, gr.Column(visible=False), "", None, "", "", ""
-    name = f"<span>{html.escape(Path(file).name)}</span>" if file else "the table"
-    message = f"From {name}: {result['n_seeds']:,} seeds, {result['n_variants']:,} variants."
+    name = html.escape(Path(file).name) if file else "the table"
+    message = f"From {name}: seeds {result['n_seeds']:,}, variants {result['n_variants']:,}."
     if n_bootstrap:
         message += " Intervals: bootstrap over seeds."
         if result["n_seeds"] < FEW_SEEDS:
@@ -364,7 +375,7 @@ def build() -> Any:
                     info="0 leaves the intervals out",
                     elem_id="sva-replicates",
                 )
-        message = gr.Markdown(elem_id="sva-message")
+        message = gr.HTML(elem_id="sva-message")  # Markdown would change what it quotes
         with gr.Column(visible=False, elem_id="sva-results") as results:
             outputs = [message, results, *_outputs()]
         inputs: list[Any] = [table, file, threshold, replicates]
@@ -389,10 +400,12 @@ def _outputs() -> list[Any]:
             y=AXES[1],
             color=LINE,
             color_map=COLOURS,
+            color_title=" ",
             x_lim=[0, 100],
             y_lim=[0, 100],
             height=340,
             label="SV curve",
+            show_label=False,  # it would push the legend out of sight
             elem_id="sva-curve",
         ),
         gr.Markdown(elem_id="sva-labels"),
@@ -411,9 +424,13 @@ def _outputs() -> list[Any]:
 
 def main() -> None:
     """Serve the page; Gradio reads address and port from its environment variables."""
+    # Fonts of the reader's system, as others would be asked of the network, and small print that
+    # can be read.
+    theme = gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS).set(
+        body_text_color_subdued="*neutral_600", body_text_color_subdued_dark="*neutral_300"
+    )
     build().launch(
-        # Fonts of the reader's system: others would be asked of the network.
-        theme=gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS),
+        theme=theme,
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
         max_file_size=MAX_FILE_SIZE,
         run_history=False,

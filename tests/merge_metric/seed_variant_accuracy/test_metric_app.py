@@ -144,12 +144,12 @@ def cells(table: str) -> list[list[str]]:
 
 def test_table_becomes_columns(app: Any) -> None:
     """Cells are trimmed, rows without entries skipped."""
-    rows = [[" s ", "s", "neutral", " neutral"], ["", None, " ", ""], [7, "s", "neutral", "x"]]
+    rows = [[" s ", "s", "neutral", " neutral"], ["", None, " ", ""], [7, "s", *["neutral"] * 2]]
     assert list(app.read_table(rows).values()) == [
         ["s", "7"],
         ["s", "s"],
         ["neutral", "neutral"],
-        ["neutral", "x"],
+        ["neutral", "neutral"],
     ]
 
 
@@ -158,7 +158,12 @@ def test_table_becomes_columns(app: Any) -> None:
     [
         ([], "at least one variant, got an empty table: fill in a row"),
         ([["", "", "", ""]], "got an empty table"),
-        ([["a"] * 4, ["b", "b", "", "a"]], "row 2: expected a label, got an empty cell: fill it"),
+        ([["b", "b", "", "a"]], "row 1: expected a label, got an empty cell: fill it"),
+        (
+            [[""] * 4, ["b", "b", "neutral", "0"]],
+            "row 2: expected entail.* as prediction, got '0'",
+        ),
+        ([["a"] * 5], "expected the columns variant_id, .* got 5: delete those that you added"),
     ],
 )
 def test_errors_of_the_table(app: Any, rows: list[list[str]], message: str) -> None:
@@ -221,9 +226,14 @@ def test_missing_column_of_parquet(app: Any, tmp_path: Path) -> None:
 def test_files_that_are_too_long(
     app: Any, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused with the limit."""
-    monkeypatch.setattr(app, "ROWS_AT_MOST", 6)
+    """Refused with the limit; lines without anything are no rows."""
     path = tmp_path / f"a.{write.__name__.removeprefix('write_')}"
+    monkeypatch.setattr(app, "ROWS_AT_MOST", 7)
+    write(path, file_rows())
+    if write is write_jsonl:
+        path.write_text(path.read_text(encoding="utf-8").replace("\n", "\n\n"), encoding="utf-8")
+    assert len(app.read_file(path)["label"]) == 7
+    monkeypatch.setattr(app, "ROWS_AT_MOST", 6)
     with pytest.raises(ValueError, match="expected at most 6 rows, got more"):
         app.read_file(write(path, file_rows()))
 
@@ -265,13 +275,13 @@ def test_curve_is_a_step_function_beside_s(app: Any) -> None:
 def test_errors_are_shown_as_text(app: Any, tmp_path: Path) -> None:
     """Text of a user reaches the page escaped, and the figures of before disappear."""
     message, results, *shown = app.answer([["<i>"] * 4], None, 90, 0)
-    assert message.startswith("**Nothing was computed.**")
+    assert message.startswith("<strong>Nothing was computed.</strong>")
     assert "&lt;i&gt;" in message
     assert "<i>" not in message
     assert results.visible is False
     assert not any(shown)
     message = app.answer([], str(write_jsonl(tmp_path / "<b>.jsonl", file_rows())), 90, 10)[0]
-    assert "&lt;b&gt;.jsonl</span>: 2 seeds, 5 variants. Intervals:" in message
+    assert "&lt;b&gt;.jsonl: seeds 2, variants 5. Intervals:" in message
     assert message.endswith("they are coarse.")
     assert "threshold: expected" in app.answer(app.EXAMPLE, None, 0, 0)[0]
 
@@ -430,12 +440,14 @@ def page(browser: Chrome, address: str) -> Iterator[Page]:
 def test_page_starts_with_the_example(app: Any, page: Page) -> None:
     """Figures by hand, the curve, the signature and labels; nothing is empty."""
     assert page.figures() == list(EXAMPLE_FIGURES.values())
-    assert page.text("message").startswith("From the table: 3 seeds, 12 variants.")
+    assert page.text("message").startswith("From the table: seeds 3, variants 12.")
     assert "Seed accuracy S" in page.text("figures")
     drawing = page.wait(lambda: page.find(CURVE))[0]
     assert drawing.is_displayed()
     assert drawing.size["width"] > 200
     assert drawing.size["height"] > 50
+    legend, block = page.one("#sva-curve .role-legend").rect, page.one("#sva-curve").rect
+    assert legend["y"] + legend["height"] < block["y"] + block["height"]
     assert page.text("labels").count(CONTRADICTION) == 1
     signature = page.one("#sva-signature textarea").get_attribute("value")
     assert signature == example(app, n_bootstrap=1000)["signature"]
@@ -447,8 +459,8 @@ def test_changing_the_table_and_settings(page: Page) -> None:
     """The figures follow, without pressing anything; an error hides them until it is mended."""
     page.edit(4, 3, CONTRADICTION)
     page.wait(lambda: page.figures() == list(EDITED_FIGURES.values()))
-    page.edit(4, 3, "<img src=nowhere>")
-    page.wait(lambda: "got '<img src=nowhere>'" in page.text("message"))
+    page.edit(4, 3, "<img src=nowhere> __as__ `typed`")
+    page.wait(lambda: "got '<img src=nowhere> __as__ `typed`'" in page.text("message"))
     assert page.text("message").startswith("Nothing was computed.")
     assert not page.find("#sva-message img")
     assert page.figures() == []
@@ -467,7 +479,7 @@ def test_changing_the_table_and_settings(page: Page) -> None:
 def test_uploading_a_file(page: Page, tmp_path: Path) -> None:
     """It is computed at once, probabilities included; errors of files are read on the page."""
     page.upload(write_jsonl(tmp_path / "predictions.jsonl", file_rows()))
-    page.wait(lambda: "predictions.jsonl: 2 seeds, 5 variants" in page.text("message"))
+    page.wait(lambda: "predictions.jsonl: seeds 2, variants 5" in page.text("message"))
     assert page.figures()[: len(FILE_FIGURES)] == list(FILE_FIGURES.values())
     assert "Jensen–Shannon" in page.text("figures")
     page.one(
