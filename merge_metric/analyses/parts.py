@@ -154,7 +154,7 @@ def plot_labels(table: Table) -> Drawing:
     if figure is None:
         shares = [{**row, "model": row["part"]} for row in table.rows if row["part"] != ALL]
         return bar_panels(replace(table, rows=tuple(shares)), {"variants": "share"}, "share, %")
-    shown = tuple(row for row in table.rows if row["part"] in (ALL, NO_FLAG))
+    shown = tuple(r for r in table.rows if r["part"] in (ALL, NO_FLAG) and r["n_variants"])
     return _draw(replace(table, rows=shown), "part", figure.key, f"{figure.heading}, %")
 
 

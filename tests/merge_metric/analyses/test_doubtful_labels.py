@@ -15,7 +15,10 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.schema import NLI
+from merge_metric.analyses.parts import plot_labels
 from merge_metric.score import score_file
+from merge_metric.seed_variant_accuracy.figures import sv_at
+from merge_metric.tables import Table, figure_column
 
 FLAGGED = {
     "snli:a/noun/1": ["pronoun_clash"],
@@ -104,6 +107,15 @@ def test_analyse_labels(folder: Path, predictions: Path, tmp_path: Path) -> None
     assert (alone["all"]["n_judged"], alone["all"]["n_doubtful"]) == (3, 1)
     assert (alone["pronoun_clash"]["n_judged"], alone["pronoun_clash"]["n_doubtful"]) == (2, 1)
     assert (alone["no flag"]["n_judged"], alone["no flag"]["n_doubtful"]) == (1, 0)
+
+
+def test_plot_where_all_variants_are_flagged() -> None:
+    """The rest has no variants, and so no model and no bar."""
+    rest = {"config": "snli", "part": "no flag", "n_variants": 0}
+    every = rest | {"part": "all", "model": "m", "n_variants": 2}
+    column = figure_column(sv_at(90))
+    figure = plot_labels(Table("labels", "Labels", (column,), (every | {column.key: 0.5}, rest)))
+    assert len(figure.axes[0].patches) == 1
 
 
 def test_a_dataset_without_flags_is_told(folder: Path) -> None:
