@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.dataset_columns import LABEL_FLAGS, OPTIONAL
+from merge_dataset.dataset_columns import LABEL_FLAGS, OF_SINGLE_WORDS, OPTIONAL
 from merge_dataset.files import read_text
 from merge_dataset.paths import as_path
 from merge_dataset.schema import (
@@ -207,7 +207,8 @@ class ProblemSettings:
 
     def output_settings(self) -> dict[str, Any]:
         """Settings that decide what a run makes: neither the machine's nor paths."""
-        return {**to_mapping(self, affects_output=True), "label_map": dict(self.label_map)}
+        values = {**to_mapping(self, affects_output=True), "label_map": dict(self.label_map)}
+        return {k: v for k, v in values.items() if (k, v) != ("with_columns", ())}  # as in 1.0.0
 
 
 def check_problem_settings(settings: ProblemSettings) -> None:
@@ -472,9 +473,11 @@ class Config(ProblemSettings):
         """Check every value; raises ValueError or TypeError naming field and remedy."""
         take_forms(self)
         check_types(self)
-        if self.with_columns is None:
-            known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
-            object.__setattr__(self, "with_columns", known)
+        known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
+        columns = known if self.with_columns is None else self.with_columns
+        if (self.scramble or self.words_at_once > 1) and self.min_quality is None:
+            columns = tuple(name for name in columns if name not in OF_SINGLE_WORDS)
+        object.__setattr__(self, "with_columns", columns)
         check_problem_settings(self)
         check_ranges(self)
         if not self.word_classes:
@@ -553,8 +556,6 @@ class Config(ProblemSettings):
             **dict.fromkeys(LABEL_FLAGS, self.label_flags),
         }
         wanted = {*(self.with_columns or ()), *(name for name, is_set in limits.items() if is_set)}
-        if (self.scramble or self.words_at_once > 1) and self.min_quality is None:
-            wanted -= {"mean_rank", "neighbour_change", "quality"}  # which are of single words
         return tuple(name for name in OPTIONAL if name in wanted)
 
     @property

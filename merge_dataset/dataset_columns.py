@@ -310,6 +310,9 @@ OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
 LABEL_FLAGS: Final = ("pronoun_clash", "beyond_premise", "hangs_on_word")
 """Columns that flag variants whose label may not hold."""
 
+OF_SINGLE_WORDS: Final = ("mean_rank", "neighbour_change", "quality")
+"""Columns that say nothing where several words change at once, or letters are shuffled."""
+
 LEAST: Final = {
     "log_odds": "min_log_odds",
     "mlm_count": "min_mlms",

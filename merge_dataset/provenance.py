@@ -312,9 +312,7 @@ CLEAN_READ: Final = (
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the settings that say what was made: none of the machine, and no local paths."""
-    kept = {
-        k: v for k, v in config.items() if k not in _MACHINE_SETTINGS and v not in (None, [], ())
-    }
+    kept = {k: v for k, v in config.items() if k not in _MACHINE_SETTINGS and v is not None}
     plain: dict[str, Any] = json.loads(json.dumps(_without_paths(kept)))
     return plain
 

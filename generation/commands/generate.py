@@ -426,8 +426,12 @@ def diff_command(
 
 def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) -> Config:
     """Overlay a recipe by `--set`, and that by the options that were given."""
+    from generation.variants.optional_columns import require_columns
+
     values = parse_assignments(assignments) | given | {"run": run}
-    return Config.from_recipe(recipe).overlaid(None, values)
+    config = Config.from_recipe(recipe).overlaid(None, values)
+    require_columns(config, values.get("with_columns"))
+    return config
 
 
 def _require_target(out: Path, config: Config, overwrite: bool) -> None:

@@ -191,8 +191,8 @@ def _make(
         identity, score = _load(kind, name, model, config)
         identities = [identity]
     made = build.neighbours_made if kind == _NEIGHBOURS else build.signals_made
-    made.unlink(missing_ok=True)
     stores = [_open_store(built, config, identity) for identity in identities]
+    made.unlink(missing_ok=True)
     counts = _write(kind, built, config, stores, score)
     shutil.rmtree(build.tasks(work), ignore_errors=True)
     return identities, counts

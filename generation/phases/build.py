@@ -25,7 +25,7 @@ from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
 from generation.suggestions.ask import mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
-from generation.variants.optional_columns import require_dictionary
+from generation.variants.optional_columns import require_columns, require_dictionary
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
@@ -223,6 +223,7 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
             raise ValueError(f"expected settings of recipes for a build, got {name}")
     suggested = Config.read(base.config)
     config = suggested.overlaid(ablation, settings)
+    require_columns(config, settings.get("with_columns"))
     for one, declared in declared_settings(Config).items():
         commands, name = declared.commands.split(), one.name
         is_of_suggest = "suggest" in commands and "build" not in commands

@@ -26,7 +26,7 @@ from generation.signals import grammar
 from generation.signals.label_flags import NonceAnswers, clashes, pronoun_genders, words_beyond
 from generation.signals.signal_columns import PllChanges, quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
-from merge_dataset.dataset_columns import LABEL_FLAGS
+from merge_dataset.dataset_columns import LABEL_FLAGS, OF_SINGLE_WORDS
 from merge_dataset.schema import NLI
 
 if TYPE_CHECKING:
@@ -212,6 +212,17 @@ def require_dictionary(config: Config) -> None:
     """Raise ValueError where lemminflect is not installed, and a column of the build wants it."""
     if wanting := [name for name in config.optional_columns if name not in _WITHOUT_DICTIONARY]:
         require_library(", ".join(wanting))
+
+
+def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:
+    """Raise ValueError where columns that are asked for by name cannot be filled."""
+    names = (asked,) if isinstance(asked, str) else asked or ()
+    if gone := [name for name in names if name not in (config.with_columns or ())]:
+        why = "scramble" if config.scramble else f"words_at_once = {config.words_at_once}"
+        raise ValueError(
+            f"with_columns: expected none of {', '.join(OF_SINGLE_WORDS)} with {why}, as they are "
+            f"of single words, got {', '.join(gone)}; leave out one or the other"
+        )
 
 
 def with_optional_columns(rows: BlockRows, names: Sequence[str]) -> pa.Table:

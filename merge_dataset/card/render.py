@@ -280,7 +280,8 @@ def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[s
             with naming_damage(folder / path), open_parquet(folder / path) as file:
                 groups = map(file.metadata.row_group, range(file.num_row_groups))
                 for each in (group.column(n) for group in groups for n in range(group.num_columns)):
-                    if not each.is_stats_set or each.statistics.null_count < each.num_values:
+                    null = each.statistics.null_count if each.is_stats_set else None
+                    if null is None or null < each.num_values:
                         filled.add(each.path_in_schema)
     signals = dict.fromkeys(name for each in formats.values() for name in each.signals)
     return [name for name in signals if name not in filled]

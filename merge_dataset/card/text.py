@@ -225,7 +225,7 @@ A configuration `<source>_paraphrases` holds the paraphrases, which no other one
 COLUMNS_HEADING: Final = """\
 ## Columns
 
-Both splits of all configurations have the same columns. Those from `word_class` to `subsamples` are
+Both splits of a configuration have the same columns. Those from `word_class` to `subsamples` are
 empty in `seeds`.{empty}
 
 """

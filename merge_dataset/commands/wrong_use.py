@@ -149,9 +149,11 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
 def _instead_of(message: str, context: Any) -> str:
     """Name the command or option that a word stands for which is none; empty where none is near."""
     if extra := _EXTRA.search(message):
+        from merge_dataset.data_files import is_data_file
+
         known = {name for each in context.command.params for name in each.opts}
         suffix = "" if Path(extra[1]).is_dir() else Path(extra[1]).suffix
-        if suffix != ".toml" and suffix and "--run" in known and "--data" not in known:
+        if suffix and is_data_file(extra[1]) and "--run" in known and "--data" not in known:
             return f"merge-nli generate --data {extra[1]}"  # who else reads problems
         likely = ("--recipe",) if suffix == ".toml" else ("--data", "--out") if suffix else ()
         options = (each for each in likely or ("--dataset", "--run") if each in known)

@@ -13,6 +13,7 @@ import pytest
 
 from faults import small_world
 from faults.commands import snapshot
+from merge_dataset.files import read_record
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +91,9 @@ def test_another_draw_replaces_nothing_without_overwrite(release: str, command: 
     if release.startswith("1."):
         kept = [name for name in before if name.startswith("merge-nli/")]
         after = snapshot(Path())
+        for made in Path().glob("run/manifest.json"):
+            then = read_record(RELEASES[0].parent / release / made)
+            assert read_record(made)["fingerprint"] == then["fingerprint"]
         if command.startswith("build"):
             for name in kept:  # later ones write their draw, too
                 if not name.endswith("provenance.json") and Path(name).name != "README.md":

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import BUNDLED_MLM, RECIPES, Config, ablation_names, bundled_path
+from generation.variants.optional_columns import require_columns
 from merge_dataset.schema import LABELS, WORD_CLASSES
 
 PAPER_MLMS = (
@@ -353,8 +354,11 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
     """They are recorded, so that other machines make the same; not where they are not known."""
     both = Config()
     assert both.optional_columns == both.with_columns == ("mean_rank", "quality")
-    assert both.overlaid("scrambled", {}).optional_columns == ()
-    assert both.overlaid(None, {"words_at_once": 2}).optional_columns == ()
+    for several in (both.overlaid("scrambled", {}), both.overlaid(None, {"words_at_once": 2})):
+        assert several.optional_columns == several.with_columns == ()
+        assert "with_columns" not in several.output_settings()  # nor did 1.0.0 write it
+        with pytest.raises(ValueError, match="of single words, got quality; leave out"):
+            require_columns(several, ["quality"])
     assert Config(scramble=True, min_quality=0.5).optional_columns == ("mean_rank", "quality")
     monkeypatch.setattr("generation.config.find_spec", lambda name: None)
     assert Config().optional_columns == ("mean_rank",)
