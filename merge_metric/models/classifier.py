@@ -148,7 +148,8 @@ class Classifier:
         def tokenize(texts: list[str]) -> list[list[int]]:
             if self._backend is not None:
                 encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
-                return [each.ids for each in encodings]
+                # What is cut off a text counts, too.
+                return [[i for part in (e, *e.overflowing) for i in part.ids] for e in encodings]
             found: list[list[int]] = self._tokenizer(
                 texts, add_special_tokens=False, return_attention_mask=False, verbose=False
             )["input_ids"]

@@ -143,6 +143,12 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
     assert model.notes([(" ".join(words), "dog")])["truncated"] == 1
 
 
+def test_unknown_tokens_are_counted_in_what_is_cut_off() -> None:
+    """A hypothesis behind a premise that fills the model is looked at, too."""
+    found = tiny("bert-uncased").notes([(" ".join(["dog"] * 100), " ".join(["猫"] * 50))])
+    assert found["unknown_tokens"] == {"texts": 1, "tokens": 150, "unknown": 50, "words": ["猫"]}
+
+
 # --- Labels ---
 
 
