@@ -11,13 +11,14 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import write_rows, write_run
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_dataset.card.render import read_front_matter
+from merge_dataset.card.render import read_front_matter, render
 from merge_dataset.checks import check_dataset
 from merge_dataset.checks.variants import signal_findings
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
@@ -98,6 +99,23 @@ def test_the_card_has_those_that_there_are(mixed: Path, dataset: Path) -> None:
     assert (
         "quality" not in (dataset / "README.md").read_text(encoding="utf-8").split("## Limits")[0]
     )
+
+
+def test_the_card_names_those_that_are_null_throughout(mixed: Path) -> None:
+    """In one line, not in the table; by the rows, also where files do not count their nulls."""
+    names = dict.fromkeys((*NLI.signals, *MORE.signals))
+    tables = [pq.ParquetFile(path).read() for path in mixed.rglob("variants.parquet")]
+    null = {name for name in names if all(pc.all(t[name].is_null()).as_py() for t in tables
+                                          if name in t.column_names)}  # fmt: skip
+    assert set() < null < set(names)
+    text = render(mixed)
+    said = ", ".join(f"`{name}`" for name in names if name in null)
+    assert f"empty in `seeds`. Null throughout: {said}.\n" in text
+    assert not any(f"| `{name}` |" in text for name in null)
+    assert "Both splits of a configuration have the same columns." in text
+    path = next(mixed.rglob("variants.parquet"))
+    pq.write_table(pq.ParquetFile(path).read(), path, write_statistics=False)
+    assert "Null throughout" not in render(mixed)
 
 
 def test_exports_and_analyses(mixed: Path, tmp_path: Path) -> None:
