@@ -2,5 +2,5 @@
 
 `flat` and `croissant` write files and metadata; `harness_tasks` writes tasks from `templates/`,
 with what they share in `harness`; `task_answers` goes with tasks and scores.
-`folders` reads datasets and writes exports whole, `registry` says how an export registers itself.
+`registry` says how an export registers itself, reads datasets and writes exports whole.
 """

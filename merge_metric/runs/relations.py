@@ -205,7 +205,7 @@ class DatasetRelations:
 
         Args:
             name: Of the table.
-            predictions: Opens the stream of `model.prediction_rows`.
+            predictions: Opens the stream of `model.PredictionRows.stream`.
             columns: Further ones of the dataset.
             probabilities: Columns of the predictions with a label's probability each, if any.
             digests: Versions of digests that predictions have; without any no text is read.
