@@ -170,8 +170,8 @@ _REFUTED: Final = re.compile(
 _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
 _CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
 _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
-_ANSWERED_NO: Final = re.compile(r"[^.!?。\n]*(\?\s*(?=(?i:no|nein|non)\b))?")
-"""Text up to the end of a question that is answered by no, which a group tells, or of a sentence:
+_ANSWERED_NO: Final = re.compile(r"(?:[^.!?。\n,;–—]|,(?= or\b))*(\?\s*(?=(?i:no|nein|non)\b))?")
+"""Text up to the end of a question that is answered by no, which a group tells, or of a clause:
 each character is looked at once, however long an answer is."""
 _GAP: Final = r"[\s*_`\"“”().!]+"
 """Between words of a choice's name."""

@@ -58,6 +58,8 @@ SEEN = [
     ("Entailment: no. Contradiction: no. Neutral: yes.", "B"),
     ("Contradiction: No one can do both.", "C"),
     # explanations before and after
+    ("The answer is A, is any information missing? No.", "A"),
+    ("Is it neutral, or entailment? No, contradiction.", "C"),
     ("B. Neutral\n\nExplanation: The premise says nothing about entailment.", "B"),
     ("B\n\nThe premise does not say whether it is a contradiction.", "B"),
     ("The premise says that a man sleeps. The hypothesis says that he is awake.\n\nC", "C"),
