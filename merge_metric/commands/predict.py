@@ -417,7 +417,8 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     if truncated := metadata.get("truncated"):
         lines.append(f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs")
     if check := metadata.get("label_order_check"):
-        lines.append(f"  right on {check['accuracy']:.1%} of {check['seeds']:,} seeds")
+        seeds = f"{check['seeds']:,} seeds" + " whose answers name a label" * bool(lost)
+        lines.append(f"  right on {check['accuracy']:.1%} of {seeds}")
     lines.append(f"  {outcome.path}")
     if outcome.problems > (check["seeds"] if check else 0):
         command = ["merge-nli", "score", str(outcome.path)]

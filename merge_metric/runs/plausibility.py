@@ -198,7 +198,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     """Say what is odd about the answers to seeds: labels or rows in another order, or chance."""
     check = tally.check_order()
     gold, said, is_seed = tally.rows
-    is_seed = is_seed & (said != NO_LABEL)
+    all_seeds, is_seed = int(is_seed.sum()), is_seed & (said != NO_LABEL)
     gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
     # A model that always says the same is told of by the labels that it never says.
     if not n or (said == said[0]).all():
@@ -215,7 +215,8 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     )
     if not (in_other_order or is_chance):
         return
-    start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {n:,}"
+    answered = f"{n:,}" if n == all_seeds else f"{n:,} whose answer names a label"
+    start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {answered}"
     # Rows in which labels take turns fit another order of labels a little, once they are shifted.
     rival = max(accuracy, check.best_accuracy if check is not None and in_other_order else 0.0)
     best, shift = best_shift(gold, said, np.flatnonzero(is_seed)) if is_chance else (0.0, 0)

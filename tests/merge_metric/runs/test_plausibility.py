@@ -20,6 +20,7 @@ from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
 from merge_metric.runs.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 NLI = ("entailment", "neutral", "contradiction")
 
@@ -82,6 +83,10 @@ def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
     wrong[:80] = gold[:80]
     (message,) = told(gold, wrong, caplog)
     assert message.startswith("m: warning: no better than chance on seeds: right on 20 % of 400")
+    caplog.clear()
+    wrong[300:] = NO_LABEL
+    *_, message = told(gold, wrong, caplog)
+    assert "right on 27 % of 300 whose answer names a label, where" in message
 
 
 @pytest.mark.parametrize("shift", [1, -1, 3, -40])
