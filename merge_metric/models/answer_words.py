@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -81,7 +82,7 @@ FORMS: Final = (
     Form(
         "line",
         "Else the last line that begins with a choice or consists of it, or the last bold choice; "
-        "a list of all choices is none. Of an answer that was cut off, one in the first sentence.",
+        "a list of choices is none. Of an answer that was cut off, one in the first sentence.",
         (
             ("B", "B"),
             ("b", "B"),
@@ -93,6 +94,7 @@ FORMS: Final = (
             ("A. The man is the same.", "A"),
             ("It does not follow, hence **neutral**, as he may be ill.", "B"),
             ("A. Entailment\nB. Neutral\nC. Contradiction", ""),
+            ("A. Entailment\nB. Neutral", ""),
         ),
     ),
     Form(
@@ -296,15 +298,14 @@ class AnswerReader:
                 yield _Claim(found.end(), found.start(), label)
 
     def _without_list(self, text: str) -> str:
-        """Drop lines that repeat all choices one after the other."""
+        """Drop lines that repeat the choices one after the other, all or the first ones."""
         lines = text.split("\n")
         rows = [row for row, line in enumerate(lines) if line.strip()]
         named = [self._listed(lines[row]) for row in rows]
-        n = len(self.letters)
-        for place in range(len(rows) - n + 1):
-            if named[place : place + n] == [*range(n)]:
-                for row in rows[place : place + n]:
-                    lines[row] = ""
+        for start in range(len(rows)):
+            listed = [*takewhile(lambda pair: pair[0] == pair[1], enumerate(named[start:]))]
+            for row in rows[start : start + len(listed)] if len(listed) > 1 else ():
+                lines[row] = ""
         return "\n".join(lines).strip("\n")
 
     def _listed(self, line: str) -> int:
