@@ -64,7 +64,7 @@ def engine_errors() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: Ctrl+C came meanwhile.
         MemoryError: the memory that the engine may take, or the disk beside it, is too small.
-        OSError: this process may not open as many files (`ulimit -n`).
+        OSError: a file is gone, or this process may not open as many files (`ulimit -n`).
     """
     try:
         yield
@@ -85,6 +85,11 @@ def engine_errors() -> Iterator[None]:
                         f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds "
                         f"memory, got a full disk; make room there, name another folder, or allow "
                         f"more memory by {MEMORY_VARIABLE}"
+                    ) from error
+                if gone := re.search('No files found that match the pattern "(.+)"', said):
+                    path = re.sub(r"\[([\[*?])\]", r"\1", gone[1])  # as `parquet` writes it
+                    raise FileNotFoundError(
+                        errno.ENOENT, os.strerror(errno.ENOENT), path
                     ) from error
                 if os.strerror(errno.EMFILE) in said:
                     name = re.search('file "(.+)"', said)

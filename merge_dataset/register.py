@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import datasets
+from datasets.exceptions import DatasetGenerationError
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.files import changed_files, digests, read_record, write_record
+from merge_dataset.files import changed_files, digests, naming, read_record, write_record
 from merge_dataset.layout import all_configurations, require_dataset
 from merge_dataset.locks import exclusive, working_in
 from merge_dataset.merge_nli import builder, content_hash
@@ -74,7 +76,15 @@ def register_dataset(
             )
             entry = Path(prepared.cache_dir)
             if not entry.exists():
-                prepared.download_and_prepare()
+                with naming(entry):
+                    try:
+                        prepared.download_and_prepare()
+                    except DatasetGenerationError as error:
+                        raise (error.__cause__ or error) from None
+                    except OSError as error:
+                        if "Not enough disk space" in str(error):  # it has no number
+                            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+                        raise
                 if content_hash(folder, name) != content:
                     shutil.rmtree(entry)  # it is called as other contents are
                     raise BlockingIOError(

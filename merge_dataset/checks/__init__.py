@@ -65,7 +65,9 @@ def _found(check: Check, folder: Path, *collection: str) -> Iterator[Finding]:
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             raise  # neither does this
         where = "/".join(collection) or folder.name
-        told = isinstance(error, ValueError | OSError)
         said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
-        said = " ".join((said if told else f"{type(error).__name__}: {error}").split())
+        if not isinstance(error, ValueError | OSError):
+            # Such as DuckDB's "Invalid Input Error: Incorrect stats size".
+            said = f"damaged ones ({type(error).__name__}, {said.replace('Error: ', 'error, ')})"
+        said = " ".join(said.split())
         yield Finding(where, f"files in which to look at {check.looks_at}", said)

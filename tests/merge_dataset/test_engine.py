@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from merge_dataset.engine import connect, engine_errors
+from merge_dataset.engine import connect, engine_errors, parquet
 
 
 def test_memory_is_half_of_the_machine_s_or_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,5 +91,12 @@ def test_too_little_of_anything_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
         raise duckdb.IOException("IO Error: Could not write: No space left on device")
     with pytest.raises(OSError, match=r"files: 'a b\.parquet'"), engine_errors():
         raise duckdb.IOException('IO Error: Cannot open file "a b.parquet": Too many open files')
+    gone = f"SELECT * FROM {parquet([tmp_path / 'a [1]*.parquet'])}"
+    with (
+        pytest.raises(FileNotFoundError, match=r"directory: '.*a \[1\]\*\.parquet'"),
+        engine_errors(),
+        connect() as connection,
+    ):
+        connection.sql(gone)
     with pytest.raises(duckdb.CatalogException), engine_errors(), connect() as connection:
         connection.sql("FROM nowhere")
