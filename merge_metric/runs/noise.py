@@ -153,7 +153,8 @@ def noise_text(noise: Mapping[str, Any]) -> list[str]:
     n, seeds = noise["n_repeats"], noise["n_seeds"]
     lines = [
         f"noise: {seeds:,} {'seeds' if seeds != 1 else 'seed'} answered right, asked {n} more "
-        f"times; changed by one of {n} repeats, by one of {n} variants, and left above noise:"
+        f"time{'s' * (n != 1)}; changed by one of {n} repeats, by one of {n} variants, and left "
+        "above noise:"
     ]
     for rate, symbol in zip(RATES, ("r_r", "r_s"), strict=True):
         keys = (f"{rate}_same_text", f"{rate}_variants", f"{rate}_above")
@@ -169,4 +170,4 @@ def _shown(noise: Mapping[str, Any], key: str) -> str:
     if value is None:
         return "–"
     around = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else ""
-    return f"{100 * value:.1f}{around}"
+    return f"{100 * value:.1f}{around}".replace("-", "−")
