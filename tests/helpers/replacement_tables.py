@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
 
 from generation.records import replacement_schema
-from merge_dataset.schema import SIGNALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +42,10 @@ def table_of(replacements: Iterable[Replacement]) -> pa.Table:
 
 
 def replacements_in(table: pa.Table) -> list[Replacement]:
-    """Columns → records, without the signals."""
+    """Columns → records, without the signals and optional columns."""
     return [
         Replacement(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
-        for row in table.drop_columns(list(SIGNALS)).to_pylist()
+        for row in table.select([field.name for field in fields(Replacement)]).to_pylist()
     ]
 
 
