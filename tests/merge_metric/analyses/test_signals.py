@@ -191,7 +191,7 @@ def test_quality_says_how_good_the_best_are() -> None:
     assert precision[-1] > 0.8
     assert all(row["good_ci"][0] <= row["good"] <= row["good_ci"][1] for row in shares)
     assert not any(bin.startswith("best") for name, bin in rows if name == "log_odds")
-    assert "keeps so many of those of other seeds" in found.notes[0]
+    assert "keeps that share of other seeds'" in found.notes[0]
 
 
 # --- From files ---
