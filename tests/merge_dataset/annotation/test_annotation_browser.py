@@ -117,8 +117,8 @@ def comment(browser: Chrome) -> str:
 
 
 def item(browser: Chrome) -> int:
-    """The number of the item shown."""
-    return int(text(browser, "#item-title").split()[1])
+    """The number of the item shown; one after a notice takes a moment."""
+    return int(until(browser, lambda: text(browser, "#item-title")).split()[1])
 
 
 def order(session: Session, annotator: str = "ann") -> list[str]:
