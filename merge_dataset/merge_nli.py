@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def _files(filesystem: Any, path: str) -> list[str]:
     """List a file, or those that it is divided into, as far as they exist."""
     if filesystem.exists(path):
         return [path]
-    found = filesystem.glob(f"{path.removesuffix('.parquet')}-?????-of-?????.parquet")
+    name = escape(path.removesuffix(".parquet"))
+    found = filesystem.glob(f"{name}-?????-of-?????.parquet")
     folder = path.rpartition("/")[0]
     names = (str(each).rpartition("/")[2] for each in found)
     return numbered_files(path, [f"{folder}/{name}" for name in names])

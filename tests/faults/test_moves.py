@@ -79,7 +79,7 @@ def test_renamed_midway(attack: Attack, workshop: Workshop) -> None:
             if away.is_dir() and not place.is_dir():
                 away.rename(place)
             require_whole(workshop, name)
-            again(workshop, name)
+            again(workshop, name, renamed=True)
 
 
 def test_replaced_midway(attack: Attack, workshop: Workshop) -> None:

@@ -87,6 +87,7 @@ def test_many_files_hold_the_rows_of_one(
     export_dataset(run, folder)
     assert rows(folder) == wanted
     assert check_dataset(folder) == []
+    assert check_dataset(shutil.copytree(folder, tmp_path / "[a]**?" / "d")) == []
     ids = [row["variant_id"] for row in wanted[f"{SOURCE}_verbs variants"]]
     cache = {"cache_dir": str(tmp_path / "cache")}
     by_card = datasets.load_dataset(str(folder), f"{SOURCE}_verbs", split="variants", **cache)
