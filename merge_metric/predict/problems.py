@@ -82,6 +82,7 @@ def read_problems(
         table lies on disk: see `on_disk`.
 
     Raises:
+        BlockingIOError: its files were replaced meanwhile.
         FileNotFoundError, NotADirectoryError: there is no such dataset.
         ValueError: it is no MERGE-NLI dataset, or lacks a configuration, or the problems are
             of several formats.
@@ -107,6 +108,9 @@ def read_problems(
             f"with `config`, such as snli, or give the dataset folder"
         )
     if path.is_dir():
+        splits = [split_files(path, each) for each in chosen]
+        files = [path / name for each in splits for names in each.values() for name in names]
+        states = _states(files)
         formats = {config: format_in(path, config) for config in chosen}
         problem_format = _one_format(dataset, formats)
         tables = [
@@ -127,9 +131,17 @@ def read_problems(
     name = path.resolve().name if path.is_dir() else dataset
     description: dict[str, Any] = {"dataset": name, "revision": revision, "configs": chosen}
     if path.is_dir():
-        variants = chain.from_iterable(split_files(path, each)["variants"] for each in chosen)
-        description[DRAWS] = draw_digests(path, variants)
+        drawn = (name for each in splits for name in each["variants"])
+        description[DRAWS] = draw_digests(path, drawn)
+        if _states(files) != states:
+            said = "expected files that stay while they are read, got others; read it again"
+            raise BlockingIOError(f"{path}: {said}")
     return with_metadata(table, description | _described(problem_format))
+
+
+def _states(files: Iterable[Path]) -> list[tuple[int, ...]]:
+    """Return what differs where one of some files was replaced."""
+    return [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, files)]
 
 
 def format_of_problems(problems: pa.Table) -> ProblemFormat:
@@ -240,10 +252,8 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
     kept = pc.starts_with(problems["seed_id"], f"{source}:")
-    part: dict[str, Any] = {"configs": configs}
-    if SHOTS in description:
-        part[SHOTS] = {source: description[SHOTS][source]}
-    return with_metadata(_only(problems, kept), description | part)
+    shots = {SHOTS: {source: description[SHOTS][source]}} if SHOTS in description else {}
+    return with_metadata(_only(problems, kept), description | {"configs": configs} | shots)
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:

@@ -73,6 +73,22 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
     }
 
 
+def test_a_dataset_that_is_replaced_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, as problems would be of one dataset and digests of draws of another."""
+
+    def replaced(*args: Any) -> dict[str, str]:
+        file = folder / "demo" / "verbs" / "variants.parquet"
+        file.with_name("new").write_bytes(file.read_bytes())
+        file.with_name("new").replace(file)
+        return draw_digests(*args)
+
+    monkeypatch.setattr("merge_metric.predict.problems.draw_digests", replaced)
+    with pytest.raises(BlockingIOError, match="expected files that stay while they are read"):
+        read_problems(str(folder))
+
+
 def test_folders_that_are_no_dataset(tmp_path: Path) -> None:
     """An empty folder, and one that is not there."""
     with pytest.raises(ValueError, match="expected a dataset folder"):
