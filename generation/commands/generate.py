@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace as replace_settings
 from pathlib import Path
 from typing import Annotated
@@ -74,7 +75,8 @@ def demo_command(
     log.info("Step 1 of 3: a masked LM makes variants (up to half a minute)")
     with RunFolder(Path(run)).locked():
         folder = generate(config, overwrite=overwrite)
-        _export(folder.path, out, "text", register=register, overwrite=overwrite)
+        configs = _export(folder.path, out, register=register, overwrite=overwrite)
+    _tell(folder.path, out, configs, registered=register)
     try:
         typer.echo(f"\n{evaluate(out, DEMO_SOURCE, folder.path)}")
     except ModuleNotFoundError as error:
@@ -123,7 +125,8 @@ def generate_command(
     with RunFolder(Path(run)).locked():
         distribution = distribution_of(dealt, config.workers)
         folder = generate(config, overwrite=overwrite, distribution=distribution)
-        _export(folder.path, out, output, overwrite=overwrite)
+        configs = _export(folder.path, out, overwrite=overwrite)
+    _tell(folder.path, out, configs, output)
 
 
 @user_errors(extra="generation", failures=(ExecutorError,))
@@ -255,7 +258,8 @@ def build_command(
             overwrite=overwrite,
             **changed,
         )
-        _export(folder.path, target, output, overwrite=overwrite)
+        configs = _export(folder.path, target, overwrite=overwrite)
+    _tell(folder.path, target, configs, output)
 
 
 @user_errors(extra="generation", failures=(ExecutorError,))
@@ -443,11 +447,8 @@ def _require_target(out: Path, config: Config, overwrite: bool) -> None:
     require_target(out, coming, config.run, overwrite=overwrite)
 
 
-def _export(
-    run: Path, out: Path, output: OutputFormat, *, register: bool = False, overwrite: bool
-) -> None:
-    """Turn a run folder into a dataset folder and say what was made."""
-    from generation.run_summary import summarise
+def _export(run: Path, out: Path, *, register: bool = False, overwrite: bool) -> list[str]:
+    """Turn a run folder into a dataset folder; return the configurations that it has."""
     from merge_dataset.export import export_dataset
 
     configs = export_dataset(run, out, overwrite=overwrite)
@@ -457,7 +458,21 @@ def _export(
 
         register_dataset(out)
         register_metric()
-    typer.echo(summarise(run, out, configs, registered=register, as_json=output == "json"))
+    return configs
+
+
+def _tell(
+    run: Path,
+    out: Path,
+    configs: Sequence[str],
+    output: OutputFormat = "text",
+    *,
+    registered: bool = False,
+) -> None:
+    """Say what was made; not while the run is locked, as errors of writing would name the run."""
+    from generation.run_summary import summarise
+
+    typer.echo(summarise(run, out, configs, registered=registered, as_json=output == "json"))
 
 
 @user_errors(extra="generation,predict", failures=(ExecutorError,))

@@ -90,7 +90,7 @@ def read_problems(
     path = Path(dataset)
     if path.suffix == ".parquet":
         return _read_file(path, configs)
-    if path.is_dir():
+    if is_folder := path.is_dir():
         require_dataset(path)
         known = all_configurations(path)
     elif path.is_file():
@@ -107,7 +107,7 @@ def read_problems(
             f"{dataset}: the configurations of a registered name cannot be listed; name them "
             f"with `config`, such as snli, or give the dataset folder"
         )
-    if path.is_dir():
+    if is_folder:
         splits = [split_files(path, each) for each in chosen]
         files = [path / name for each in splits for names in each.values() for name in names]
         states = _states(files)
@@ -128,9 +128,9 @@ def read_problems(
         tables = [rows for splits in parts.values() for _, rows in splits]
     table = on_disk(chain.from_iterable(tables), problem_schema(problem_format))
     table = _distinct(table, dataset)
-    name = path.resolve().name if path.is_dir() else dataset
+    name = path.resolve().name if is_folder else dataset
     description: dict[str, Any] = {"dataset": name, "revision": revision, "configs": chosen}
-    if path.is_dir():
+    if is_folder:
         drawn = (name for each in splits for name in each["variants"])
         description[DRAWS] = draw_digests(path, drawn)
         if _states(files) != states:
