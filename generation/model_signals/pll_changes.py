@@ -153,12 +153,6 @@ def write_neighbour_changes(
         return built.record(build.neighbours_made, made, build.neighbours)
 
 
-def require_causal_lm(config: Config, distribution: Distribution | None) -> None:
-    """Raise ValueError where `scored_by` names no causal LM that can be used, or has no room."""
-    machine = machine_for(distribution, config.device)
-    _require_models(CAUSAL, mlm_names([config.scored_by]), config, machine)
-
-
 def _make(
     kind: str,
     models: Mapping[str, str],

@@ -22,7 +22,7 @@ from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replaceme
 from generation.run_folder import MLMS, SCORED, TO_BE_SCORED, RunFolder, manifest_of
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
-from generation.suggestions.ask import mlm_names, unchanged_questions
+from generation.suggestions.ask import unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
 from generation.variants.optional_columns import require_columns, require_dictionary
@@ -157,20 +157,16 @@ def _model_signals(
     limited = config.min_pll_change is not None or config.scored_by
     scored = base if config.scramble and limited else out
     likelihoods, neighbours = None, None
+    if there := scored.model_signals(base):
+        likelihoods = PllChanges(*there, cure(scored, base, "min_pll_change"), "min_pll_change")
     first = bool(config.scored_by)
-    if there := scored.model_signals(base, scored_first=first):
-        setting, model = "scored_by", f"--lm {config.scored_by}"
-        if config.min_pll_change is not None:
-            setting, model = "min_pll_change", "--mlm MODEL"
-        likelihoods = PllChanges(*there, cure(scored, base, setting, model), setting)
     if there := scored.model_signals(base, "neighbours", scored_first=first):
-        neighbours = PllChanges(*there, cure(scored, base, "scored_by", "--neighbours"))
+        neighbours = PllChanges(*there, cure(scored, base, "scored_by"), "scored_by")
     if likelihoods is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
-            f"{cure(scored, base, 'min_pll_change', '--mlm MODEL')}"
+            f"{cure(scored, base, 'min_pll_change')}"
         )
-    causal = likelihoods.made_by[CAUSAL]["name"] if likelihoods and likelihoods.is_causal else None
     if config.scored_by == MLMS:
         all_asked, all_used, made = (
             {(mlm["name"], mlm["revision"]) for mlm in mlms}
@@ -182,27 +178,16 @@ def _model_signals(
                 "scored_by: expected scores by the masked LMs in "
                 f"{neighbours.path if neighbours else base.named(SCORED).neighbours}, found "
                 f"{f'those by {names}, or other revisions' if names else 'none'}; "
-                f"{cure(scored, base, 'scored_by', '--neighbours')}"
+                f"{cure(scored, base, 'scored_by')}"
             )
-        causal = None
     elif config.scored_by == TO_BE_SCORED:
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
         return likelihoods, None
-    elif config.scored_by:
-        [name] = mlm_names([config.scored_by])
-        if causal != name:
-            raise ValueError(
-                f"scored_by: expected scores by {name} in "
-                f"{likelihoods.path if likelihoods else base.named(SCORED).signals}, found "
-                f"{f'those by {causal}' if causal else 'none'}; "
-                f"{cure(scored, base, 'scored_by', f'--lm {config.scored_by}')}"
-            )
-        neighbours = None
     if "quality" in config.optional_columns:
-        fitted = shipped()["fitted"]["likelihood_by"]
-        if causal:
+        if likelihoods and likelihoods.is_causal and not config.scored_by:
             log.info("quality: by grammar, ranks and changes of log-likelihood by %s; fitted with "
-                     "those by %s", causal, fitted)  # fmt: skip
+                     "those by %s", likelihoods.made_by[CAUSAL]["name"],
+                     shipped()["fitted"]["likelihood_by"])  # fmt: skip
         elif neighbours:
             log.info("quality: by grammar, ranks and what the masked LMs say of the words beside")
         else:

@@ -29,7 +29,7 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import Exclusion, exclusion_table, sorted_replacements
-from generation.run_folder import MLMS, TO_BE_SCORED, RunFolder, require_versions, versions
+from generation.run_folder import MLMS, RunFolder, require_versions, versions
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import PllChanges, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
@@ -170,11 +170,8 @@ class Builder:
         changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
-        wants_likelihoods = self.config.scored_by not in ("", MLMS, TO_BE_SCORED)
         limits_them = self.config.min_pll_change is not None
-        whole = self._in_full(
-            problems, rows, first=True, pll_required=wants_likelihoods or limits_them
-        )
+        whole = self._in_full(problems, rows, first=True, pll_required=limits_them)
         for name in self._deciding:
             # Once: what is drawn and written has them from here.
             place = rows.schema.get_field_index(name)
@@ -258,7 +255,7 @@ class Builder:
         self, written: pa.Table, edited: pa.Table, problems: TaggedProblems
     ) -> BlockRows:
         is_causal = self.pll_changes is not None and self.pll_changes.is_causal
-        is_wanted = is_causal and self.config.scored_by not in (MLMS, TO_BE_SCORED)
+        is_wanted = is_causal and not self.config.scored_by
         likelihoods = self.config.problem_format.pll_changes if is_wanted else ()
         return BlockRows(
             written,

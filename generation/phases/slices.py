@@ -18,11 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from generation.config import Config, ProblemSettings
-from generation.model_signals.pll_changes import (
-    require_causal_lm,
-    write_neighbour_changes,
-    write_pll_changes,
-)
+from generation.model_signals.pll_changes import write_neighbour_changes
 from generation.phases.build import build_run, build_settings
 from generation.phases.suggest import named_mlms, suggest_run
 from generation.problems.on_disk import divided, sorting
@@ -33,7 +29,7 @@ from generation.problems.sources import (
     require_source,
     source_files,
 )
-from generation.run_folder import MLMS, PACKAGES, SCORED, TO_BE_SCORED, RunFolder, versions
+from generation.run_folder import PACKAGES, SCORED, TO_BE_SCORED, RunFolder, versions
 from generation.variants.optional_columns import require_dictionary
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
@@ -91,34 +87,15 @@ def generate(
         if not overwrite and config.slice_problems is None:
             run.require_same_build(config.output_settings(), made_from=named_mlms(config))
         require_dictionary(config)
-        if config.scored_by not in ("", MLMS):
-            require_causal_lm(config, distribution)
         suggest(config, distribution=distribution, overwrite=overwrite)
         if config.scored_by:
             parts = [folder for folder, _ in _read(run)] if run.sliced.is_file() else [run]
             for part in parts:
-                _score(part, config, distribution)
+                # Limits are on words as they were before their letters are shuffled.
+                build_run(part.path, into=SCORED, distribution=distribution, overwrite=True,
+                          may_be_empty=True, scramble=False, scored_by=TO_BE_SCORED)  # fmt: skip
+                write_neighbour_changes(part.path, of=SCORED, distribution=distribution)
         return build(config.run, distribution=distribution, overwrite=overwrite)
-
-
-def _score(run: RunFolder, config: Config, distribution: Distribution | None) -> None:
-    """Have models score the replacements of a run, of the seeds that could stay eligible."""
-    by_mlms = config.scored_by == MLMS
-    # What a causal LM will say has no bound, so that all have to be scored.
-    settings = {"scored_by": TO_BE_SCORED} if by_mlms else {"scored_by": "", "min_quality": 0.0}
-    # Limits are on words as they were before their letters are shuffled.
-    options: dict[str, Any] = {
-        "overwrite": True,
-        "may_be_empty": True,
-        "scramble": False,
-        **settings,
-    }
-    build_run(run.path, into=SCORED, distribution=distribution, **options)
-    if by_mlms:
-        write_neighbour_changes(run.path, of=SCORED, distribution=distribution)
-    else:
-        lm = config.scored_by
-        write_pll_changes(run.path, lm=lm, of=SCORED, distribution=distribution)
 
 
 def suggest(

@@ -224,7 +224,7 @@ class PllChanges:
     """The model and how it was asked, for the manifest."""
     cure: str
     """Commands to run where some are missing."""
-    setting: str = "scored_by"
+    setting: str
     """The setting that may want all of them."""
 
     @property
@@ -264,17 +264,15 @@ class PllChanges:
         return {name: there[name].take(rows) for name in there.column_names[len(REPLACEMENT_KEY) :]}
 
 
-def cure(build: RunFolder, base: RunFolder, setting: str, model: str) -> str:
+def cure(build: RunFolder, base: RunFolder, setting: str) -> str:
     """Say how to find the changes of all replacements of a build, for a setting that wants them."""
     if setting == "scored_by" and build.path == base.path:
         return "run merge-nli generate with these settings"
     of = "" if build.path == base.path else f" --of {build.path.name}"
-    # Not those alone that have the quality wanted by other scores.
-    without = (
-        "without `scored_by` and with `min_quality` 0"
-        if setting == "scored_by"
-        else (f"without `{setting}`")
-    )
+    without, model = f"without `{setting}`", "--mlm MODEL"
+    if setting == "scored_by":
+        # Not those alone that have the quality wanted by other scores.
+        without, model = f"{without} and with `min_quality` 0", "--neighbours"
     return (
         f"build once {without}, run `merge-nli signals --run {base.path}{of} {model}`, "
         "then this command with --overwrite"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
@@ -20,7 +19,7 @@ from generation import Config, build, generate, suggest
 from generation.cli import app
 from generation.model_signals import likelihoods
 from generation.model_signals.likelihoods import item_of, neighbour_changes
-from generation.model_signals.pll_changes import write_neighbour_changes, write_pll_changes
+from generation.model_signals.pll_changes import write_neighbour_changes
 from generation.run_folder import SCORED, RunFolder
 from generation.suggestions.masked_lm import Input, MaskedLM
 from merge_dataset.executors.plan import Distribution
@@ -136,8 +135,6 @@ def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) 
     shutil.rmtree(run.named(SCORED).path)
     with pytest.raises(ValueError, match=r"scored_by: expected scores by the masked LMs in .*none"):
         build(run.path, overwrite=True)
-    with pytest.raises(ValueError, match=r"expected scores by no/such-lm in .*, found none; run"):
-        build(run.path, overwrite=True, scored_by="no/such-lm")
 
 
 @pytest.mark.slow
@@ -174,24 +171,6 @@ def test_words_are_scored_whose_letters_are_shuffled(clean: RunFolder, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_causal_lm_scores(tmp_path: Path) -> None:
-    """A run that wants its scores has them, again and in a build of its own."""
-    folder, run = tmp_path / "tiny-lm", RunFolder(tmp_path / "run")
-    tiny_lm("llama").save_pretrained(folder)
-    tiny_tokenizer("llama").save_pretrained(folder)
-    wanted = {"run": str(run.path), "scored_by": str(folder), "min_quality": 0.05}
-    config = Config.from_recipe("demo", **SETTINGS, **wanted)
-    generate(config)
-    assert read_json(run.manifest)["signals"]["lm"]["name"] == "tiny-lm"
-    before = run.variants.read_bytes()
-    assert all(row["premise_pll_change"] is not None or row["hypothesis_pll_change"] is not None
-               for row in rows_in(run.variants))  # fmt: skip
-    write_pll_changes(run.path, lm=str(folder))
-    generate(config, overwrite=True)
-    assert run.variants.read_bytes() == before
-
-
-@pytest.mark.slow
 def test_in_tasks_and_by_command(
     clean: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,10 +196,8 @@ def test_in_tasks_and_by_command(
 def test_without_lemminflect_nothing_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A causal LM that is not there is an error, too, before any model is asked."""
+    """It is an error before any model is asked."""
     settings = {"limit": 2, "run": str(tmp_path / "run"), "min_quality": 0.5}
-    with pytest.raises(ValueError, match="no/such-lm"):
-        generate(Config.from_recipe("demo", scored_by="no/such-lm", **settings))
     monkeypatch.setitem(__import__("sys").modules, "lemminflect", None)
     with pytest.raises(ValueError, match=r"quality: expected lemminflect .*merge-nli\[morphology"):
         generate(Config.from_recipe("demo", scored_by="mlms", **settings))
