@@ -6,8 +6,6 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,47 +138,6 @@ def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
         stream.write(b"x")
     with pytest.raises(ValueError, match=r"nonce\.parquet: expected it as nonce\.json has it"):
         build(run.path, into="damaged", label_flags=True)
-
-
-def test_interrupted_questions_go_on(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that are there are not asked again; one that is damaged is; the same bytes."""
-    monkeypatch.setattr(nonce_probe, "PART_SIZE", 20)
-    shutil.rmtree(run.nonce_parts, ignore_errors=True)
-    run.nonce_made.unlink(missing_ok=True)
-    asked: list[int] = []
-    stop_after = [3]
-
-    def counting(*arguments: Any) -> nonce_probe._Answers:
-        answers = open_answers(*arguments)
-
-        def ask(pairs: Sequence[Any]) -> Sequence[str]:
-            if len(asked) == stop_after[0]:
-                raise KeyboardInterrupt
-            asked.append(len(pairs))
-            return answers.ask(pairs)
-
-        return replace(answers, ask=ask)
-
-    open_answers = nonce_probe._open
-    monkeypatch.setattr(nonce_probe, "_open", counting)
-    with pytest.raises(KeyboardInterrupt):
-        write_nonce_answers(run.path, str(MODEL))
-    assert not run.nonce_made.exists()
-    assert len(list(run.nonce_parts.rglob("parts/*.parquet"))) == 3
-    stop_after[0] = 10**6
-    made = write_nonce_answers(run.path, str(MODEL))
-    answers = run.nonce.read_bytes()
-    parts = sorted(run.nonce_parts.rglob("parts/*.parquet"))
-    assert len(parts) == len(asked) > 5
-    parts[2].write_bytes(parts[2].read_bytes()[:-1])
-    del asked[:]
-    assert write_nonce_answers(run.path, str(MODEL)) == made
-    assert len(asked) == 1
-    assert sorted(run.nonce_parts.rglob("parts/*.parquet")) == parts
-    assert run.nonce.read_bytes() == answers
-    shutil.rmtree(run.nonce_parts)
-    assert write_nonce_answers(run.path, str(MODEL)) == made
-    assert run.nonce.read_bytes() == answers
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset import export as export_module
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import arrow_schema
@@ -96,36 +95,6 @@ def test_source_is_replaced_whole(make_run: MakeRun, dataset: Path) -> None:
     assert export_dataset(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
     assert not (dataset / "snli/nouns").exists()
     assert ids(dataset / "snli/seeds.parquet") == ["snli:3"]
-    assert check_dataset(dataset) == []
-
-
-@pytest.mark.parametrize("step", ["write_record", "replace_folder", "write_text"])
-def test_interrupted_export_leaves_the_old_and_is_cleaned(
-    make_run: MakeRun, dataset: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """Whenever it stops, files are old or new, never mixed; the next export tidies up."""
-    before = contents(dataset)
-    run = make_run("later", pairs="3")
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(export_module, step, stop)
-        with pytest.raises(KeyboardInterrupt):
-            export_dataset(run, dataset)
-    now = {name: data for name, data in contents(dataset).items() if not name.startswith(".")}
-    if step == "write_text":
-        assert check_dataset(dataset) != []  # the new source, the old card
-    else:
-        assert now == before
-        if step == "replace_folder":
-            (left,) = check_dataset(dataset)
-            assert left.startswith(".snli.")
-            assert left.endswith(
-                ".partial: expected no leftover of an interrupted export; got one; export again"
-            )
-    export_dataset(run, dataset)
     assert check_dataset(dataset) == []
 
 

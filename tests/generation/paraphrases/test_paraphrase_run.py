@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,57 +104,6 @@ def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
 def each(model: Any, *_: object) -> Any:
     """Open a model that is there."""
     return model
-
-
-@pytest.mark.slow(but=("2",))
-@pytest.mark.parametrize("every", [1, 2, 3, 7])
-def test_interrupted_calls_leave_the_same_bytes(
-    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that ends at each n-th call of a model gets to the same end, asking little twice."""
-    monkeypatch.setattr(paraphrase_run, "BLOCK", 4)
-    monkeypatch.setattr(answers, "PART", 3)  # a call of the judge is a part
-    world = World.of(5, 16)
-    reference, *_ = world.run(tmp_path / "whole", k=2)
-    data = tmp_path / "whole.jsonl"
-    asked: Counter[tuple[str, str]] = Counter()
-    rewritten: Counter[tuple[str, int]] = Counter()
-    run, attempts = None, 0
-    while run is None:
-        attempts += 1
-        generator = FakeGenerator(world.write, budget=(budget := Budget(every)))
-        judge = FakeJudge(world.verdict, budget=budget)
-        config = settings(tmp_path / "cut", data, k=2)
-        try:
-            run = paraphrase(config, generator=partial(each, generator), judge=partial(each, judge))
-        except Interrupted:
-            assert not (tmp_path / "cut" / "manifest.json").exists()
-        asked += judge.asked
-        rewritten.update((r.hypothesis, len(r.earlier)) for b in generator.batches for r in b)
-    assert attempts > 2
-    assert outcome(run) == outcome(reference)
-    assert set(asked.values()) == {1}
-    # A hypothesis without any candidate is asked again with the same history.
-    assert max(rewritten.values()) <= config.max_rounds
-    assert not list(run.path.rglob("*.partial"))
-
-
-@pytest.mark.slow(but=("PAR1",))
-@pytest.mark.parametrize("content", [b"", b"PAR1"])
-def test_damaged_files_are_made_again(content: bytes, tmp_path: Path) -> None:
-    """All of a run's own records and parts, emptied one by one."""
-    world = World.of(5, 16)
-    run, *_ = world.run(tmp_path / "run", k=2)
-    before, asked = outcome(run), 0
-    parts = [path for name in ("asked", "generated") for path in (run.path / name).rglob("*.parq*")]
-    assert len(parts) > 9
-    for path in [run.path / "generator.json", run.path / "nli_model.json", *parts]:
-        path.write_bytes(content)
-        _, generator, judge = world.run(tmp_path / "run", k=2)
-        asked += len(generator.batches) + len(judge.asked)
-        assert outcome(run) == before
-    assert asked > 9
-    assert all(path.stat().st_size > len(content) for path in parts)
 
 
 # --- Models are opened when they are needed ---

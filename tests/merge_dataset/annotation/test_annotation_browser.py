@@ -125,8 +125,8 @@ def order(session: Session, annotator: str = "ann") -> list[str]:
     return [each.variant_id for each in shuffled(session.items, annotator)]
 
 
-def saved(session: Session, annotator: str = "ann") -> dict[str, Answer]:
-    return current(read_standing(answers_path(session.folder, annotator)))
+def saved(session: Session, annotator: str = "ann") -> dict[str, Any]:
+    return dict(current(read_standing(answers_path(session.folder, annotator))))
 
 
 # --- By keyboard ---
@@ -511,26 +511,12 @@ def test_it_fits_on_a_phone(opened: Chrome, scheme: str) -> None:
 
 @pytest.fixture
 def opened_pairs(browser: Chrome, pairs: Session) -> Iterator[Chrome]:
-    """The page of ann, past the guidelines; afterwards, what went wrong in it."""
-    with serving(pairs, "ann") as (_, url):
-        browser.get("about:blank")
-        storage = {"origin": url.partition("/#")[0], "storageTypes": "local_storage"}
-        browser.execute_cdp_cmd("Storage.clearDataForOrigin", storage)
-        console_errors(browser), requests(browser)
-        browser.get(url)
-        WebDriverWait(browser, SECONDS).until(lambda _: visible(browser, "#item"))
+    """That page, with pairs; afterwards, what went wrong in it."""
+    with serving(pairs, "ann") as (_, address):
+        open_page(browser, address)
         yield browser
         assert console_errors(browser) == []
         assert outside(requests(browser)) == []
-
-
-def press_focused(browser: Chrome, *keys: str) -> None:
-    """Press keys wherever the focus is; then wait until what they save is saved."""
-    for key in keys:
-        browser.switch_to.active_element.send_keys(key)
-        WebDriverWait(browser, SECONDS, poll_frequency=0.05).until(
-            lambda _: text(browser, "#state") != "Saving …"
-        )
 
 
 def chosen_answer(browser: Chrome) -> str | None:
@@ -539,13 +525,9 @@ def chosen_answer(browser: Chrome) -> str | None:
     return answer
 
 
-def saved_pairs(pairs: Session) -> dict[str, object]:
-    return dict(current(read_standing(answers_path(pairs.folder, "ann"))))
-
-
 def test_pairs_by_keyboard(opened_pairs: Chrome, pairs: Session) -> None:
     """A letter, a comment, Enter; both sentences and the premise are there, and no label."""
-    press_focused(opened_pairs, Keys.ESCAPE)
+    press(opened_pairs, Keys.ESCAPE)
     expected = {}
     for number, item in enumerate(shuffled(pairs.items, "ann")):
         assert text(opened_pairs, "#shared") == f"premise of both {item.seed_texts['premise']}"
@@ -554,43 +536,43 @@ def test_pairs_by_keyboard(opened_pairs: Chrome, pairs: Session) -> None:
         assert text(opened_pairs, "#variant-title").lower() == "paraphrase"
         assert not visible(opened_pairs, ".label")
         assert opened_pairs.find_elements(By.CSS_SELECTOR, "#texts mark") == []
-        press_focused(opened_pairs, "y" if number % 2 else "n")
+        press(opened_pairs, "y" if number % 2 else "n")
         comment = "n or y?" if number == 1 else ""
         if comment:
-            press_focused(opened_pairs, "c")
-            press_focused(opened_pairs, comment)
-        press_focused(opened_pairs, Keys.ENTER)
+            press(opened_pairs, "c")
+            press(opened_pairs, comment)
+        press(opened_pairs, Keys.ENTER)
         expected[item.variant_id] = Equivalence(item.variant_id, bool(number % 2), comment)
-        assert saved_pairs(pairs) == expected
+        assert saved(pairs) == expected
     assert text(opened_pairs, "#notice-title") == "All done, thank you"
 
 
 def test_changing_and_taking_back(opened_pairs: Chrome, pairs: Session) -> None:
     """Another key changes the choice, u takes it back, digits and scales mean nothing."""
-    press_focused(opened_pairs, Keys.ESCAPE, Keys.ENTER)
+    press(opened_pairs, Keys.ESCAPE, Keys.ENTER)
     assert text(opened_pairs, "#state") == "Answer first: yes or no"
-    press_focused(opened_pairs, "5", "f", "r", Keys.ARROW_UP)
-    assert (chosen_answer(opened_pairs), saved_pairs(pairs)) == (None, {})
-    press_focused(opened_pairs, "y", "n")
+    press(opened_pairs, "5", "f", "r", Keys.ARROW_UP)
+    assert (chosen_answer(opened_pairs), saved(pairs)) == (None, {})
+    press(opened_pairs, "y", "n")
     assert chosen_answer(opened_pairs) == "false"
-    press_focused(opened_pairs, "u")
+    press(opened_pairs, "u")
     assert (chosen_answer(opened_pairs), text(opened_pairs, "#state")) == (None, "")
-    press_focused(opened_pairs, "n", Keys.ENTER)
+    press(opened_pairs, "n", Keys.ENTER)
     first = shuffled(pairs.items, "ann")[0].variant_id
-    assert saved_pairs(pairs) == {first: Equivalence(first, False)}
+    assert saved(pairs) == {first: Equivalence(first, False)}
     opened_pairs.refresh()
-    WebDriverWait(opened_pairs, SECONDS).until(lambda _: visible(opened_pairs, "#item"))
+    until(opened_pairs, lambda: visible(opened_pairs, "#item"))
     assert text(opened_pairs, "#item-title").startswith("Item 2 of")
-    press_focused(opened_pairs, Keys.ARROW_LEFT)
+    press(opened_pairs, Keys.ARROW_LEFT)
     assert (chosen_answer(opened_pairs), text(opened_pairs, "#state")) == ("false", "Saved")
-    press_focused(opened_pairs, "o")
+    press(opened_pairs, "o")
     assert text(opened_pairs, "#item-title").startswith("Item 2 of")
-    press_focused(opened_pairs, Keys.BACKSPACE)
-    assert (chosen_answer(opened_pairs), saved_pairs(pairs)) == (None, {})
+    press(opened_pairs, Keys.BACKSPACE)
+    assert (chosen_answer(opened_pairs), saved(pairs)) == (None, {})
     opened_pairs.find_element(By.CSS_SELECTOR, "[name=equivalent][value='true']").click()
     opened_pairs.find_element(By.ID, "save").click()
-    WebDriverWait(opened_pairs, SECONDS).until(lambda _: saved_pairs(pairs))
-    assert saved_pairs(pairs) == {first: Equivalence(first, True)}
+    until(opened_pairs, lambda: saved(pairs))
+    assert saved(pairs) == {first: Equivalence(first, True)}
 
 
 def test_guidelines_are_about_meaning(opened_pairs: Chrome) -> None:
@@ -599,7 +581,7 @@ def test_guidelines_are_about_meaning(opened_pairs: Chrome) -> None:
     assert sum(example.is_displayed() for example in examples) == 5
     assert "mean the same" in text(opened_pairs, "#guidelines")
     assert "Fluency" not in text(opened_pairs, "#guidelines")
-    press_focused(opened_pairs, Keys.ESCAPE)
+    press(opened_pairs, Keys.ESCAPE)
     assert text(opened_pairs, "#open") == "Next open o"
     (keys,) = (each for each in opened_pairs.find_elements(By.CSS_SELECTOR, ".keys") if each.text)
     assert keys.text.startswith("y yes · n no · Enter save")

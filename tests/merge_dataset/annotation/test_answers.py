@@ -99,10 +99,6 @@ def test_events_come_back_as_they_were_said(path: Path) -> None:
     assert json.loads(lines[0])["time"].endswith("+00:00")
 
 
-def test_no_file_is_no_answers(path: Path) -> None:
-    assert read_events(path) == []
-
-
 def test_a_file_that_was_cut_off_is_an_error(path: Path) -> None:
     """At any byte, also at a line's end; nothing is added to it. Only the last line end may go."""
     append(path, [POOR, FINE, Undo(CAT)])

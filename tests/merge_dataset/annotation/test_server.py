@@ -294,15 +294,6 @@ def test_a_tab_that_is_closed_is_no_error(
     assert capfd.readouterr().err == ""
 
 
-def test_a_second_process_is_told(session: Session) -> None:
-    with (
-        serving(session, "ann"),
-        pytest.raises(BlockingIOError, match="expected ann to annotate in one place at a time"),
-        serving(session, "ann"),
-    ):
-        pass
-
-
 def test_annotators_can_work_at_the_same_time(session: Session) -> None:
     with serving(session, "ann") as (_, one), serving(session, "bo") as (_, two):
         Client(one).save(0, ANSWER)
