@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.bench import exported
 from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed_products, products_flop, shape_of
 from helpers.bench.results import Measurement, Side, compare
 
@@ -79,22 +80,6 @@ def over_all_rows(model: str, rows: list[tuple[str, str]]) -> Callable[[list[int
                 logits = classifier(**inputs).logits
             found += logits.softmax(-1)[:, order].tolist()
         return found
-
-    return answer
-
-
-def over_pairs(model: str, pairs: list[tuple[str, str]]) -> Callable[[list[int]], Any]:
-    """Ours, on pairs alone. Found are probabilities."""
-    import torch
-
-    torch.set_num_threads(1)
-    ours = Classifier.load(model, device="cpu")
-
-    def answer(rows: list[int]) -> Callable[[], Any]:
-        found = np.empty((len(rows), 3))
-        for positions, probabilities in ours.probabilities([tuple(pairs[i]) for i in rows]):
-            found[positions] = probabilities
-        return found.tolist
 
     return answer
 

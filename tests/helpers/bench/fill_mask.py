@@ -90,7 +90,12 @@ def text_attack(
 
 
 def pipeline(
-    model: str, contexts: Sequence[Context], batch_size: int = 1, by_length: bool = False
+    model: str,
+    contexts: Sequence[Context],
+    batch_size: int = 1,
+    by_length: bool = False,
+    device: str = "cpu",
+    dtype: str = "float32",
 ) -> Answer:
     """Transformers' fill-mask pipeline. Found are ids.
 
@@ -99,12 +104,15 @@ def pipeline(
         contexts: Of all requests.
         batch_size: Texts in a forward pass.
         by_length: Whether to sort the texts, so that batches have little padding.
+        device: `cpu` or `cuda`.
+        dtype: Of the weights.
     """
     import torch
     from transformers import pipeline
 
     torch.set_num_threads(1)
-    fill = pipeline("fill-mask", model=model, device=-1, dtype=torch.float32, top_k=TOP)
+    kind = getattr(torch, dtype)
+    fill = pipeline("fill-mask", model=model, device=device, dtype=kind, top_k=TOP)
     texts = masked_texts(contexts, fill.tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:

@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 from helpers.bench.contender import FOLDER, ROOT, Reply
 
 SECTIONS: Final = (
-    "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "language-model",
-    "metric", "growth", "slices",
+    "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "accelerator",
+    "language-model", "metric", "growth", "slices",
 )  # fmt: skip
 """The parts of the table, in order."""
 

@@ -233,15 +233,6 @@ def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
         Classifier.load(folder)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu() -> None:
-    """Probabilities are equal, up to rounding."""
-    for kind in KINDS:
-        model = Classifier.load(tiny_classifier(kind), device="cuda")
-        np.testing.assert_allclose(ask(model, PAIRS), ask(tiny(kind), PAIRS), atol=1e-4)
-
-
 # --- Real models ---
 
 

@@ -1,0 +1,167 @@
+"""Large models on a GPU, against the code that one writes for it; `make bench`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import torch
+from helpers.bench import fill_mask, on_device
+from helpers.bench.contender import FOLDER, Contender, in_turn, spread
+from helpers.bench.fill_mask import TOP, Context
+from helpers.bench.models import model_folder
+from helpers.bench.packed_product import classifier_flop, question_flop
+from helpers.bench.results import Measurement, Side, compare
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+from merge_dataset.schema import LABELS
+
+pytestmark = [
+    pytest.mark.benchmark,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+DTYPES: Final = ("float32", "bfloat16")
+BATCH: Final = 512
+"""Texts in a batch of the peers."""
+QUESTIONS: Final = 16_384
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_suggestions(
+    dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
+) -> None:
+    """Masked questions to a BERT-large."""
+    folder = model_folder("BERT-large", shared_models)
+    assert folder
+    contexts = masked_words(labelled, folder)
+    flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
+    arguments: dict[str, Any] = {"model": str(folder), "contexts": contexts, "device": "cuda"}
+    arguments["dtype"] = dtype
+    ours = Contender(f"ours, {dtype}", fill_mask.masked_lm, arguments, needs_gpu=True)
+    peers = {
+        "padded batches": on_device.padded_questions,
+        "fill-mask pipeline": on_device.sorted_pipeline,
+    }
+    measure("suggestions, BERT-large", "question", ours, peers, len(contexts), flop, rounds, budget)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_classifier(
+    dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
+) -> None:
+    """Pairs to a RoBERTa-large."""
+    folder = large_classifier(shared_models)
+    pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
+    arguments: dict[str, Any] = {"model": str(folder), "pairs": pairs, "device": "cuda"}
+    arguments["dtype"] = dtype
+    ours = Contender(f"ours, {dtype}", on_device.over_pairs, arguments, needs_gpu=True)
+    peers = {
+        "padded batches": on_device.padded_pairs,
+        "text-classification pipeline": on_device.pair_pipeline,
+    }
+    flop = classifier_flop(folder, pairs)
+    measure("classifier, RoBERTa-large", "pair", ours, peers, len(pairs), flop, rounds, budget)
+
+
+def measure(
+    what: str,
+    unit: str,
+    ours: Contender,
+    peers: Mapping[str, Callable[..., Any]],
+    units: int,
+    flop: float,
+    rounds: int,
+    budget: float,
+) -> None:
+    """Ask all in turn, and write the rows; a share is that of the device's own products."""
+    dtype = ours.arguments["dtype"]
+    options = ours.arguments | {"batch_size": BATCH}
+    contenders = [ours] + [
+        Contender(f"{name} of {BATCH}, sorted by length, {dtype}", load, options, needs_gpu=True)
+        for name, load in peers.items()
+    ]
+    yardstick = Contender(
+        "square products", on_device.square_products, {"dtype": dtype}, needs_gpu=True
+    )
+    chosen, requests = [], []
+    with ExitStack() as running:
+        for contender in contenders:
+            running.enter_context(contender)
+            trial = spread(range(units), 512)
+            contender.ask(rows=trial)
+            each = contender.ask(rows=trial).wall / len(trial)
+            rows = spread(range(units), max(512, int(budget / each)))
+            contender.ask(rows=rows)
+            chosen.append(rows)
+            requests.append(partial(contender.ask, rows=rows))
+        running.enter_context(yardstick)
+        yardstick.ask()
+        *replies, products = in_turn(rounds, *requests, yardstick.ask)
+    peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products)
+    # By the clock: what the processor does beside a GPU costs nothing.
+    sides = [
+        Side.of(contender.name, [replace(reply, cpu=reply.wall) for reply in each], len(rows))
+        for contender, each, rows in zip(contenders, replies, chosen, strict=True)
+    ]
+    own = dict(zip(chosen[0], replies[0][0].answer, strict=True))
+    written = []
+    for side, each, rows in zip(sides[1:], replies[1:], chosen[1:], strict=True):
+        pairs = zip(rows, each[0].answer, strict=True)
+        both = [(own[i], theirs) for i, theirs in pairs if i in own]
+        written.append(
+            compare(
+                f"on a GPU, by the clock, {what}",
+                sides[0],
+                side,
+                unit=unit,
+                at_least=1,
+                agreement=f"{agreement(*zip(*both, strict=True))}; {peak / 1e12:.0f} TFLOP/s",
+                flop=flop,
+                packed=peak,
+            )
+        )
+    Measurement("accelerator", f"{what}-{dtype}".replace(", ", "-")).write(written)
+
+
+def agreement(ours: Sequence[Any], theirs: Sequence[Any]) -> str:
+    """Tell how far answers agree: sets of tokens, or probabilities."""
+    if isinstance(ours[0][0], list):
+        equal = sum(set(a[0]) == set(b) for a, b in zip(ours, theirs, strict=True))
+        return f"top {TOP} equal in {equal:,} of {len(ours):,}"
+    apart = float(np.abs(np.sort(ours, axis=1) - np.sort(theirs, axis=1)).max())
+    return f"probabilities differ by {apart:.0e} at most"
+
+
+def masked_words(problems: Sequence[dict[str, str]], folder: Path) -> list[Context]:
+    """A word of each sentence that stands there once and is one token, and the next such ones."""
+    tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    found: list[Context] = []
+    for sentence in dict.fromkeys(p[side] for side in ("sentence1", "sentence2") for p in problems):
+        words = [word for word in sentence.split()[1:-1] if word in tokens and len(word) > 2]
+        found += [(sentence, w, sentence.index(w)) for w in words if sentence.count(w) == 1][:2]
+    return found[:QUESTIONS]
+
+
+def large_classifier(shared_models: Path) -> Path:
+    """A RoBERTa-large with random weights and three classes, made once."""
+    folder = FOLDER / "models" / "RoBERTa-large-nli"
+    if not folder.is_dir():
+        source = model_folder("RoBERTa-large", shared_models)
+        assert source
+        config = AutoConfig.from_pretrained(source, id2label=dict(enumerate(LABELS)))
+        config.label2id = {name: number for number, name in enumerate(LABELS)}
+        torch.manual_seed(0)
+        partly = folder.with_name(f".{folder.name}")
+        AutoModelForSequenceClassification.from_config(config).save_pretrained(partly)
+        AutoTokenizer.from_pretrained(source).save_pretrained(partly)
+        partly.rename(folder)
+    return folder

@@ -1,0 +1,120 @@
+"""Ours and what one writes with transformers, on a device of choice.
+
+Each function loads a contender and returns one that answers for some of the questions or pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts, pipeline
+from merge_metric.models.classifier import Classifier
+
+SIDE: Final = 8192
+"""Rows and columns of the square product that says what a device can do."""
+
+
+def over_pairs(
+    model: str, pairs: list[tuple[str, str]], device: str = "cpu", dtype: str = "float32"
+) -> Callable[[list[int]], Any]:
+    """Ours, on pairs alone. Found are probabilities."""
+    torch.set_num_threads(1)
+    ours = Classifier.load(model, device=device, dtype=dtype)
+
+    def answer(rows: list[int]) -> Callable[[], Any]:
+        found = np.empty((len(rows), 3))
+        for positions, probabilities in ours.probabilities([tuple(pairs[i]) for i in rows]):
+            found[positions] = probabilities
+        return found.tolist
+
+    return answer
+
+
+def square_products(dtype: str) -> Callable[[], None]:
+    """Load a product of two square matrices, and return what computes it."""
+    kind = getattr(torch, dtype)
+    left, right = torch.randn((2, SIDE, SIDE), device="cuda").to(kind)
+
+    def answer() -> None:
+        torch.mm(left, right)
+        torch.cuda.synchronize()
+
+    return answer
+
+
+def sorted_pipeline(**options: Any) -> Answer:
+    """The fill-mask pipeline over texts sorted by length."""
+    return pipeline(**options, by_length=True)
+
+
+def padded_questions(
+    model: str, contexts: Sequence[Context], batch_size: int, device: str, dtype: str
+) -> Answer:
+    """Transformers on padded batches of texts sorted by length, and `topk`. Found are ids."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    mlm = AutoModelForMaskedLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(device).eval()
+    texts = masked_texts(contexts, tokenizer.mask_token)
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        found: dict[int, Any] = {}
+        order = sorted(rows, key=lambda i: len(texts[i]))
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            inputs = tokenizer([texts[i] for i in batch], padding=True, return_tensors="pt")
+            inputs = inputs.to(device)
+            with torch.inference_mode():
+                states = mlm.base_model(**inputs)[0]
+                best = mlm.cls(states[inputs["input_ids"] == tokenizer.mask_token_id]).topk(TOP)
+            found |= zip(batch, zip(best.indices.cpu(), best.values.float().cpu(), strict=True),
+                         strict=True)  # fmt: skip
+        return lambda: [found[i][0].tolist() for i in rows]
+
+    return answer
+
+
+def padded_pairs(
+    model: str, pairs: Sequence[tuple[str, str]], batch_size: int, device: str, dtype: str
+) -> Callable[[Sequence[int]], Callable[[], list[Any]]]:
+    """Transformers on padded batches of pairs sorted by length. Found are probabilities."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    classifier = AutoModelForSequenceClassification.from_pretrained(
+        model, dtype=getattr(torch, dtype)
+    )
+    classifier = classifier.to(device).eval()
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        found: dict[int, Any] = {}
+        order = sorted(rows, key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            first, second = zip(*(pairs[i] for i in batch), strict=True)
+            inputs = tokenizer(list(first), list(second), padding=True, return_tensors="pt")
+            with torch.inference_mode():
+                logits = classifier(**inputs.to(device)).logits
+            found |= zip(batch, logits.double().softmax(-1).cpu().numpy(), strict=True)
+        return lambda: [found[i].tolist() for i in rows]
+
+    return answer
+
+
+def pair_pipeline(
+    model: str, pairs: Sequence[tuple[str, str]], batch_size: int, device: str, dtype: str
+) -> Callable[[Sequence[int]], Callable[[], list[Any]]]:
+    """The text-classification pipeline over pairs sorted by length. Found are probabilities."""
+    import transformers
+
+    classify = transformers.pipeline("text-classification", model=model, device=device, top_k=None,
+                        dtype=getattr(torch, dtype))  # fmt: skip
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        order = sorted(rows, key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
+        texts = [{"text": pairs[i][0], "text_pair": pairs[i][1]} for i in order]
+        answers = dict(zip(order, classify(texts, batch_size=batch_size), strict=True))
+        return lambda: [[each["score"] for each in answers[i]] for i in rows]
+
+    return answer

@@ -1,0 +1,129 @@
+"""Every kind of model on a GPU against the same model on the processor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny_generators, tiny_language_models
+from helpers.masked_queries import ask_all
+from helpers.tiny_classifiers import KINDS as CLASSIFIERS
+from helpers.tiny_classifiers import tiny_classifier
+from helpers.tiny_models import KINDS as MASKED_LMS
+from helpers.tiny_models import sentences, tiny_model
+
+from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
+from generation.paraphrases.config import Decoding
+from generation.paraphrases.rounds import ParaphraseRequest
+from generation.paraphrases.text_generator import Generator
+from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.classifier import Classifier
+from merge_metric.models.language_model import LanguageModel
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.templates import Example, Prompt
+from merge_metric.models.written_answers import Words, WritingModel
+
+DEVICE = "cuda"
+ATOL = 1e-4
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+TEXTS = sentences(40)
+PAIRS = [
+    *zip(TEXTS[:15], TEXTS[15:30], strict=True),
+    ("«Ünïcode» 🙂", " ".join(TEXTS[:12])),
+    ("", "A dog."),
+]
+SHOTS = tuple(Example(pair, label) for label, pair in enumerate(PAIRS[12:15]))
+
+
+def on_both(make: Callable[[Loaded], Any], helpers: Any, kind: str, model: Any) -> list[Any]:
+    """A wrapped copy of a live model on the processor, and one on the GPU."""
+    tokenizer = helpers.tiny_tokenizer(kind)
+    places = (copy.deepcopy(model).to(device) for device in ("cpu", DEVICE))
+    return [make(Loaded(each, tokenizer, kind, "1")) for each in places]
+
+
+def probabilities(model: Any, pairs: list[tuple[str, str]] = PAIRS) -> np.ndarray:
+    found = np.full((len(pairs), 3), np.nan)
+    for rows, values in model.probabilities(pairs):
+        found[rows] = values
+    assert not np.isnan(found).any()
+    return found
+
+
+@pytest.mark.parametrize("kind", MASKED_LMS)
+def test_masked_lms(kind: str) -> None:
+    """The most probable words, their scores, and those of whole sentences."""
+    here, there = (MaskedLM.load(tiny_model(kind), device=device) for device in ("cpu", DEVICE))
+    queries = ask_all(TEXTS)
+    one, other = (mlm.score(queries, k=20) for mlm in (here, there))
+    assert (one.original == other.original).all()
+    assert (one.original >= 0).sum() > 100
+    for name in ("logits", "original_logit", "log_normalizer"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=ATOL)
+    assert (one.tokens == other.tokens).mean() > 0.99  # near ties
+    np.testing.assert_allclose(
+        *(pseudo_log_likelihoods(mlm, TEXTS).pll for mlm in (here, there)), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_classifiers(kind: str) -> None:
+    """Probabilities of the labels."""
+    models = (Classifier.load(tiny_classifier(kind), device=device) for device in ("cpu", DEVICE))
+    np.testing.assert_allclose(*map(probabilities, models), atol=ATOL)
+
+
+@pytest.mark.parametrize("kind", tiny_language_models.KINDS)
+def test_language_models(kind: str) -> None:
+    """Probabilities of the letters, with examples that are read once."""
+    model = tiny_language_models.tiny_lm(kind)
+    prompt = Prompt(SHOTS, read_prompt("none").template, name="three")
+    both = on_both(partial(LanguageModel, prompt=prompt), tiny_language_models, kind, model)
+    np.testing.assert_allclose(*(probabilities(lm, PAIRS[:6]) for lm in both), atol=ATOL)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_likelihoods(kind: str) -> None:
+    """Sentences have equal likelihoods."""
+    model = tiny_language_models.tiny_lm(kind)
+    both = on_both(CausalLM, tiny_language_models, kind, model)
+    np.testing.assert_allclose(*(lm.log_likelihoods(TEXTS).pll for lm in both), atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_answers_in_words(kind: str) -> None:
+    """Words are equal, as the most probable token is taken each time."""
+    make = partial(WritingModel, prompt=read_prompt("none"), words=Words(max_tokens=8))
+    both = on_both(make, tiny_language_models, kind, tiny_language_models.tiny_lm(kind))
+    said = []
+    for model in both:
+        texts = dict[int, str]()
+        for rows, _ in model.probabilities(PAIRS[:6]):
+            texts |= dict(zip(rows, model.texts, strict=True))
+        said.append(texts)
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("kind", tiny_generators.KINDS)
+def test_paraphrases(kind: str) -> None:
+    """Candidates are equal, and so are their scores."""
+    decoding = Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)
+    make = partial(Generator, decoding=decoding)
+    both = on_both(make, tiny_generators, kind, tiny_generators.tiny_generator(kind))
+    requests = [ParaphraseRequest(text, 1.0) for text in TEXTS[:8]]
+    one, other = (generator.candidates(requests) for generator in both)
+    for here, there in zip(one, other, strict=True):
+        assert [each.text for each in here] == [each.text for each in there]
+        scores = [[each.score for each in of] for of in (here, there)]
+        np.testing.assert_allclose(*scores, rtol=ATOL, atol=ATOL)
