@@ -78,21 +78,6 @@ class JudgedVariant:
         """Masked LMs that it needs: in one of its texts no other validated it."""
         return frozenset().union(*(mlms for mlms in self.validated if len(mlms) == 1))
 
-    def without(self, dropped: frozenset[str]) -> JudgedVariant | None:
-        """Leave out masked LMs as if they were not asked; None where it would not be there.
-
-        >>> both = (frozenset("ab"), frozenset("b"))
-        >>> item = JudgedVariant(
-        ...     source="snli", word_class="noun", seed_id="snli:1", validated=both
-        ... )
-        >>> sorted(item.sole_validators), item.without(frozenset("b"))
-        (['b'], None)
-        >>> item.without(frozenset("a")).validated
-        (frozenset({'b'}), frozenset({'b'}))
-        """
-        left = tuple(mlms - dropped for mlms in self.validated)
-        return replace(self, validated=left) if all(left) else None
-
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
@@ -175,38 +160,6 @@ class Judgements:
         """Take what one annotator said alone, of the same variants."""
         codes = {name: codes[number : number + 1] for name, codes in self.codes.items()}
         return replace(self, annotators=self.annotators[number : number + 1], codes=codes)
-
-    def without(self, mlms: Iterable[str]) -> Judgements:
-        """Leave out masked LMs as if they had not been asked, and what would not be there.
-
-        Raises:
-            ValueError: nothing is known of the variants, none of them has such a masked LM, none
-                would be left, or several of their words were replaced.
-        """
-        dropped = frozenset(mlms)
-        if not dropped:
-            return self
-        if self.several_words:
-            raise ValueError(
-                "--without-mlm: expected variants with one replaced word, got some with several, "
-                "of which the judgements do not tell whether they need a masked LM; build without "
-                "it and compare: `merge-nli build --without-mlm …`, then `merge-nli diff`"
-            )
-        items = self.items or ()
-        known = {mlm for item in items for mlm in item.mlms}
-        if unknown := sorted(dropped - known):
-            raise ValueError(
-                f"expected masked LMs of the judged variants "
-                f"({', '.join(sorted(known)) or 'none'}), got {', '.join(unknown)}"
-            )
-        left = [item.without(dropped) for item in items]
-        if not any(left):
-            raise ValueError(
-                f"expected judged variants to be left without {', '.join(sorted(dropped))}, "
-                "got none"
-            )
-        kept = self.take(np.array([item is not None for item in left]))
-        return replace(kept, items=tuple(item for item in left if item))
 
     @property
     def several_words(self) -> bool:
@@ -370,12 +323,6 @@ def _rows_of(
     for table in (table for path in files for table in read_row_groups(path, list(names))):
         chosen = table.filter(pc.is_in(table["variant_id"], wanted))
         yield from zip(*(chosen[name].to_pylist() for name in names), strict=True)
-
-
-def variant_files(dataset: Path) -> list[Path]:
-    """List the files of a dataset's variants, of one class each."""
-    require_dataset(dataset)
-    return [path for _, _, variants in _class_files(dataset) for path in variants]
 
 
 def _class_files(dataset: Path) -> Iterator[tuple[Cell, list[Path], list[Path]]]:

@@ -15,11 +15,12 @@ import numpy as np
 
 from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.agreement.annotators import alpha_table, confusion, confusion_tables, pair_table
-from merge_metric.agreement.judgements import N_ANSWERS, Judgements, read_judgements, variant_files
-from merge_metric.agreement.masked_lms import Provided, count_provided, drop_table, dropped
+from merge_metric.agreement.judgements import N_ANSWERS, Judgements, read_judgements
 from merge_metric.agreement.shares import (
     ANSWERS,
     WEIGHTED,
+    drop_table,
+    dropped,
     meaning_table,
     score_shares_table,
     share_table,
@@ -95,8 +96,6 @@ def agreement(
     *,
     sessions: Sequence[Path] = (),
     dataset: Path | None = None,
-    run: Path | None = None,
-    without: Sequence[str] = (),
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> Overview:
@@ -105,9 +104,7 @@ def agreement(
     Args:
         files: Session folders, annotators' files (.jsonl) and tables (.csv).
         sessions: Session folders that know the variants, beside those among `files`.
-        dataset: A dataset folder: knows variants too, and what each masked LM provides.
-        run: A run folder: knows the latter before sampling.
-        without: Look at the answers as if these masked LMs had not been asked.
+        dataset: A dataset folder, for variants that no session knows.
         n_bootstrap: Replicates for intervals; 0 for none.
         rng_seed: Of the bootstrap.
 
@@ -115,28 +112,24 @@ def agreement(
         FileNotFoundError, NotADirectoryError: there is no such file or folder.
         ValueError: one is malformed, or they do not fit each other.
     """
-    judgements = read_judgements(files, sessions, dataset).without(without)
+    judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    meaning = judgements.about_meaning
-    found = None if meaning else _provided(judgements, dataset, run, without)
     tables = []
     if len(judgements.annotators) > 1:
         tables += [pair_table(judgements, settings), alpha_table(judgements, settings)]
         tables += confusion_tables(judgements)
-    if meaning:
+    if judgements.about_meaning:
         tables.append(meaning_table(judgements))
     else:
         tables.append(share_table(judgements, judgements.seeds, settings))
         tables.append(score_shares_table(judgements, judgements.seeds))
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
-        tables.append(drop_table(judgements, found))
+        tables.append(drop_table(judgements))
         drop = tuple(dropped(tables[-1]))
     counts = judgements.answered.sum(axis=1).tolist()
     who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
     remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
-    if without:
-        remarks.append(f"As if these masked LMs had not been asked: {', '.join(without)}.")
     if len(judgements.annotators) == 1:
         remarks.append("One annotator: how far others would agree cannot be told.")
     if judgements.items is None:
@@ -150,41 +143,16 @@ def agreement(
             "that validated any of the words, so it cannot be told what would go with one of them, "
             "nor which to drop."
         )
-    command = _command(run, [*without, *drop]) if drop else None
+    command = _command(drop) if drop else None
     return Overview(judgements, tuple(tables), tuple(remarks), drop, command)
 
 
-def _provided(
-    judgements: Judgements, dataset: Path | None, run: Path | None, without: Sequence[str]
-) -> Provided | None:
-    sources = {item.source for item in judgements.items or ()}
-    if run is not None:
-        path = run / "replacements.parquet"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{run}: expected a run folder with {path.name}, found none; run: merge-nli build "
-                f"--run {run}"
-            )
-        return count_provided(
-            [path], what=str(run), unit="replacements", sources=sources, without=without
-        )
-    if dataset is None or judgements.several_words:
-        return None
-    return count_provided(
-        variant_files(dataset),
-        what=str(dataset),
-        unit="variants",
-        sources=sources,
-        without=without,
-    )
-
-
-def _command(run: Path | None, mlms: Sequence[str]) -> str:
+def _command(mlms: Sequence[str]) -> str:
     """Write the command of a build of its own; one without a name would replace the run's."""
     names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in mlms)
     options = [word for mlm in mlms for word in ("--without-mlm", mlm)]
     into = "-".join(["without", *names])
-    return shlex.join(["merge-nli", "build", "--run", str(run or "RUN"), "--into", into, *options])
+    return shlex.join(["merge-nli", "build", "--run", "RUN", "--into", into, *options])
 
 
 # --- Drawings ---

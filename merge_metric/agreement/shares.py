@@ -1,4 +1,4 @@
-"""Shares of good variants, of scores and of paraphrases that mean the same.
+"""Shares of good variants, of scores and of paraphrases that mean the same; masked LMs to drop.
 
 Figures 9 and 10 of the paper have the scores, by class and by masked LM; those of variants are of
 the sample, and weighted to the classes of the dataset.
@@ -317,3 +317,85 @@ def _notes(
 
 def _listed(seeds: Mapping[Cell, int]) -> str:
     return ", ".join(f"{source} {name} {n:,}" for (source, name), n in sorted(seeds.items()))
+
+
+# --- Masked LMs to drop ---
+
+DROP: Final = "drop"
+KEEP: Final = "keep"
+UNKNOWN: Final = "unknown"
+
+FEWEST: Final = 10
+"""Judged variants that have to go, and to stay, for a verdict: a single bad one is none."""
+
+_RULE: Final = (
+    f"Verdict: {DROP} where the whole interval of the difference lies below zero, else {KEEP}; "
+    f"{UNKNOWN} where fewer than {FEWEST} judged variants go, or stay. Each masked LM is looked at "
+    f"as if the others stayed, and what two of them share goes with neither: drop one, then judge "
+    f"again."
+)
+
+
+def drop_table(judgements: Judgements) -> Table:
+    """Tabulate what would go with each masked LM, a row for each.
+
+    Raises:
+        ValueError: nothing is known of the variants.
+    """
+    if judgements.items is None:
+        raise ValueError("expected what is known of the variants, got answers alone")
+    mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
+    rows = [{"mlm": mlm, **_drop_row(judgements, mlm)} for mlm in mlms]
+    return Table(
+        name="mlms",
+        title="Which masked LM to drop",
+        columns=(
+            Column("mlm", "masked LM"),
+            Column("n_validated", "validated", "count"),
+            Column("validated", "good, %", "share", "validated_ci"),
+            Column("n_goes", "goes", "count"),
+            Column("goes", "good, %", "share", "goes_ci"),
+            Column("n_stays", "stays", "count"),
+            Column("stays", "good, %", "share", "stays_ci"),
+            Column("difference", "difference", "points", "difference_ci"),
+            Column("verdict", "verdict"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Validated: judged variants that it validated in a text. Goes: those that would not be "
+            "there without it, as in one of their texts no other validated them. Stays: all other "
+            "judged variants. Difference: good of what goes less good of what stays, in "
+            "percentage points.",
+            "In brackets 95 % intervals: of shares Wilson's, of differences Newcombe's, which hold "
+            "where few variants go and where all of them are bad; resampling them would not. Both "
+            "take variants of a seed for independent.",
+            _RULE,
+        ),
+    )
+
+
+def dropped(table: Table) -> list[str]:
+    """List the masked LMs whose verdict is to drop them."""
+    return [row["mlm"] for row in table.rows if row["verdict"] == DROP]
+
+
+def _drop_row(judgements: Judgements, mlm: str) -> dict[str, Any]:
+    """Compare the variants that need a masked LM with all others."""
+    parts = {
+        "validated": judgements.where(lambda item: mlm in item.mlms),
+        "goes": judgements.where(lambda item: mlm in item.sole_validators),
+        "stays": judgements.where(lambda item: mlm not in item.sole_validators),
+    }
+    row: dict[str, Any] = {}
+    for name, part in parts.items():
+        n, good = len(part.variant_ids), int(part.good.sum())
+        row |= {f"n_{name}": n, f"n_good_{name}": good}
+        row |= {name: good / n if n else None, f"{name}_ci": wilson(good, n) if n else None}
+    if not (row["n_goes"] and row["n_stays"]):
+        return row | {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
+    bounds = newcombe(row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"])
+    verdict = DROP if bounds[1] < 0 else KEEP
+    if min(row["n_goes"], row["n_stays"]) < FEWEST:
+        verdict = UNKNOWN
+    difference = {"difference": row["goes"] - row["stays"], "difference_ci": bounds}
+    return row | difference | {"verdict": verdict}

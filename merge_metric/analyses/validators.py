@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.files import read_row_groups
 from merge_dataset.layout import split_files
 from merge_metric.agreement.judgements import mlm_columns
-from merge_metric.agreement.masked_lms import alone_in, mlm_names, validators
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
@@ -91,7 +91,16 @@ def of_run(run: Path) -> Validated:
 
 
 def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Validated:
-    mlms = sorted({name for path in files for name in mlm_names(path)})
+    mlms = sorted(
+        {
+            name
+            for path in files
+            for columns in [mlm_columns(path)]
+            for table in read_row_groups(path, columns)
+            for column in columns
+            for name in pc.list_flatten(table[column]).unique().to_pylist()
+        }
+    )
     if not mlms:
         raise ValueError(
             f"{config or files[0]}: expected {unit} that masked LMs validated, got none"
@@ -123,6 +132,18 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
         n_problems=len(seeds),
         several_words=several,
     )
+
+
+def validators(table: pa.Table, columns: Sequence[str], mlms: Sequence[str]) -> Bools:
+    """Read who validated each row in which text, (n, texts, M); others than `mlms` do not count."""
+    members = np.zeros((len(table), len(columns), len(mlms)), np.bool_)
+    names = pa.array(mlms, pa.string())
+    for number, column in enumerate(columns):
+        lists = table[column].combine_chunks()
+        which = pc.fill_null(pc.index_in(pc.list_flatten(lists), names), -1).to_numpy()
+        rows = pc.list_parent_indices(lists).to_numpy()
+        members[rows[which >= 0], number, which[which >= 0]] = True
+    return members
 
 
 def kept_with(needed: Bools) -> NDArray[np.float64]:
@@ -158,7 +179,8 @@ def in_common(has: Bools) -> NDArray[np.int64]:
         has: (n, M) whether each has a row.
     """
     counts: NDArray[np.int64] = has.T.astype(np.int64) @ has
-    np.fill_diagonal(counts, alone_in(has).sum(axis=0))
+    alone = has & (has.sum(axis=1, keepdims=True) == 1)
+    np.fill_diagonal(counts, alone.sum(axis=0))
     return counts
 
 

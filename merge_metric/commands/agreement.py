@@ -31,13 +31,7 @@ def agreement_command(
     ] = None,
     dataset: Annotated[
         Path | None,
-        option("Dataset folder: knows them too, and what would go with each masked LM."),
-    ] = None,
-    run: Annotated[
-        Path | None, option("Run folder: knows what would go with each masked LM before sampling.")
-    ] = None,
-    without_mlm: Annotated[
-        list[str] | None, option("Leave out variants that need this masked LM; may be repeated.")
+        option("Dataset folder, which knows them, too."),
     ] = None,
     plots: Annotated[
         Path | None, option("Folder for plots as PNG, SVG and PDF.", file_okay=False)
@@ -63,10 +57,6 @@ def agreement_command(
 
     \b
       merge-nli agreement ann.csv ben.csv --session sessions/snli --plots plots
-
-    \b
-      merge-nli agreement sessions/snli --run runs/snli --format latex
-        --without-mlm facebook/bart-base
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.locks import working_in
     from merge_metric.agreement.overview import agreement, draw_judgements
@@ -76,8 +66,6 @@ def agreement_command(
         files,
         sessions=session or (),
         dataset=dataset,
-        run=run,
-        without=without_mlm or (),
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from helpers.dataset_files import Row, seed_row, variant_row, write_source
 from merge_dataset.annotation.answers import Answer, answers_path, append
@@ -98,17 +97,6 @@ def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:
     """Annotator, variant, F and R, as `read_answers` has them."""
     names = ("annotator", "variant_id", "fluency", "reasoning")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
-
-
-def run_with(folder: Path, rows: Iterable[tuple[str, list[str], list[str]]]) -> Path:
-    """A run folder with nothing but replacements: seed, who validated it in p, and in h."""
-    folder.mkdir()
-    table = [
-        {"seed_id": seed, "source": "snli", "premise_mlms": p, "hypothesis_mlms": h}
-        for seed, p, h in rows
-    ]
-    pq.write_table(pa.Table.from_pylist(table), folder / "replacements.parquet")
-    return folder
 
 
 def _variant(seed: Row, word_class: str, word: str, rng: random.Random) -> Row:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import divide
-from helpers.judged import BAD, MLMS, write_dataset, write_session
+from helpers.judged import write_dataset, write_session
 from typer.testing import CliRunner, Result
 
 from generation import Config, generate
@@ -46,17 +46,6 @@ def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return run
 
 
-def test_after_dropping_it(ask: Ask, made: Path) -> None:
-    """Items that need it are gone, from what each provides too; the command goes on from there."""
-    found = json.loads(
-        ask("study", "--dataset", "merge-nli", "--without-mlm", BAD, "--format", "json").stdout
-    )
-    assert found["remarks"][1] == f"As if these masked LMs had not been asked: {BAD}."
-    assert found["variants"] < 300
-    assert [row["mlm"] for row in found["tables"]["mlms"]["rows"]] == sorted({*MLMS} - {BAD})
-    assert (found["drop"], found["command"]) == ([], None)
-
-
 def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
     """Alone it says how far annotators agree; with the session all the rest."""
     rows = read_answers([made / "study"]).to_pylist()
@@ -80,7 +69,7 @@ def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
 
 
 def test_a_dataset_in_parts(ask: Ask, made: Path, tmp_path: Path) -> None:
-    """Variants, seeds and what each masked LM provides are those of one file."""
+    """Variants and seeds are those of one file."""
     parts = tmp_path / "merge-nli"
     shutil.copytree(made / "merge-nli", parts)
     divide(parts, 7)
@@ -116,8 +105,6 @@ def test_one_annotator(ask: Ask) -> None:
         (["nowhere"], "nowhere: expected a session folder or a file of answers, found nothing"),
         (["study", "--session", "merge-nli"], "merge-nli: expected a session folder with"),
         (["study", "--dataset", "study"], "study: expected a dataset folder, with <source>/"),
-        (["study", "--run", "study"], "study: expected a run folder with replacements.parquet"),
-        (["study", "--without-mlm", "brt"], f"variants ({', '.join(sorted(MLMS))}), got brt"),
     ],
 )
 def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> None:
@@ -153,9 +140,6 @@ def test_of_several_words_nobody_knows_who_validated_which(
     assert "it cannot be told what would go with one of them, nor which to drop." in text
     assert "Good variants" in text
     assert "Which masked LM to drop" not in text
-    refused = CliRunner().invoke(app, [*arguments, "--without-mlm", BAD])
-    assert refused.exit_code == 2
-    assert "--without-mlm: expected variants with one replaced word" in refused.stderr
 
 
 def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Path) -> None:
@@ -203,14 +187,14 @@ README = Path(__file__).parents[3] / "merge_dataset/annotation/README.md"
 
 
 SHOWN = """\
-masked LM validated good, % goes good, % stays good, % difference variants lost seeds lost verdict
-FacebookAI/roberta-base 158 65.2 90 70.0 210 45.2 +24.8 241 0 keep
+masked LM validated good, % goes good, % stays good, % difference verdict
+FacebookAI/roberta-base 158 65.2 90 70.0 210 45.2 +24.8 keep
 [57.5, 72.2] [59.9, 78.5] [38.7, 52.0] [12.6, 35.5]
-albert/albert-base-v2 165 60.0 89 64.0 211 47.9 +16.2 258 0 keep
+albert/albert-base-v2 165 60.0 89 64.0 211 47.9 +16.2 keep
 [52.4, 67.2] [53.7, 73.2] [41.2, 54.6] [3.8, 27.5]
-facebook/bart-base 169 32.0 101 0.0 199 79.4 −79.4 264 0 drop
+facebook/bart-base 169 32.0 101 0.0 199 79.4 −79.4 drop
 [25.4, 39.3] [0.0, 3.7] [73.2, 84.4] [−84.4, −72.2]
-google-bert/bert-base-cased 164 61.6 81 59.3 219 50.2 +9.0 245 0 keep
+google-bert/bert-base-cased 164 61.6 81 59.3 219 50.2 +9.0 keep
 [54.0, 68.7] [48.4, 69.3] [43.7, 56.8] [−3.7, 21.0]
 """
 """Verdicts on masked LMs, of these made-up answers."""
@@ -235,7 +219,7 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     table = re.sub(r"\n-+\n", "\n", re.sub(r" +", " ", outputs[0])).replace("\n ", "\n")
     assert SHOWN in table.replace(" \n", "\n")
     assert "build --run RUN --into without-bart-base --without-mlm" in outputs[0]
-    assert len(outputs) == 2
+    assert len(outputs) == 1
     assert len(list((tmp_path / "plots").glob("*.png"))) == 3
 
 

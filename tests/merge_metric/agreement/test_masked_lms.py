@@ -1,32 +1,25 @@
-"""The masked LM to drop, and what each provides: by hand, and on data in which one is bad."""
+"""The masked LM to drop: by hand, and on data in which one is bad."""
 
 from __future__ import annotations
 
-import random
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from helpers.judged import BAD, MLMS, answers_table, run_with, write_dataset, write_session
+from helpers.judged import BAD, MLMS, answers_table, write_dataset, write_session
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from merge_metric.agreement.judgements import (
-    JudgedVariant,
-    Judgements,
-    read_judgements,
-    variant_files,
-)
-from merge_metric.agreement.masked_lms import (
+from merge_metric.agreement.judgements import JudgedVariant, Judgements, read_judgements
+from merge_metric.agreement.shares import (
     DROP,
     KEEP,
     UNKNOWN,
-    count_provided,
     drop_table,
     dropped,
+    newcombe,
+    wilson,
 )
-from merge_metric.agreement.shares import newcombe, wilson
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +44,8 @@ def judged(*variants: tuple[JudgedVariant, bool]) -> Judgements:
     return Judgements.from_answers(answers_table(rows), items)
 
 
-def of(judgements: Judgements, mlm: str, **more: Any) -> dict[str, Any]:
-    (row,) = [row for row in drop_table(judgements, **more).rows if row["mlm"] == mlm]
+def of(judgements: Judgements, mlm: str) -> dict[str, Any]:
+    (row,) = [row for row in drop_table(judgements).rows if row["mlm"] == mlm]
     return dict(row)
 
 
@@ -117,31 +110,15 @@ def test_variants_have_to_be_known() -> None:
         drop_table(Judgements.from_answers(answers_table([("ann", "a", 5, 5)])))
 
 
-def test_without_a_masked_lm() -> None:
-    """Variants that need it go; of the others it is forgotten."""
-    found = judged((item("a", "ab"), False), (item("ab", "ab"), True), (item("b", "bc"), True))
-    left = found.without(["a"])
-    assert left.variant_ids == ("1", "2")
-    assert left.items == (item("b", "b"), item("b", "bc"))
-    assert left.good.tolist() == [True, True]
-    assert found.without([]) is found
-    with pytest.raises(ValueError, match=r"expected masked LMs of .* \(a, b, c\), got d"):
-        found.without(["d"])
-    with pytest.raises(ValueError, match="variants to be left without a, b, got none"):
-        found.without(["a", "b"])
-
-
 # --- On data in which one is bad ---
 
 
 def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
-    """Its verdict alone; and once it is dropped, nobody else's."""
-    judgements = read_judgements([study])
-    table = drop_table(judgements)
+    """Its verdict alone."""
+    table = drop_table(read_judgements([study]))
     assert [row["mlm"] for row in table.rows] == sorted(MLMS)
     assert dropped(table) == [BAD]
     assert {row["verdict"] for row in table.rows if row["mlm"] != BAD} == {KEEP}
-    assert dropped(drop_table(judgements.without([BAD]))) == []
 
 
 def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
@@ -154,42 +131,3 @@ def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Pa
     for one, other in zip(from_session.items, from_dataset.items, strict=True):
         assert (one.cell, one.validated) == (other.cell, other.validated)
     assert read_judgements(files, [study]).items == from_session.items
-
-
-# --- What each provides ---
-
-
-RUN = [
-    ("s1", ["a"], ["a", "b"]),  # needs a; shared by a and b
-    ("s1", ["a", "b"], ["a", "b"]),  # shared
-    ("s1", ["a"], ["a"]),  # a's alone
-    ("s2", ["b"], ["b"]),  # b's alone
-    ("s2", ["b"], ["c"]),  # needs both; shared by b and c
-]
-
-
-def test_what_is_left_without_some(tmp_path: Path) -> None:
-    """Without b, s2 has nothing; of s1 all is a's alone."""
-    run = run_with(tmp_path / "run", RUN)
-    paths = [run / "replacements.parquet"]
-    found = count_provided(paths, what="run", unit="replacements", without=["b"])
-    assert found.lost == {"a": (3, 1), "c": (0, 0)}
-    with pytest.raises(ValueError, match="run: expected replacements that masked LMs validated"):
-        count_provided(paths, what="run", unit="replacements", without=["a", "b", "c"])
-    with pytest.raises(ValueError, match="run: expected replacements that masked LMs validated"):
-        count_provided(paths, what="run", unit="replacements", sources=["mnli-m"])
-
-
-def test_lost_against_sets(dataset: Path) -> None:
-    """Row by row, of several files."""
-    files = variant_files(dataset)
-    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
-    random.Random(0).shuffle(rows)
-    found = count_provided(files, what="merge-nli", unit="variants")
-    problems = {row["seed_id"] for row in rows}
-    for mlm in MLMS:
-        needs = [r for r in rows if [mlm] in (r["premise_mlms"], r["hypothesis_mlms"])]
-        left = {r["seed_id"] for r in rows if r not in needs}
-        assert found.lost[mlm] == (len(needs), len(problems - left))
-    row = of(read_judgements(list(dataset.parent.glob("study"))), BAD, provided=found)
-    assert (row["variants_lost"], row["seeds_lost"]) == found.lost[BAD]
