@@ -40,8 +40,6 @@ def plan_results(
     dataset: str,
     *,
     pull_request: bool = False,
-    source_url: str | None = None,
-    source_name: str | None = None,
     date: str | None = None,
 ) -> PublishingPlan:
     """Find out what publishing a model's results would do. Nothing is written.
@@ -54,8 +52,6 @@ def plan_results(
         folder: The dataset folder that they are of.
         dataset: OWNER/NAME of the repository where that folder is published.
         pull_request: Propose them, instead of committing them.
-        source_url: Where more can be read of how the figures came about.
-        source_name: What the link is called.
         date: When the model was evaluated, ISO 8601.
 
     Raises:
@@ -80,8 +76,7 @@ def plan_results(
     version, revision = (
         ("(version not looked up)", None) if hub.is_offline else find_revision(folder, dataset)
     )
-    told: dict[str, Any] = {"date": date, "source_url": source_url, "source_name": source_name}
-    told |= {"dataset_id": dataset, "dataset_revision": revision}
+    told: dict[str, Any] = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
     entries = {
         config: EvalResultEntry(task_id=config, value=figure.value, notes=figure.notes, **told)
         for config, figure in figures.items()

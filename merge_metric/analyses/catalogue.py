@@ -303,23 +303,6 @@ def signals(
 
 
 @analysis(
-    "variants whose label may not hold, by the dataset's flags: how many, figures of the rest and, "
-    "with --annotations, how many judges doubt; without predictions too",
-    names_datasets=True,
-    predictions="optional",
-    of_seeds=True,
-    settings=_ALL_SETTINGS,
-)
-def labels(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
-    """Label flags; `annotations` are sessions, .jsonl or .csv files."""
-    from merge_metric.analyses.parts import labels, plot_labels, require_flags
-    from merge_metric.runs.counting import FLAGS
-
-    found = request.variants(require_flags, annotations=annotations, by=(FLAGS,))
-    return labels(found, settings), plot_labels
-
-
-@analysis(
     "changed predictions on variants judged good and judged bad (--annotations), and the rate that "
     "all good variants have",
     settings=_BOOTSTRAP,
@@ -348,7 +331,7 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
 )
 def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
     """Semantic phenomena; `annotations` are sessions, .jsonl or .csv files."""
-    from merge_metric.analyses.parts import TEXTS, phenomena, plot_phenomena
+    from merge_metric.analyses.phenomena import TEXTS, phenomena, plot_phenomena
     from merge_metric.runs.run import require_text
 
     def columns(folder: Path, config: str) -> Sequence[str]:

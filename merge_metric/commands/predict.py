@@ -309,19 +309,15 @@ def hypothesis_only_command(
 def majority_command(
     *,
     dataset: Dataset,
-    train: Annotated[
-        Path | None, option("Problems whose labels are counted. Default: the dataset's seeds.")
-    ] = None,
     config: Configs = None,
     out: Out = None,
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
-    label_column: LabelColumn = None,
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
-    """Always predict the most frequent label.
+    """Always predict the most frequent label of the dataset's seeds.
 
     \b
     Examples:
@@ -334,8 +330,7 @@ def majority_command(
     check_output(out)
     distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
-    path = None if train is None else str(train)
-    request = BaselineRequest(name="majority", train=path, label_column=label_column)
+    request = BaselineRequest(name="majority")
     done = run_baseline(request, problems, distribution=distribution, out=out, overwrite=overwrite)
     _report(done, dataset, output)
 

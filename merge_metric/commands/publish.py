@@ -130,8 +130,6 @@ def publish_results_command(
     ),
     config: Annotated[list[str] | None, config_option("as score")] = None,
     pr: Annotated[bool, option("As a pull request; needs no right to write.", "--pr")] = False,
-    source_url: Annotated[str | None, option("Link to where the figures come from.")] = None,
-    source_name: Annotated[str | None, option("What the link is called.")] = None,
     date: Annotated[
         str | None, option("Date of the evaluation, e.g. 2025-10-28. Default: the commit's.")
     ] = None,
@@ -159,8 +157,6 @@ def publish_results_command(
     from merge_metric.publishing import model_figures
 
     model = parse_repository(repo, "model")
-    if source_name is not None and source_url is None:
-        raise ValueError("--source-name: expected --source-url with it")
     figures = model_figures(predictions, dataset, config or (), model=repo)
     planned = plan_results(
         figures,
@@ -168,8 +164,6 @@ def publish_results_command(
         dataset,
         dataset_repo,
         pull_request=pr,
-        source_url=source_url,
-        source_name=source_name,
         date=date,
     )
     publish(planned, yes, output)

@@ -35,7 +35,6 @@ Figures = Annotated[
         file_okay=False,
     ),
 ]
-Title = Annotated[str | None, option("Title of the report.")]
 Sessions = Annotated[
     list[Path] | None,
     option(
@@ -58,7 +57,6 @@ def report_command(
     config: Configs = None,
     output: ReportAs = None,
     figures: Figures = None,
-    title: Title = None,
     allow_missing: AllowMissing = False,
     cluster: Cluster = "",
     annotations: Sessions = None,
@@ -101,7 +99,6 @@ def report_command(
         predictions,
         dataset,
         config or (),
-        title=title,
         allow_missing=allow_missing,
         cluster=cluster,
         annotations=annotations or (),

@@ -93,21 +93,14 @@ _TYPES: Final = {
 @export("croissant", panel=FILES)
 def export_croissant(
     folder: Folder = Path("merge-nli"),
-    out: Annotated[
-        Path | None, option("File to write; by default croissant.json in the dataset folder.")
-    ] = None,
     config: Configs = None,
-    base_url: Annotated[
-        str | None,
-        option("Address of the files; by default beside the metadata, in the folder."),
-    ] = None,
     version: Annotated[
         str | None, option("Version of the data, e.g. 1.0.0.", "--data-version")
     ] = None,
     published: Annotated[str | None, option("Date of publication, e.g. 2026-01-31.")] = None,
     overwrite: Overwrite = False,
 ) -> Exported:
-    """Metadata of the dataset as MLCommons' Croissant (1.1), JSON-LD.
+    """Metadata of the dataset as MLCommons' Croissant (1.1), JSON-LD: croissant.json in its folder.
 
     Files with their hashes, a record set per configuration and split, and the RAI fields:
     collection, annotation, limits, biases, uses. Write it again when the dataset is built anew.
@@ -115,19 +108,10 @@ def export_croissant(
     \b
     Examples:
       merge-nli export croissant merge-nli
-
-    \b
-      merge-nli export croissant merge-nli --out croissant.json
-        --base-url https://huggingface.co/datasets/USER/merge-nli/resolve/v1
     """  # \b is a mark of click: keep the lines that follow
     chosen = configurations_of(folder, config or ())
-    path = out or folder / FILE
-    if base_url is None and path.resolve().parent != folder.resolve():
-        raise ValueError(
-            f"{path}: expected a file in the dataset folder {folder}, as metadata name files by "
-            f"their place beside them; or say with --base-url where the files are to be had"
-        )
-    metadata = build_metadata(folder, chosen, base_url=base_url)
+    path = folder / FILE
+    metadata = build_metadata(folder, chosen)
     if version:
         metadata["version"] = version
     if published:
@@ -144,9 +128,7 @@ def export_croissant(
     return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
 
-def build_metadata(
-    folder: Path, configs: Sequence[str], *, base_url: str | None = None
-) -> dict[str, Any]:
+def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""
     facts, description, citation, body = _read_card(folder)
     files = {
@@ -156,21 +138,18 @@ def build_metadata(
     }
     formats = {config: format_in(folder, config) for config in configs}
     of_labels = {_labels_id(config, formats): each for config, each in formats.items()}
-    prefix = f"{base_url.rstrip('/')}/" if base_url else ""
     distribution: list[dict[str, Any]] = [
         {
             "@type": "cr:FileObject",
             "@id": name.as_posix(),
             "name": name.as_posix(),
-            "contentUrl": f"{prefix}{name.as_posix()}",
+            "contentUrl": name.as_posix(),
             "contentSize": f"{(folder / name).stat().st_size} B",
             "encodingFormat": _PARQUET,
             "sha256": digest_of_file(folder / name),
         }
         for name in dict.fromkeys(name for names in files.values() for name in names)
     ]
-    if base_url:  # a set of files is in a folder or an archive, not at several addresses
-        files = {key: names for key, names in files.items() if len(names) == 1}
     distribution += [
         {
             "@type": "cr:FileSet",
@@ -199,7 +178,7 @@ def build_metadata(
         "keywords": facts["tags"],
         "citeAs": citation,
         **_responsible_ai(folder, configs, body),
-        "url": base_url or "https://arxiv.org/abs/2510.24295",
+        "url": "https://arxiv.org/abs/2510.24295",
         "distribution": distribution,
         "recordSet": [
             *(_label_names(name, each.labels) for name, each in of_labels.items()),

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from merge_dataset.commands.command_line import ForSpreadsheets, option
+from merge_dataset.commands.command_line import ForSpreadsheets
 from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
@@ -80,7 +80,6 @@ def export_mini_datasets(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-mini"),
     config: Configs = None,
-    kind: Annotated[Literal["parquet", "jsonl"], option("Kind of file.", "--as")] = "parquet",
     overwrite: Overwrite = False,
 ) -> Exported:
     """The random subsamples as data sets of their own, a file each.
@@ -90,12 +89,9 @@ def export_mini_datasets(
     \b
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
-
-    \b
-      merge-nli export mini-datasets merge-nli --as jsonl --out mini
     """
     return _export(
-        folder, out, "mini-datasets", kind, config, _write_subsamples, overwrite=overwrite
+        folder, out, "mini-datasets", "parquet", config, _write_subsamples, overwrite=overwrite
     )
 
 
@@ -142,7 +138,7 @@ def _write_splits(
     folder: Path, config: str, out: Path, kind: FileKind, *, for_spreadsheets: bool = False
 ) -> dict[str, int]:
     """Write the splits, a file each."""
-    write = partial(write_csv, for_spreadsheets=True) if for_spreadsheets else _WRITERS[kind]
+    write = partial(write_csv, for_spreadsheets=for_spreadsheets) if kind == "csv" else write_jsonl
     return {
         f"{split}.{kind}": write(out / f"{split}.{kind}", read_split(folder, config, split))
         for split in SPLITS
@@ -160,8 +156,8 @@ def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> d
     """
     import pyarrow.compute as pc
 
-    write, seeds = _WRITERS[kind], f"seeds.{kind}"
-    counts = {seeds: write(out / seeds, read_split(folder, config, "seeds"))}
+    name = f"seeds.{kind}"
+    counts = {name: write_parquet(out / name, read_split(folder, config, "seeds"))}
     numbers: set[int] = set()
     for table in read_split(folder, config, "variants"):
         numbers.update(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
@@ -173,7 +169,7 @@ def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> d
     for number in sorted(numbers):
         name = f"mini-{number:02}.{kind}"
         rows = _drawn_by(number, read_split(folder, config, "variants"))
-        counts[name] = write(out / name, rows)
+        counts[name] = write_parquet(out / name, rows)
     return counts
 
 
@@ -248,10 +244,3 @@ def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
         for table in chain([first], tables):
             writer.write(table)
     return writer.rows
-
-
-_WRITERS: Final[dict[FileKind, Callable[[Path, Iterable[pa.Table]], int]]] = {
-    "jsonl": write_jsonl,
-    "csv": write_csv,
-    "parquet": write_parquet,
-}

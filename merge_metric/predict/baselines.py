@@ -185,7 +185,7 @@ class BaselineRequest:
 
     name: Literal["hypothesis-only", "majority"]
     train: str | None = None
-    """Labelled problems; without any, "majority" counts the labels of the seeds asked about."""
+    """Labelled problems; "majority" has none, and counts the labels of the seeds asked about."""
     hypothesis_column: str | None = None
     label_column: str | None = None
 
@@ -217,8 +217,6 @@ class BaselineRequest:
                 raise ValueError("train: expected a file of labelled problems, got none")
             log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
             return HypothesisOnly(data)
-        if data is not None:
-            return Majority(data.labels, data.description, data.known)
         labels = seeds_of(problems)["label"].to_numpy()
         return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
 

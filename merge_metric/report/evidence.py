@@ -227,7 +227,6 @@ def gather_evidence(
     folder: str | Path,
     configs: str | Sequence[str] = (),
     *,
-    title: str | None = None,
     allow_missing: bool = False,
     cluster: str = "",
     annotations: str | Path | Sequence[str | Path] = (),
@@ -243,7 +242,6 @@ def gather_evidence(
             `runs.model.read_models`.
         folder: The dataset folder.
         configs: Configurations to score; by default what each file is complete for.
-        title: Of the report.
         allow_missing: Score the seeds of which no prediction is missing.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together.
@@ -306,7 +304,7 @@ def gather_evidence(
         classes.append(classes_of(source, of_source, settings, cluster))
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
-        title=title or f"{who} on {joined(chosen)}",
+        title=f"{who} on {joined(chosen)}",
         folder=folder,
         models=models,
         configurations=configurations,

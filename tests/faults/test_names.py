@@ -32,7 +32,6 @@ COMMANDS = (
     "agreement {s} --dataset {d} --n-bootstrap 0",
     "analyse hardest {p}.parquet --dataset {d}",
     "export jsonl {d} --out {o}",
-    "export croissant {d} --out {o}.json",
     "report {p}.parquet {p}.jsonl --dataset {d} --n-bootstrap 0 --out {o}.html",
     "analyse curves {p}.csv --dataset {d} --out {o}.svg",
     "baseline majority --dataset {d} --out {o}.parquet",

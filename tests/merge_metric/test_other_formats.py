@@ -247,17 +247,17 @@ def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None
         "--train",
         write(tmp_path / "t.jsonl", rows),
     )
-    for name in ("hypothesis-only", "majority"):
+    for name, more in (("majority", options[:4]), ("hypothesis-only", options)):
         out = tmp_path / f"{name}.parquet"
-        run_cli("baseline", name, *options, "--out", out)
+        run_cli("baseline", name, *more, "--out", out)
         found = pq.read_table(out)
         assert set(found["prediction"].to_pylist()) <= set(problem_format.labels)
         assert len(found["probabilities"][0]) == len(problem_format.labels)
     described = json.loads(found.schema.metadata[b"merge_nli"])
-    assert described["label_source"]["left_out"] == 1
+    assert described["training_data"]["left_out"] == 1
     rows[3]["label"] = "perhaps"
     write(tmp_path / "t.jsonl", rows)
-    said = run_cli("baseline", "majority", *options, "--out", tmp_path / "m.parquet", code=2)
+    said = run_cli("baseline", "hypothesis-only", *options, "--out", out, "--overwrite", code=2)
     assert f"expected a label out of {', '.join(problem_format.labels)}, got 'perhaps'" in said
 
 

@@ -87,8 +87,7 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
 
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:
     """One entry per configuration, of the commit that holds the data; then nothing."""
-    more = ("--yes", "--source-url", "https://x.org/log", "--source-name", "Log")
-    result = publish(desk, predictions, folder, *more, "--date", "2025-10-28")
+    result = publish(desk, predictions, folder, "--yes", "--date", "2025-10-28")
     assert result.code == 0, result.err
     (entry,) = results(desk)
     (shown,) = ModelInfo(id=MODEL, evalResults=[{"filename": FILE, "data": entry}]).eval_results
@@ -99,7 +98,6 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
         "dataset": {"id": DATASET, "task_id": "snli", "revision": dataset.tags["v1.0.0"]},
         "value": 70.0,
         "date": "2025-10-28",
-        "source": {"url": "https://x.org/log", "name": "Log"},
     }
     assert notes.startswith("value: accuracy on variants, each once; seed-variant accuracy at 90 %")
     assert "90 % 33.33, 95 % interval 0.0-50.0; accuracy on seeds 66.67; 3 seeds, 10 var" in notes
@@ -107,7 +105,7 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
     assert repo.history() == [f"Results on {DATASET} v1.0.0", "initial commit"]
     assert f"/{MODEL}/commit/{repo.branches['main']}" in result.out
     desk.hub.requests.clear()
-    again = publish(desk, predictions, folder, *more, "--date", "2025-10-28")
+    again = publish(desk, predictions, folder, "--yes", "--date", "2025-10-28")
     assert again.out.splitlines()[-1] == "Nothing to do."
     assert desk.written() == []
 
@@ -229,13 +227,6 @@ def test_predictions_of_another_model(desk: Desk, folder: Path, tmp_path: Path) 
     assert result.code == 0
     assert f"says that it is of a/b, not of {MODEL}: is that the same model?" in result.err
     assert "is that the same" not in publish(desk, write(other, name=MODEL), folder).err
-
-
-@pytest.mark.usefixtures("dataset")
-def test_source_needs_an_address(desk: Desk, predictions: Path, folder: Path) -> None:
-    result = publish(desk, predictions, folder, "--source-name", "Log")
-    assert result.code == 2
-    assert "--source-name: expected --source-url with it" in result.err
 
 
 @pytest.mark.usefixtures("dataset")

@@ -82,10 +82,6 @@ SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap", "kinds"}
 """Analyses of paraphrases, below and in the golden record."""
 
 
-OF_FLAGS = {"labels"}
-"""Analyses of label flags, in test_doubtful_labels."""
-
-
 OF_RUNS = {name for name, each in ANALYSES.items() if "run" in each.options}
 """Analyses of run folders, which have tests of their own."""
 
@@ -93,7 +89,7 @@ OF_RUNS = {name for name, each in ANALYSES.items() if "run" in each.options}
 @pytest.mark.slow(but=("accuracy", "matching"))
 @pytest.mark.parametrize(
     "name",
-    [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | OF_FLAGS | {"validity"}],
+    [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | {"validity"}],
 )
 def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
     """From files, in every format; the text is that of the same rows."""

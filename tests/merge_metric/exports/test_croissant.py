@@ -24,23 +24,8 @@ def read(path: Path) -> dict[str, Any]:
     return value
 
 
-def test_elsewhere(folder: Path, tmp_path: Path) -> None:
-    """Metadata that are not beside the files must say where those are."""
-    with pytest.raises(ValueError, match=r"expected a file in the dataset folder .* --base-url"):
-        export_croissant(folder, tmp_path / "croissant.json")
-    url = "https://example.org/data/"
-    done = export_croissant(folder, tmp_path / "croissant.json", ["snli_verbs"], base_url=url)
-    path, names = done.out, done.contents["record_sets"]
-    metadata = read(path)
-    assert names == ["snli_verbs/seeds", "snli_verbs/variants"]
-    assert [each["contentUrl"] for each in metadata["distribution"]] == [
-        "https://example.org/data/snli/verbs/seeds.parquet",
-        "https://example.org/data/snli/verbs/variants.parquet",
-    ]
-
-
-def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
-    """Several files are a set of files in it; at addresses, each stands for itself."""
+def test_all_classes_are_a_set_of_files(folder: Path) -> None:
+    """Several files are a set of files in it."""
     metadata = read(export_croissant(folder, config=["snli"]).out)
     (files,) = (each for each in metadata["distribution"] if each["@type"] == "cr:FileSet")
     assert files["includes"] == ["snli/nouns/variants.parquet", "snli/verbs/variants.parquet"]
@@ -51,11 +36,6 @@ def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
     }
     assert sources["snli/variants"]["fileSet"] == {"@id": files["@id"]}
     assert sources["snli/seeds"]["fileObject"] == {"@id": "snli/seeds.parquet"}
-    url = "https://example.org/data"
-    names = export_croissant(folder, tmp_path / "c.json", base_url=url).contents["record_sets"]
-    assert "snli/seeds" in names
-    assert "snli_nouns/variants" in names
-    assert "snli/variants" not in names
 
 
 def test_responsible_ai(folder: Path) -> None:

@@ -118,28 +118,25 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
         assert {each["min_log_odds"] for each in found} == {"-1.5"}
 
 
-@pytest.mark.parametrize("output", ["parquet", "jsonl"])
-def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
+def test_mini_datasets(folder: Path, tmp_path: Path) -> None:
     """A file per subsample with what it drew, in the order of the dataset, seeds beside it."""
-    done = export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"], output)
+    done = export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"])
     written = done.contents["files"]
     for config in ("snli", "snli_verbs"):
         variants = of_dataset(folder, *FILES[f"{config}/variants"])
         expected = {
-            f"{config}/mini-{k:02}.{output}": [r for r in variants if k in r["subsamples"]]
+            f"{config}/mini-{k:02}.parquet": [r for r in variants if k in r["subsamples"]]
             for k in range(SUBSAMPLES)
-        } | {f"{config}/seeds.{output}": of_dataset(folder, *FILES[f"{config}/seeds"])}
+        } | {f"{config}/seeds.parquet": of_dataset(folder, *FILES[f"{config}/seeds"])}
         mine = {name: rows for name, rows in written.items() if name.startswith(f"{config}/")}
         assert mine == {name: len(rows) for name, rows in expected.items()}
         assert len({len(rows) for rows in expected.values()}) > 1
         for name, rows in expected.items():
             path = tmp_path / "out" / name
-            found = of_jsonl(path) if output == "jsonl" else of_dataset(path.parent, path.name)
-            assert same(found, rows)
-    if output == "parquet":
-        schema = pq.read_schema(tmp_path / "out/snli/mini-00.parquet")
-        assert schema.equals(arrow_schema())
-        assert b"huggingface" not in (schema.metadata or {})
+            assert same(of_dataset(path.parent, path.name), rows)
+    schema = pq.read_schema(tmp_path / "out/snli/mini-00.parquet")
+    assert schema.equals(arrow_schema())
+    assert b"huggingface" not in (schema.metadata or {})
 
 
 def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> None:

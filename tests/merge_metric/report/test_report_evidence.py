@@ -65,7 +65,6 @@ def test_names(case: Any, tmp_path: Path) -> None:
     assert evidence.names == ["some/model", "mine", "bare.v2", "lines"]
     assert evidence.title == "4 models on mnli-m"
     assert gather_evidence(files[:1], case.folder, n_bootstrap=0).title == "some/model on mnli-m"
-    assert gather_evidence(files[:1], case.folder, n_bootstrap=0, title="T").title == "T"
 
 
 def test_metadata_that_is_no_description(

@@ -1,0 +1,130 @@
+"""Figures of the seeds with a phenomenon, beside the others.
+
+Phenomena are a quantifier, a negation, an expression of time. Where reasoning hangs on such words,
+do replacements leave it alone? Annotators' judgements say how many variants are good there, and
+models how they do. Another dataset, of `--ablation union`, is the control that lacks a filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from merge_metric.agreement.shares import wilson
+from merge_metric.analyses.measures import Row
+from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
+from merge_metric.seed_variant_accuracy.scoring import summarise
+from merge_metric.tables import Column, Table, figure_column, figure_values
+from merge_metric.tables.plots import bar_panels, distinct
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+DOUBTFUL: Final = 4
+"""Mean reasoning below which annotators find the label doubtful."""
+
+TEXTS: Final = ("premise", "hypothesis")
+
+PHENOMENA: Final = {
+    "quantifier": r"\b(?:all|any|both|each|every|few|fewer|half|less|many|more|most|much|several"
+    r"|some)\b",
+    "negation": r"\b(?:no|not|cannot|never|nobody|none|nothing|nowhere|neither|nor|without)\b"
+    r"|n['’]t\b",
+    "time": r"\b(?:after|afternoon|ago|already|always|before|days?|during|early|evening|hours?"
+    r"|late|later|minutes?|months?|morning|night|now|often|since|soon|still|then|today|tomorrow"
+    r"|tonight|until|weeks?|when|while|years?|yesterday)\b",
+}
+"""Phenomenon → pattern (RE2, case does not matter) that one of the seed's texts has."""
+
+NONE: Final = "none of these"
+
+
+def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
+    """Make rows of the seeds with each phenomenon, of which one may have several, and of the rest.
+
+    Args:
+        found: Variants with `seed_premise` and `seed_hypothesis`.
+        settings: CT, and bootstrap of intervals.
+    """
+    names = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate")
+    figures = (*(CATALOGUE[name] for name in names), sv_at(settings.correctness_threshold))
+    rows: list[Row] = []
+    for each in found:
+        table = each.table
+        text = pc.binary_join_element_wise(*(table[f"seed_{name}"] for name in TEXTS), "\n")
+        masks = {
+            name: pc.match_substring_regex(text, pattern, ignore_case=True).to_numpy()
+            for name, pattern in PHENOMENA.items()
+        }
+        masks[NONE] = ~np.any([*masks.values()], axis=0)
+        for name, mask in masks.items():
+            part = table.filter(mask)
+            seeds = set(part["seed_id"].to_pylist())
+            row: Row = {"config": each.config, "dataset": each.dataset, "phenomenon": name}
+            row |= {"n_seeds": len(seeds), "n_variants": len(part)}
+            if each.run is not None:
+                row["model"] = each.run.model
+                counts = each.run.counts
+                chosen = np.array([seed in seeds for seed in counts.seed_ids], np.bool_)
+                if chosen.any():
+                    row |= figure_values(summarise(counts.take(chosen), settings), figures)
+            if "good" in part.column_names:
+                good, reasoning = (part[key].drop_null() for key in ("good", "reasoning"))
+                n_good, n_judged = pc.sum(good, min_count=0).as_py(), len(good)
+                row |= {"n_judged": n_judged, "n_doubtful": 0}
+                if n_judged:
+                    row |= {"good": n_good / n_judged, "good_ci": wilson(n_good, n_judged)}
+                    row["n_doubtful"] = pc.sum(pc.less(reasoning, DOUBTFUL)).as_py()
+            rows.append(row)
+    has_models, is_judged = (any(key in row for row in rows) for key in ("model", "n_judged"))
+    columns = [
+        Column("config", "source"),
+        Column("phenomenon", "seeds with"),
+        Column("n_seeds", "seeds", "count"),
+        Column("n_variants", "variants", "count"),
+    ]
+    if has_models:
+        columns.insert(1, Column("model", "model"))
+        columns += map(figure_column, figures)
+    if len({row["dataset"] for row in rows}) > 1:
+        columns.insert(1, Column("dataset", "data set"))
+    if is_judged:
+        columns += [
+            Column("n_judged", "judged", "count"),
+            Column("good", "good", "share", "good_ci"),
+            Column("n_doubtful", f"R < {DOUBTFUL}", "count"),
+        ]
+    judged = (
+        " Good: of the judged ones, with Wilson's 95 % interval, which takes these for "
+        f"independent. R < {DOUBTFUL}: mean reasoning, over annotators, is lower."
+    )
+    return Table(
+        name="phenomena",
+        title="Seeds with a quantifier, a negation or an expression of time",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=(
+            "By words in the seed's texts, whether or not they are replaced, and whether or not "
+            "the label hangs on them; a seed may have several phenomena. Variants: each distinct "
+            "one once." + judged * is_judged,
+        ),
+    )
+
+
+def plot_phenomena(table: Table) -> Drawing:
+    """Draw the models' SV accuracy on each group of seeds; without models, shares of good ones."""
+    figure = next((column for column in table.columns if column.key.startswith("sv_at")), None)
+    bars: dict[tuple[str, str], Row] = {}
+    for row in table.rows:
+        key = (row["config"], row.get("model") or row["dataset"])
+        bar = bars.setdefault(key, {"config": key[0], "model": key[1]})
+        bar[row["phenomenon"]] = row.get(figure.key if figure else "good")
+    series = {name: name for name in distinct(table.rows, "phenomenon")}
+    label = f"{figure.heading}, %" if figure else "good variants, %"
+    return bar_panels(replace(table, rows=tuple(bars.values())), series, label)
