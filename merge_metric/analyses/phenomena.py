@@ -44,6 +44,11 @@ PHENOMENA: Final = {
 
 NONE: Final = "none of these"
 
+_JUDGED: Final = (
+    " Good: of the judged ones, with Wilson's 95 % interval, which takes these for "
+    f"independent. R < {DOUBTFUL}: mean reasoning, over annotators, is lower."
+)
+
 
 def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
     """Make rows of the seeds with each phenomenon, of which one may have several, and of the rest.
@@ -100,10 +105,6 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
             Column("good", "good", "share", "good_ci"),
             Column("n_doubtful", f"R < {DOUBTFUL}", "count"),
         ]
-    judged = (
-        " Good: of the judged ones, with Wilson's 95 % interval, which takes these for "
-        f"independent. R < {DOUBTFUL}: mean reasoning, over annotators, is lower."
-    )
     return Table(
         name="phenomena",
         title="Seeds with a quantifier, a negation or an expression of time",
@@ -112,7 +113,7 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
         notes=(
             "By words in the seed's texts, whether or not they are replaced, and whether or not "
             "the label hangs on them; a seed may have several phenomena. Variants: each distinct "
-            "one once." + judged * is_judged,
+            "one once." + _JUDGED * is_judged,
         ),
     )
 

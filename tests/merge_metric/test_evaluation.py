@@ -127,31 +127,6 @@ def test_functions_of_probabilities(folder: Path) -> None:
     assert turned.results["snli"]["seed_variant_accuracy"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (lambda pairs: ["yes"] * len(pairs), "got the label 'yes'"),
-        (lambda pairs: [3] * len(pairs), "got the label 3"),
-        (
-            lambda pairs: [True] * len(pairs),
-            "got the boolean True, which says of one label at most",
-        ),
-        (lambda pairs: [0, *[False] * (len(pairs) - 1)], "got the boolean False"),
-        (lambda pairs: np.arange(len(pairs)) == 0, "got the boolean True"),
-        (lambda pairs: [0], r"array of shape \(1,\)"),
-        (lambda pairs: [[1.0, 2.0, 3.0]] * len(pairs), "of logits take the softmax"),
-        (
-            lambda pairs: [[np.nan, 0.5, 0.5]] * len(pairs),
-            "got .nan, 0.5, 0.5.*: the model overflows",
-        ),
-    ],
-)
-def test_answers_that_are_none(folder: Path, answer: Any, message: str) -> None:
-    """Messages say what was expected and what came; nothing is written."""
-    with pytest.raises(ValueError, match=message):
-        run(answer, folder)
-
-
 def test_options_are_checked_before_the_model_is_asked(folder: Path) -> None:
     """A threshold as a share, a name of no configuration: nobody waits for answers in vain."""
 

@@ -84,27 +84,6 @@ def test_digests(made: Path) -> None:
     assert changed_draws(made / "other", found, [VERBS]) == []
 
 
-def test_another_draw_is_told_of(made: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """By each command that reads the file, once; not where other classes are scored."""
-    path, other = made / "p.parquet", made / "other"
-    score(path, made / "merge-nli")
-    assert TOLD not in caplog.text
-    score(path, other)
-    (message,) = (each for each in caplog.messages if TOLD in each)
-    assert message.startswith(f"{path}: ")
-    assert f"{other} has the variants of {NOUNS} in other subsamples" in message
-    caplog.clear()
-    score(path, other, "--config", "snli_verbs")
-    assert TOLD not in caplog.text
-    for command in (["compare", f"a={path}", f"b={path.with_name('q.parquet')}"],
-                    ["analyse", "accuracy", str(path)]):  # fmt: skip
-        shutil.copy(path, path.with_name("q.parquet"))
-        caplog.clear()
-        done = CliRunner().invoke(app, [*command, "--dataset", str(other)])
-        assert done.exit_code == 0, done.output
-        assert caplog.text.count(TOLD) == (2 if command[0] == "compare" else 1)
-
-
 @pytest.mark.parametrize("recorded", [None, "36.0", {NOUNS: 7}, {"elsewhere.parquet": "0"}])
 def test_files_of_earlier_releases(
     recorded: object, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -12,14 +12,12 @@ import pyarrow as pa
 import pytest
 from helpers.report_data import problems
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
 from merge_metric.runs.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
-from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
+from merge_metric.runs.predictions import read_predictions
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -203,46 +201,6 @@ def test_models_that_did_otherwise_than_asked(
     tell_of_model("m", {"name": "m", "max_tokens": 8, **metadata})
     assert expected in caplog.text
     assert bool(caplog.messages) == bool(expected)
-
-
-COMMANDS = ("score", "compare", "report", "analyse accuracy")
-
-
-@pytest.fixture(scope="module")
-def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset and predictions of a model that cut every second pair and never says neutral."""
-    root = tmp_path_factory.mktemp("cut")
-    made = problems(40)
-    made.write(root / "merge-nli")
-    rows = pa.Table.from_pylist(made.predictions(0.9, "a"))
-    said = rows["prediction"].to_numpy().copy()
-    said[said == 1] = 2
-    at = rows.column_names.index("prediction")
-    rows = rows.set_column(at, "prediction", pa.array(said)).drop_columns(["probabilities"])
-    metadata = {"name": "m", "truncated": 60, "distinct_pairs": 120, "max_tokens": 8}
-    for name in ("a.parquet", "b.parquet"):
-        write_predictions(root / name, with_metadata(rows, metadata))
-    return root
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_it(
-    command: str, cut: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each file's warnings come once."""
-    files = [cut / "a.parquet", f"other={cut / 'b.parquet'}"][: 1 if command == "score" else 2]
-    words = [*command.split(), *map(str, files), "--dataset", str(cut / "merge-nli")]
-    words += ["--out", str(tmp_path / "report.md")] if command == "report" else []
-    words += [] if "analyse" in command else ["--n-bootstrap", "20"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    said = [each for each in caplog.messages if "warning: " in each]
-    for name in ("a", "b")[: len(files)]:
-        mine = [each for each in said if each.startswith(f"{cut / name}.parquet: warning: ")]
-        assert len(mine) == 2, mine
-        assert "60 of 120 pairs (50 %) were cut to 8 tokens" in mine[0]
-        assert "never says neutral (3" in mine[1]
-    assert len(said) == 2 * len(files)
 
 
 def test_a_finished_file_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
