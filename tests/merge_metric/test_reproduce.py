@@ -192,7 +192,7 @@ def test_ours_is_what_the_commands_print(
                 result = CliRunner().invoke(app, words)
                 assert result.exit_code == 0, f"{line}\n{result.stderr[-2000:]}"
                 printed[line] = f"{line.replace('-', ' ')}\n{result.stdout}\n{result.stderr}"
-                if ">" in line:
+                if " > " in line:
                     Path(line.split()[-1]).write_text(result.stdout, encoding="utf-8")
         for row in re.findall(r"^\|(.*)\|\n(?!\|---)", section, flags=re.MULTILINE):
             what, command, _, ours, *_ = map(str.strip, row.split("|"))
