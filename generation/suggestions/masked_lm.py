@@ -113,7 +113,7 @@ class MaskedLM:
         self.mask_id: int = tokenizer.mask_token_id
         from tokenizers import Tokenizer
 
-        from merge_metric.models.fast_layers import is_flat, tokens_for
+        from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
 
         self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
@@ -124,6 +124,7 @@ class MaskedLM:
         self._is_flat = is_flat(model)
         usual = _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
         self._budget = tokens_for(model) if self._is_flat else usual
+        self._filler, self._pad_id = filler_for(model, tokenizer), tokenizer.pad_token_id or 0
 
     @classmethod
     def load(
@@ -191,8 +192,8 @@ class MaskedLM:
     ) -> Scores:
         """Find the `k` most probable tokens at each query's mask (D4).
 
-        There is no padding, and a query's scores do not depend on its batch. The head runs on the
-        masked rows alone.
+        On a CPU there is no padding, and a query's scores do not depend on its batch; elsewhere
+        they do by rounding. The head runs on the masked rows alone.
 
         Args:
             queries: The questions.
@@ -404,7 +405,8 @@ class MaskedLM:
         budget = batch_tokens or self._budget
         most = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
         waiting = deque[_Reduced]()
-        batches = batches_of([(len(i.ids), 0) for i in inputs], budget, mixed=self._is_flat)
+        lengths = [(len(i.ids), 0) for i in inputs]
+        batches = batches_of(lengths, budget, mixed=self._is_flat, filler=self._filler)
         seen, vectors = list[Input](), list[torch.Tensor]()
         for number, batch in enumerate(batches, start=1):
             asked = [inputs[i] for i in batch]
@@ -429,7 +431,7 @@ class MaskedLM:
         """
         import torch
 
-        from merge_metric.models.fast_layers import FEWEST, vectors_at
+        from merge_metric.models.fast_layers import FEWEST, padded, vectors_at
 
         # The model without its head, or the whole model if its head is unknown.
         has_known_head = self._model.config.model_type in _HEADS
@@ -438,12 +440,12 @@ class MaskedLM:
         if self._is_flat:
             places = [i.position for i in batch]
             return vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
-        length = len(batch[0].ids)
-        rows = max(len(batch), -(-FEWEST // length))
+        rows = max(len(batch), -(-FEWEST // len(batch[0].ids)))
         filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
-        ids = self._to_device([i.ids for i in filled])
+        ids, own = padded([i.ids for i in filled], self._pad_id)
+        hidden = {} if own.all() else {"attention_mask": self._to_device(own.astype(np.int64))}
         positions = self._to_device([i.position for i in filled])
-        output: torch.Tensor = trunk(input_ids=ids)[0]
+        output: torch.Tensor = trunk(input_ids=self._to_device(ids), **hidden)[0]
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
     def _logits(self, vectors: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -47,7 +46,7 @@ class Classifier:
             label_order: What its classes mean.
             batch_tokens: Most tokens in a forward pass.
         """
-        from merge_metric.models.fast_layers import is_flat, tokens_for
+        from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
 
         model, self._tokenizer, self.name, self.revision, self.weights = loaded
         self.label_order = label_order
@@ -55,6 +54,7 @@ class Classifier:
         self._is_flat = is_flat(model)
         usual = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS_ACCELERATOR)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
+        self._filler = filler_for(model, self._tokenizer)
         self.max_tokens = max_tokens(model, self._tokenizer)
         self._backend: Any = None  # of the tokenizer; asked directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
@@ -179,7 +179,7 @@ class Classifier:
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels for pairs.
 
-        There is no padding, and a pair's probabilities depend on its company by rounding only.
+        On a CPU there is no padding; a pair's probabilities depend on its company by rounding only.
 
         Args:
             pairs: Premises and hypotheses; the longer one is cut where they exceed
@@ -239,23 +239,25 @@ class Classifier:
         end = getattr(self._model.config, "eos_token_id", None)
         # Encoder-decoders want as many ends of sequence in each row of a batch.
         shapes = [(len(row["input_ids"]), int((row["input_ids"] == end).sum())) for row in encoded]
-        return batches_of(shapes, self._budget, mixed=self._is_flat)
+        return batches_of(shapes, self._budget, mixed=self._is_flat, filler=self._filler)
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
         """Run one forward pass; shape (number of rows, labels)."""
         import torch
 
-        from merge_metric.models.fast_layers import class_logits
+        from merge_metric.models.fast_layers import class_logits, padded
 
         with torch.inference_mode():
             if self._is_flat:
                 columns = {name: [row[name] for row in rows] for name in rows[0]}
                 logits = class_logits(self._model, **columns)
             else:
-                tensor = partial(torch.as_tensor, dtype=torch.long, device=self._model.device)
-                inputs = {name: tensor(np.stack([row[name] for row in rows])) for name in rows[0]}
-                logits = self._model(
-                    **inputs, attention_mask=torch.ones_like(inputs["input_ids"])
-                ).logits
+                fillers = {"input_ids": self._tokenizer.pad_token_id or 0, "token_type_ids": 0}
+                inputs = {}
+                for name in rows[0]:
+                    inputs[name], own = padded([row[name] for row in rows], fillers[name])
+                inputs["attention_mask"] = own.astype(np.int64)
+                tensors = {k: torch.as_tensor(v).to(self._model.device) for k, v in inputs.items()}
+                logits = self._model(**tensors).logits
             of_classes = logits.double().softmax(-1).cpu().numpy()
         return self.label_order.rearrange(of_classes)

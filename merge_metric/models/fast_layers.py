@@ -173,6 +173,12 @@ def _is_gelu(activation: Any) -> bool:
 FLAT: Final = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})
 """Types of models with the parts of BERT, by its names."""
 
+HIDING: Final = FLAT | {"albert", "deberta-v2", "distilbert", "modernbert", "mpnet"}
+"""Types of encoders in which tokens that the attention mask hides change no others but by rounding.
+Only accelerators get such tokens: many short batches would keep them waiting."""
+_FILLER: Final = 2048
+"""Most hidden tokens of a batch: an accelerator takes hardly longer for so many more."""
+
 FEWEST: Final = 16
 """Rows from which on a row's result of a matrix product does not depend on how many there are:
 kernels for fewer round otherwise."""
@@ -200,6 +206,26 @@ def is_flat(model: Any) -> bool:
         and not model.config.is_decoder
         and any(type(module) is PackedLinear for module in model.modules())
     )
+
+
+def filler_for(model: Any, tokenizer: Any) -> int:
+    """Tell how many tokens of padding a batch may have: none on CPUs, where they cost time."""
+    hides = model.config.model_type in HIDING and not getattr(model.config, "is_decoder", False)
+    can_hide = hides and tokenizer.pad_token_id is not None
+    return _FILLER if can_hide and model.device.type != "cpu" else 0
+
+
+def padded(rows: Texts, filler: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return rows of equal length, [rows, longest], and where the texts' own numbers stand.
+
+    >>> padded([[5, 6], [7]], 0)[0].tolist()
+    [[5, 6], [7, 0]]
+    """
+    lengths = np.array([len(row) for row in rows])
+    own = np.arange(lengths.max()) < lengths[:, None]
+    found = np.full(own.shape, filler, np.int64)
+    found[own] = np.concatenate(rows)
+    return found, own
 
 
 def tokens_for(model: Any) -> int:

@@ -126,8 +126,10 @@ def unknown_batches(
                 yield positions, ask(batch)
 
 
-def batches_of(shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool) -> list[list[int]]:
-    """Group positions of texts into batches, with no padding.
+def batches_of(
+    shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool, filler: int = 0
+) -> list[list[int]]:
+    """Group positions of texts into batches, as a rule with no padding.
 
     Short and long batches come in random order, so that the speed seen so far is an honest
     estimate of the speed to come.
@@ -136,18 +138,24 @@ def batches_of(shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool) -
         shapes: Number of tokens of each text, and what else it shares with the others of a batch.
         budget: Most tokens of a batch, or one text.
         mixed: Whether texts of different shapes may share a batch.
+        filler: Most tokens of padding, where they may not.
 
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
     [[1, 3], [2], [0]]
+    >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 9, mixed=False, filler=1)
+    [[2], [1, 3, 0]]
     """
-    batches, tokens, before = list[list[int]](), 0, (0, 0)
+    batches, tokens, before = list[list[int]](), 0, 0
     for i in sorted(range(len(shapes)), key=lambda i: (shapes[i], i)):
-        tokens += shapes[i][0]
-        if tokens > budget or not batches or (shapes[i] != before and not mixed):
+        length, other = shapes[i]
+        tokens += length
+        padded = tokens if mixed or not batches else length * (len(batches[-1]) + 1)
+        apart = not mixed and (other != before or padded - tokens > filler)
+        if not batches or apart or padded > budget:
             batches.append([])
-            tokens = shapes[i][0]
+            tokens = length
         batches[-1].append(i)
-        before = shapes[i]
+        before = other
     random.Random(0).shuffle(batches)
     return batches
 

@@ -32,6 +32,7 @@ from generation.records import MaskedQuery, Scores
 from generation.suggestions import masked_lm
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.fast_layers import HIDING
 
 BYTE_LEVEL = ("roberta", "modernbert", "bart")
 K = 50
@@ -107,6 +108,22 @@ def test_scores_do_not_depend_on_the_batch(kind: str) -> None:
     """Batch size and order of the queries change no bit of any score."""
     for found, expected in in_other_batches(tiny_mlm(kind), ask_all(sentences()[:12])):
         assert_identical(found, expected)
+
+
+@pytest.mark.slow(but=("bert-cased", "roberta"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_as_on_accelerators(kind: str) -> None:
+    """Hidden tokens change scores by rounding only; encoders alone get some."""
+    queries = ask_all(sentences()[:12])
+    mlm = MaskedLM.load(tiny_model(kind), device="cpu")
+    hides = mlm._model.config.model_type in HIDING
+    mlm._is_flat, mlm._filler = False, 2048 * hides
+    with seen_inputs(mlm) as seen:
+        found, expected = mlm.score(queries, k=K), tiny_mlm(kind).score(queries, k=K)
+    assert (mlm._pad_id in [row[-1] for batch in seen for row in batch]) == hides
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    for name in ("logits", "original_logit", "log_normalizer"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-5)
 
 
 @pytest.mark.real

@@ -33,6 +33,8 @@ _ENVIRONMENT: Final = MappingProxyType(
 )
 """One thread each, so that CPU seconds count work and not waiting; nothing from the network."""
 _NO_GPU: Final = MappingProxyType({"CUDA_VISIBLE_DEVICES": ""})
+_BESIDE_GPU: Final = MappingProxyType({"TOKENIZERS_PARALLELISM": "true"})
+"""Time by the clock counts there, and other processors are there to be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | _ENVIRONMENT | ({} if self.needs_gpu else _NO_GPU),
+                env=os.environ | _ENVIRONMENT | (_BESIDE_GPU if self.needs_gpu else _NO_GPU),
             )
         self.ask(**self.arguments)
         return self

@@ -20,6 +20,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from merge_dataset.schema import LABELS
 from merge_metric.models import classifier
 from merge_metric.models.classifier import Classifier
+from merge_metric.models.fast_layers import HIDING
 from merge_metric.models.label_order import parse_order
 
 TEXTS = sentences(80)
@@ -67,6 +68,22 @@ def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
     assert len(expected.round(3)) > 40
     assert np.ptp(expected, axis=0).max() > 0.2
     np.testing.assert_allclose(ask(tiny(kind), PAIRS), expected, atol=2e-6)
+
+
+@pytest.mark.slow(but=("roberta",))
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_as_on_accelerators(kind: str) -> None:
+    """Hidden tokens change no probability; encoders alone get some."""
+    model, hidden = Classifier.load(tiny_classifier(kind), device="cpu"), list[bool]()
+    hides = model._model.config.model_type in HIDING
+    model._is_flat, model._filler = False, 2048 * hides
+
+    def look(module: torch.nn.Module, args: object, inputs: dict[str, torch.Tensor]) -> None:
+        hidden.append(not inputs["attention_mask"].all())
+
+    model._model.register_forward_pre_hook(look, with_kwargs=True)
+    np.testing.assert_allclose(ask(model, PAIRS), ask(tiny(kind), PAIRS), atol=2e-6)
+    assert any(hidden) == hides
 
 
 @pytest.mark.slow(but=("bert-uncased", "gpt2"))
