@@ -63,32 +63,24 @@ def test_long_help_has_headings(command: Any) -> None:
 @pytest.mark.parametrize(
     ("command", "meant"),
     [
-        ("score p.parquet --json", "did you mean --format json?"),
-        ("score p.parquet --n 5", "did you mean --n-bootstrap?"),
         ("score p.parquet --output s.txt", "the result goes to stdout; add > FILE"),
         ("score p.parquet folder", "did you mean --dataset folder?"),
         ("report p.parquet --dataset folder --plot f.png", "did you mean --figures?"),
-        ("analyse fooling p.parquet --plot f.png", "did you mean --out?"),
-        ("report p.parquet -o r.html", "did you mean --out?"),
-        ("report p.parquet --output r.html", "did you mean --out?"),
         ("compare a.parquet b.parquet folder", "did you mean --dataset folder?"),
         ("predict --model m folder", "did you mean --dataset folder?"),
         ("report p.parquet --figures folder", "--dataset: expected a value, got none; `merge-nli"),
         ("predict --model m --dataset folder x.v1", "did you mean --dataset x.v1?"),
-        ("generate pairs.csv", "did you mean --data pairs.csv?"),
         ("build --out o pairs.csv", "did you mean merge-nli generate --data pairs.csv?"),
         ("score p.parquet -f csv", "did you mean --format csv?"),
         ("score p.parquet -f", "did you mean --format?"),
         ("generate mine.toml", "did you mean --recipe mine.toml?"),
         ("build runs/mine", "did you mean --run runs/mine?"),
-        ("evaluate p.parquet", "did you mean predict, then score?"),
-        ("generate --zzzz", "no option --zzzz; `merge-nli generate -h` says more"),
     ],
 )
 def test_what_people_type(
     command: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words of other tools have a hint; what is like nothing has none."""
+    """Words of other tools have a hint: more than `faults/mistakes.toml` has."""
     monkeypatch.chdir(tmp_path)
     for name in ("folder", "x.v1"):
         Path(name).mkdir()
@@ -112,30 +104,6 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     result = CliRunner().invoke(app, ["demo", "--run", str(tmp_path), "--no-register"])
     assert result.exit_code == 2
     assert "needs tomli_w; run: pip install 'merge-nli[generation,predict,report]'" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["generate", "--recipe", "papr-v2"], "did you mean 'paper-v2'?"),
-        (["generate", "--set", "mim_replacements=3"], "did you mean 'min_replacements'?"),
-        (["suggest", "--set", "subsamples"], "--set: expected KEY=VALUE, got 'subsamples'"),
-        (["suggest", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
-        (["suggest", "--source", "demo", "--set", "mlms=[]"], "expected at least one masked LM"),
-        (["build", "--run", "nowhere"], "run: merge-nli suggest --run nowhere"),
-        (["suggest", "--tasks", "3"], "--tasks: expected --executor with it: local, ray or slurm"),
-        (
-            ["suggest", "--executor", "slurm", "--sbatch", "gres"],
-            "--sbatch: expected KEY=VALUE, got 'gres'",
-        ),
-    ],
-)
-def test_user_errors_are_messages(arguments: list[str], message: str) -> None:
-    """No traceback: what is wrong and what to do on stderr, nothing on stdout, exit code 2."""
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stdout == ""
 
 
 def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,19 +145,17 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_options_of_another_executor_are_refused() -> None:
-    """Nothing of them would be heeded; nor of any without an executor."""
-    for option in ("--partition", "--tasks", "--cpus-per-task"):
-        told = CliRunner().invoke(app, ["suggest", "--recipe", "demo", option, "2"])
-        assert f"{option}: expected --executor with it" in told.stderr
+    """Nothing of them would be heeded; nor is there a KEY=VALUE without a value."""
     for executor, options, message in (
         ("slurm", ["--ray-address", "auto"], "--ray-address: expected with the executor ray"),
         ("local", ["--time", "1:00:00"], "--time: expected with the executor slurm"),
         ("ray", ["--partition", "gpu"], "--partition: expected with the executor slurm"),
+        ("slurm", ["--sbatch", "gres"], "--sbatch: expected KEY=VALUE, got 'gres'"),
     ):
         arguments = ["suggest", "--recipe", "demo", "--executor", executor, *options]
         told = CliRunner().invoke(app, arguments)
         assert told.exit_code == 2
-        assert f"{message}, got it with {executor}" in told.stderr
+        assert message in told.stderr
 
 
 def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -338,18 +304,6 @@ def test_outputs_are_looked_at_before_the_work(
     assert result.exit_code == 2
     assert "holds chapter.tex; name another folder" in result.stderr
     assert not (tmp_path / "run").exists()
-
-
-def test_ids_of_variants_are_refused(tmp_path: Path) -> None:
-    """A problem whose id a variant of another could have, before the masked LMs run."""
-    row = {"premise": "A dog runs.", "hypothesis": "The dog runs.", "label": "neutral"}
-    rows = [{"id": each, **row} for each in ("1", "1/noun/dog/cat", "2/noun/dog/cat")]
-    data = tmp_path / "data.jsonl"
-    data.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
-    arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--data", str(data)]
-    result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "run")])
-    assert result.exit_code == 2
-    assert "got '1/noun/dog/cat' beside '1'; name problems otherwise" in result.stderr
 
 
 @pytest.mark.slow

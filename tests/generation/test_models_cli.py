@@ -71,10 +71,8 @@ def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected ids or folders of models, --preset or --recipe, got none"),
         (["x/y", "--only", "S"], "--only: expected together with --preset"),
         (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster, got 'v1'"),
-        (["--recipe", "papr"], "paper-v2"),
         (["x/y", "--label-order", "e,n"], "label-order: expected what the model's classes"),
         (
             ["x/y", "--dtype", "int3"],

@@ -107,22 +107,6 @@ def test_register_with_a_bad_folder(
     assert result.exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["check", "register"])
-def test_usage_errors(command: str, tmp_path: Path) -> None:
-    """A path that is no folder, or an unknown format: exit code 2 and the reason."""
-    result = runner.invoke(app, [command, str(tmp_path / "nowhere"), "--format", "json"])
-    assert result.exit_code == 2
-    assert "expected a folder that exists" in result.stderr
-    assert "got '--format'" not in result.stderr
-    (tmp_path / "file").touch()
-    result = runner.invoke(app, [command, str(tmp_path / "file")])
-    assert result.exit_code == 2
-    assert "expected a folder" in result.stderr
-    result = runner.invoke(app, [command, str(tmp_path), "--format", "xml"])
-    assert result.exit_code == 2
-    assert "--format: expected one of text, json, got 'xml'" in result.stderr
-
-
 def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """`merge-nli build` ends with this."""
     names = ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]

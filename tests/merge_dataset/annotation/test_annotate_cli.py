@@ -69,20 +69,6 @@ def test_there_and_back(session: Session, tmp_path: Path) -> None:
     }
 
 
-def test_what_is_refused(session: Session, dataset: Path, tmp_path: Path) -> None:
-    """With what was expected, and exit code 2."""
-    for words, message in (
-        ((tmp_path / "none", "--out", tmp_path / "x"), "expected a folder that exists"),
-        (("--out", tmp_path / "x"), "name the dataset folder to draw a sample from"),
-        ((dataset, "--out", session.folder, "--per-class", "7"), "that its sample was drawn with"),
-        (("--out", session.folder, "--annotator", "a/b"), "annotator: expected a name of up to"),
-        (("--out", session.folder, "--export", "a.csv", "--import", "b.csv"), "got both"),
-    ):
-        done = annotate(*words)
-        assert done.exit_code == 2
-        assert message in " ".join(done.stderr.replace("│", " ").split())
-
-
 def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it is not wanted; Ctrl+C ends it with what was done."""
     opened: list[str] = []
