@@ -20,6 +20,7 @@ from merge_dataset.hub.errors import PublishError, call_hub, hide_queries
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo
+    from huggingface_hub.hf_api import RepoFile
 
 MAIN: Final = "main"
 
@@ -68,17 +69,6 @@ def parse_repository(text: str, kind: RepositoryType) -> Repository:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file of a revision, by what the Hub tells of its content."""
-
-    path: str
-    size: int
-    git_oid: str
-    sha256: str | None
-    """Where the content lies in large file storage; `git_oid` is then that of the pointer."""
-
-
-@dataclass(frozen=True, slots=True)
 class File:
     """A file to be published."""
 
@@ -89,13 +79,12 @@ class File:
     git_oid: str
     sha256: str
 
-    def is_same(self, other: RemoteFile) -> bool:
+    def is_same(self, other: RepoFile) -> bool:
         """Tell whether the file on the Hub has the same content."""
         if self.size != other.size:
             return False
-        return (
-            self.git_oid == other.git_oid if other.sha256 is None else self.sha256 == other.sha256
-        )
+        # In large file storage `blob_id` is that of the pointer.
+        return self.sha256 == other.lfs.sha256 if other.lfs else self.git_oid == other.blob_id
 
 
 def make_file(path: str, content: Path | bytes) -> File:
@@ -146,7 +135,7 @@ class Changes:
 
 def compare(
     files: Iterable[File],
-    there: Mapping[str, RemoteFile],
+    there: Mapping[str, RepoFile],
     removable: Callable[[str], bool] = lambda path: False,
 ) -> Changes:
     """Find the changes that make the files there equal to these."""
@@ -234,21 +223,15 @@ class Hub:
 
         return call_hub(f"looking at {repository.name}", ask)
 
-    def files(self, repository: Repository, revision: str) -> dict[str, RemoteFile]:
+    def files(self, repository: Repository, revision: str) -> dict[str, RepoFile]:
         """List the files of a revision, by path."""
         from huggingface_hub.hf_api import RepoFile
 
-        def ask() -> dict[str, RemoteFile]:
+        def ask() -> dict[str, RepoFile]:
             entries = self._api.list_repo_tree(
                 repository.name, repo_type=repository.kind, revision=revision, recursive=True
             )
-            return {
-                each.path: RemoteFile(
-                    each.path, each.size, each.blob_id, each.lfs.sha256 if each.lfs else None
-                )
-                for each in entries
-                if isinstance(each, RepoFile)
-            }
+            return {each.path: each for each in entries if isinstance(each, RepoFile)}
 
         return call_hub(f"listing the files of {repository.name} at {revision}", ask)
 

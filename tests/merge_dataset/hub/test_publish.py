@@ -19,12 +19,13 @@ from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, Result, checke
 from helpers.hub.repositories import Entry
 from helpers.paraphrase_run import write_paraphrase_run
 from huggingface_hub import constants
+from huggingface_hub.hf_api import RepoFile
 
 from merge_dataset.export import export_dataset
 from merge_dataset.hub.dataset import benchmark, choose_version, task_ids
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
-from merge_dataset.hub.repository import Hub, RemoteFile, make_file, parse_repository
+from merge_dataset.hub.repository import Hub, make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import NLI, features
 from merge_metric.models.templates import Template
@@ -712,8 +713,8 @@ def test_files_are_compared_by_content(is_large: bool) -> None:
     """A file of the same size has other content where its digest says so, large or not."""
     file, other = make_file("a", b"one"), make_file("a", b"two")
     for wanted, expected in ((file, True), (other, False)):
-        # Of a large file the Hub's git_oid is the pointer's.
-        remote = RemoteFile(
-            "a", 3, "0" * 40 if is_large else wanted.git_oid, wanted.sha256 if is_large else None
-        )
+        # Of a large file the Hub's oid is the pointer's.
+        lfs = {"size": 3, "oid": wanted.sha256, "pointerSize": 130} if is_large else None
+        oid = "0" * 40 if is_large else wanted.git_oid
+        remote = RepoFile(path="a", size=3, oid=oid, lfs=lfs)
         assert file.is_same(remote) == expected
