@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import set_algebra
@@ -29,12 +28,10 @@ from generation.reasons import KEPT, Reason
 from generation.records import MaskedQuery, Seed, Sentence, pairs, split
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors
-from generation.variants.perturbations import text_edits_of
-from generation.variants.rows import seed_rows, variant_rows
 from generation.variants.set_algebra import Sides, over_sentences
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
-from merge_dataset.schema import NLI, ProblemFormat, arrow_schema, format_of
+from merge_dataset.schema import NLI, ProblemFormat, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
 
@@ -187,62 +184,6 @@ def test_a_word_of_two_texts() -> None:
         for name in (Reason.IN_PROBLEM, Reason.OTHER_SENTENCE, KEPT, "suggestions")
     }
     assert counts == {Reason.IN_PROBLEM: 3, Reason.OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
-
-
-def test_rows_of_a_variant() -> None:
-    """Texts, spans and ids; where the word does not stand nothing is changed or marked."""
-    texts = [CONTEXT, QUESTION, ANSWER]
-    seed = Seed(seed_id="r:1", source="r", texts=tuple(t.text for t in texts), label="right")
-    (word,) = shared_words_of(texts, ("noun",), (0, 1))
-    problems = TaggedProblems([seed], {t.text: t for t in texts}, {"r:1": [word]})
-    drawn = pa.table(
-        {
-            "seed_id": ["r:1"],
-            "source": ["r"],
-            "word": ["dog"],
-            "word_class": ["noun"],
-            "replacement": ["kitten"],
-            "context_mlms": [["b"]],
-            "question_mlms": [["a", "b"]],
-            "answer_mlms": pa.array([[]], pa.list_(pa.string())),
-            "log_odds": pa.array([0.5], pa.float32()),
-            **{name: [None] for name in READING.signals},
-            "subsamples": [[0, 2]],
-        }
-    )
-    edits = text_edits_of(drawn, problems)
-    assert [[spans for spans, _ in of_texts] for of_texts in edits] == [
-        [[(4, 7), (30, 33)], [(13, 16)], []]
-    ]
-    table = variant_rows(drawn, {"r:1": seed}, edits, READING)
-    assert table.schema == arrow_schema(READING)
-    assert format_of(table.schema) == READING
-    (row,) = table.to_pylist()
-    assert row == {
-        "variant_id": "r:1/noun/dog/kitten",
-        "seed_id": "r:1",
-        "source": "r",
-        "context": "The kitten found a key under the kitten bed",
-        "question": "What did the kitten find",
-        "answer": "A key",
-        "label": 1,
-        "word_class": "noun",
-        "original": "dog",
-        "replacement": "kitten",
-        "context_spans": [[4, 10], [33, 39]],
-        "question_spans": [[13, 19]],
-        "answer_spans": [],
-        "mlms": ["a", "b"],
-        "context_mlms": ["b"],
-        "question_mlms": ["a", "b"],
-        "answer_mlms": [],
-        "log_odds": 0.5,
-        **dict.fromkeys(READING.signals),
-        "subsamples": [0, 2],
-        "annotator_labels": [],
-    }
-    (of_seed,) = seed_rows([seed], READING).to_pylist()
-    assert (of_seed["answer"], of_seed["label"], of_seed["answer_spans"]) == ("A key", 1, [])
 
 
 # --- From a file to variants, against the slow reference ---

@@ -51,37 +51,6 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_every_option_is_a_setting(asked_for: dict[str, Any]) -> None:
-    """Each with another value than its default."""
-    expected = {
-        "source": "anli-r1", "dataset": "some/set", "dataset_config": "plain",
-        "split": "dev", "revision": "abc", "premise_column": "p", "hypothesis_column": "h",
-        "label_column": "l", "id_column": "i", "limit": 7, "model": "nli", "model_kind": "lm",
-        "model_revision": "def", "label_order": "c,e,n", "generator": "t5@1",
-        "gguf_file": "a.gguf", "prompt": "Again: {hypothesis}", "k": 3, "max_rounds": 2,
-        "diversity_penalty": 0.25, "sibling_penalty": 0.125, "max_new_tokens": 9, "rng_seed": 4,
-        "batch_size": 5, "device": "cpu", "dtype": "bfloat16", "run": "here",
-    }  # fmt: skip
-    arguments = [
-        word for name, value in expected.items()
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]  # fmt: skip
-    arguments += ["--label-map", "yes=entailment,no=", "--temperature", "0.2", "0.9"]
-    arguments += ["--beams", "6", "--groups", "3", "--out", "there", "--overwrite"]
-    result = invoke(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.output
-    assert asked_for["config"] == ParaphraseConfig(
-        **expected,
-        label_map={"yes": "entailment", "no": ""},
-        temperature_min=0.2,
-        temperature_max=0.9,
-        num_beams=6,
-        num_beam_groups=3,
-    )
-    assert (asked_for["out"], asked_for["overwrite"]) == (Path("there"), True)
-    assert asked_for["output"] == "json"
-
-
 def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> None:
     """So that runs of several sources do not meet."""
     invoke("--model", "m", "--source", "anli-r2")

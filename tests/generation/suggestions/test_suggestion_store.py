@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers.few_pieces import few_pieces
 from helpers.masked_queries import ask_all, assert_identical, jointly
@@ -189,46 +188,6 @@ def test_a_killed_run_resumes_to_the_same_files(pieces: int, tmp_path: Path) -> 
     assert files_of(store) == files_of(filled(tmp_path / "whole"))
 
 
-def test_a_run_killed_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that was being written is not there; the rest is, and resumes as ever."""
-    write = suggestions.pq.write_table
-    written = []
-
-    def half(table: pa.Table, path: Path, **options: Any) -> None:
-        written.append(path)
-        if len(written) == 3:
-            path.write_bytes(b"PAR1 and no more")
-            raise Killed
-        write(table, path, **options)
-
-    store = store_in(tmp_path / "killed")
-    with monkeypatch.context() as patch:
-        patch.setattr(suggestions.pq, "write_table", half)
-        with pytest.raises(Killed):
-            fill(store, QUERIES)
-    assert len(parts_of(store)) == 2
-    assert len(store.keys()) == 2 * PART_SIZE
-    filled(tmp_path / "killed")
-    assert files_of(store) == files_of(filled(tmp_path / "whole"))
-
-
-def test_what_a_killed_run_leaves_does_no_harm(tmp_path: Path) -> None:
-    """Unfinished and unnamed files beside the parts are not read."""
-    whole = files_of(filled(tmp_path / "whole"))
-    store = filled(tmp_path / "littered", QUERIES[:9])
-    litter = {"parts/.0123.unnamed.partial": b"PAR1",
-              "parts/0123456789abcdef.unnamed": b"half a part",
-              ".store.json.partial": b"{", ".vocabulary.parquet.partial": b""}  # fmt: skip
-    for name, data in litter.items():
-        (store.path / name).write_bytes(data)
-    assert store.keys() == keys(QUERIES[:9])
-    assert SuggestionStore.open(tmp_path / "littered", store.path.name).identity == IDENTITY
-    for path in parts_of(store):
-        path.unlink()
-    filled(tmp_path / "littered")
-    assert files_of(store) == whole | litter
-
-
 def truncate(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
@@ -327,7 +286,7 @@ def test_stores_from_before_words_of_several_pieces_are_found(tmp_path: Path) ->
 
 @pytest.mark.parametrize("max_pieces", [2, 3])
 def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_path: Path) -> None:
-    """From a masked LM; also after a crash, and into the same files in one go or in steps."""
+    """From a masked LM."""
     identity = dataclasses.replace(IDENTITY, max_pieces=max_pieces)
     mlm = MaskedLM.load(few_pieces(3.0), device="cpu")
     queries = ask_all(["The snowman sees a zebra."])
@@ -343,21 +302,6 @@ def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_p
     assert expected.tokens.shape == (len(queries), K, max_pieces)
     assert {True, False} == set(expected.answered.tolist())
     assert (expected.tokens[:, :, 1] >= 0).any()
-
-    done: list[object] = []
-
-    def killed(piece: Sequence[MaskedQuery]) -> Scores:
-        if done:
-            raise Killed
-        done.append(piece)
-        return score(piece)
-
-    steps = SuggestionStore.create(tmp_path / "steps", identity, mlm.vocabulary)
-    with pytest.raises(Killed):
-        fill(steps, queries, killed)
-    assert len(parts_of(steps)) == 1
-    fill(steps, queries, score)
-    assert files_of(steps) == files_of(whole)
 
 
 def test_a_renamed_store_is_refused(tmp_path: Path) -> None:
