@@ -65,7 +65,7 @@ def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path / "here")
 
 
-@pytest.mark.parametrize("name", ["build", "signals", "predict", "baseline"])
+@pytest.mark.parametrize("name", ["suggest", "build", "signals", "predict", "baseline"])
 def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -> None:
     """The message says so; the same command does the rest, and ends with the same bytes."""
     options = ("--executor", "local", "--tasks", "2", "--workers", "2")

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-from helpers import namespaces
 from typer.testing import CliRunner
 
 from generation import Config, build, suggest
@@ -21,7 +14,7 @@ from generation.cli import app
 from generation.problems import on_disk
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import read_record
 
 LIMIT = 40
@@ -142,48 +135,6 @@ def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path)
         assert made(tmp_path / folder).items() <= there.items()
 
 
-@pytest.mark.distributed
-@pytest.mark.parametrize("where", ["tagging_tasks/parts", "suggestions/*/parts"])
-def test_a_worker_that_is_killed(
-    where: str, in_one_process: dict[str, bytes], tmp_path: Path
-) -> None:
-    """While it tags or asks: the message says so, and the same command ends with the same bytes."""
-    run = RunFolder(tmp_path / "run")
-    killed: list[int] = []
-
-    def kill_one() -> None:
-        while not list(run.path.glob(f"{where}/*.parquet")):
-            time.sleep(0.002)
-        pid = next(pid for pid in children() if "merge_dataset.executors.worker" in command_of(pid))
-        os.kill(pid, signal.SIGKILL)
-        killed.append(pid)
-
-    Thread(target=kill_one, daemon=True).start()
-    with pytest.raises(ExecutorError, match=r"(?s)of 2 tasks failed.*killed by SIGKILL"):
-        suggest(config(run.path), distribution=tasks_of("local", 2))
-    assert killed
-    assert not run.suggested.exists()
-    assert list(run.path.glob(f"{where}/*.parquet"))
-    suggest(config(run.path), distribution=tasks_of("local", 2))
-    assert made(run.path) == in_one_process
-
-
-def children() -> list[int]:
-    """Processes that this one started."""
-    found = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
-    )
-    return [int(pid) for pid in found.stdout.split()]
-
-
-def command_of(pid: int) -> str:
-    """A process's command line; nothing where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
-
-
 def test_a_part_that_is_damaged(
     in_one_process: dict[str, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,50 +173,3 @@ def test_tasks_have_to_agree(tmp_path: Path) -> None:
     record.write_text(record.read_text().replace('"cpu"', '"cuda"'))
     with pytest.raises(ValueError, match="expected the same model, device and dtype in every task"):
         ask(run.path, "bert-tiny-mlm 0/1")
-
-
-SUGGEST = f"""
-import sys
-from pathlib import Path
-from generation import Config, suggest
-from generation.problems import on_disk
-from generation.suggestions import questions
-from merge_dataset.executors.plan import Distribution
-questions.PROBLEMS_PER_SHARD = {PROBLEMS_PER_SHARD}
-on_disk.BLOCK = 2
-there = Distribution(executor=sys.argv[2], tasks=2, workers=2) if len(sys.argv) > 2 else None
-config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2, **{LESS})
-try:
-    suggest(config, distribution=there)
-    print("done")
-except (OSError, RuntimeError) as error:
-    print(error)
-"""
-
-
-@pytest.mark.distributed
-@pytest.mark.parametrize("executor", [[], ["local"]], ids=["one process", "local"])
-def test_a_full_disk(executor: list[str], in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    """The message says so; with room the same command goes on, and ends with the same bytes."""
-    if missing := namespaces.missing():
-        pytest.fail(missing)
-    parts = sum(len(data) for name, data in in_one_process.items() if "/parts/" in name)
-    rest = sum(map(len, in_one_process.values())) - parts
-    script = '''mount -t tmpfs -o size="$1" none "$2"
-"$3" -c "$4" "$2/run" "${@:5}"
-find "$2" -name "*.parquet" -path "*/parts/*" | wc -l
-mount -o remount,size=100m "$2"
-"$3" -c "$4" "$2/run" "${@:5}"
-cp -r "$2/run" "$2-kept"'''
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    size = (rest + parts // 2) // 4096 * 4096 + 30 * 4096  # half of a page per file
-    done = namespaces.run_apart(
-        script, str(size), str(disk), sys.executable, SUGGEST, *executor, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    *message, count, last = done.stdout.splitlines()
-    assert "No space left on device" in "\n".join(message)
-    assert 0 < int(count) < sum("/parts/" in name for name in in_one_process)
-    assert last == "done"
-    assert made(tmp_path / "disk-kept") == in_one_process

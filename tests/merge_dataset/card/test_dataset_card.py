@@ -78,20 +78,6 @@ def test_options_are_told(
     assert text.count("English only.") == 1
 
 
-def test_front_matter_for_the_hub(dataset: Path, text: str) -> None:
-    """The Hub's fields for a derived, automatically labelled NLI dataset."""
-    header = card.read_front_matter(text)
-    assert header == card.front_matter(dataset)
-    assert header["language"] == ["en"]
-    assert header["license"] == ["cc-by-sa-4.0"]
-    assert header["task_categories"] == ["text-classification"]
-    assert header["task_ids"] == ["natural-language-inference"]
-    assert header["source_datasets"] == ["extended|snli"]
-    assert header["size_categories"] == ["n<1K"]
-    assert header["annotations_creators"] == ["crowdsourced", "machine-generated"]
-    assert "&id" not in text  # no YAML aliases
-
-
 def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
     """`datasets` reads features, label names and sizes as they are."""
     for entry in card.front_matter(dataset)["dataset_info"]:
@@ -110,35 +96,6 @@ def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
             for split in config["data_files"]
             for path in ([split["path"]] if isinstance(split["path"], str) else split["path"])
         )
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Eligible seeds: 2 for nouns, 2 for verbs, 1 for adjectives.",
-        "1,000 read, 20 without a gold label dropped, 980 kept",
-        "Tagger: en_core_web_sm 3.8.0.",
-        "Ablation: none.",
-        "| a/bert | cd5ef92a | BertForMaskedLM | float32 | cpu |",
-        "| rng_seed | 20251028 |",
-        "| min_replacements | 1 |",
-        "| probability_filter | true |",
-        "| mlm | word_class | suggestions | less_probable | other_class | in_problem | kept "
-        "| replacements |",
-        "| a/bert | noun | 1,200 | 1,000 | 33 | 7 | 160 | 6 |",
-        "CC BY-SA 4.0",
-        "arXiv",
-        "2510.24295",
-        "A large annotated corpus for learning natural language inference",
-        'load_dataset("merge-nli", "snli_nouns")',
-        "was not annotated again",
-        "several word pieces",
-        "English only",
-    ],
-)
-def test_card_tells(text: str, words: str) -> None:
-    """The card has what a reader must find: origin, settings, funnel, licence, limits, citation."""
-    assert words in text
 
 
 def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
