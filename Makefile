@@ -41,7 +41,7 @@ llm: $(READY)
 
 # A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-slow.
 test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows, mistakes; the table is build/faults/results.md
-	FAULTS_SHARE=$(or $(SHARE),1) FAULTS_SEED=$(or $(SEED),0) $(PYTEST) $(WORKERS) -m slow tests/faults $(FAULTS)
+	FAULTS_SHARE=$(or $(SHARE),1) FAULTS_SEED=$(or $(SEED),0) $(PYTEST) $(WORKERS) --timeout 3600 -m slow tests/faults $(FAULTS)
 
 mistakes: $(READY)  ## Record anew what commands say of mistakes, in tests/faults/mistakes.toml, to read it
 	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m faults.mistakes && git diff --stat faults/mistakes.toml
