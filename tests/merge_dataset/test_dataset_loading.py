@@ -140,32 +140,6 @@ def test_registering_again_prepares_nothing(
     assert register_dataset(dataset, tmp_path) == names
 
 
-def test_a_damaged_entry_is_made_anew(
-    dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whichever file it is; `datasets` itself would read other rows."""
-    register_dataset(dataset, tmp_path / "cache")
-    entry = tmp_path / "cache/merge-nli/snli_nouns/0.0.0" / content_hash(dataset, "snli_nouns")
-    whole = {path: path.read_bytes() for path in entry.iterdir() if path.is_file()}
-    assert len(whole) == 4
-    for path, content in whole.items():
-        caplog.clear()
-        path.write_bytes(content[:-9] + b"?" + content[-8:])
-        register_dataset(dataset, tmp_path / "cache")
-        assert path.read_bytes() == content
-        assert f"{entry}: damaged, made anew: {path.name}" in caplog.text
-
-
-def test_killed_preparation_is_tidied(dataset: Path, tmp_path: Path) -> None:
-    """Leftovers of a killed preparation would break the fall-back to the cache: it goes."""
-    leftover = tmp_path / "cache/merge-nli/snli/0.0.0/0123456789abcdef.incomplete"
-    leftover.mkdir(parents=True)
-    register_dataset(dataset, tmp_path / "cache")
-    assert not leftover.exists()
-    entries = [p.name for p in leftover.parent.iterdir() if p.is_dir()]
-    assert entries == [content_hash(dataset, "snli")]
-
-
 def test_files_replaced_while_they_are_registered(
     dataset: Path, tmp_path: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

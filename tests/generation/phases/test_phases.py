@@ -289,12 +289,6 @@ def test_ablation_needs_a_build_first(tmp_path: Path) -> None:
         build(tmp_path / "run", ablation="union")
 
 
-def test_build_without_suggestions_says_what_to_run(tmp_path: Path) -> None:
-    """A folder that is no run is an error with a remedy."""
-    with pytest.raises(FileNotFoundError, match="run: merge-nli suggest --run"):
-        build(tmp_path)
-
-
 def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Path) -> None:
     """The error names the threshold, the largest count and what to do."""
     other = copy_of(run, tmp_path / "strict")

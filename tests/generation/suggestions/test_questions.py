@@ -114,22 +114,6 @@ def test_foreign_questions_have_no_row(tmp_path: Path) -> None:
         questions.rows(QUERIES[:32])
 
 
-def test_questions_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A killed run's remains are no folder of questions, and are cleared away."""
-
-    def killed() -> Iterator[pa.Table]:
-        yield from tables(QUERIES[:50])
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Questions.write(tmp_path / "q", killed(), problems=45, made_from="x")
-    with pytest.raises(FileNotFoundError, match="run: merge-nli suggest"):
-        Questions(tmp_path / "q")
-    written(tmp_path / "q", QUERIES)
-    assert [path.name for path in tmp_path.iterdir()] == ["q"]
-    assert Questions(tmp_path / "q").made_from == "x"
-
-
 def test_keys_with_trailing_zeros_stay_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -182,23 +181,6 @@ def test_each_answer_is_on_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch)
     append(path, [POOR])
     append(path, [FINE])
     assert [target_of(each) or each for each in synced] == [path, path.parent] * 2
-
-
-def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where part of the line could be written."""
-    append(path, [POOR])
-    before = path.read_bytes()
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
-            append(path, [FINE])
-    assert path.read_bytes() == before
-    append(path, [FINE])
-    assert read_events(path) == [POOR, FINE]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from helpers.judged import write_dataset
 
-from merge_dataset.annotation.answers import answers_path
 from merge_dataset.annotation.sample import draw
-from merge_dataset.annotation.session import Session, locked_answers, open_session, read_session
+from merge_dataset.annotation.session import Session, open_session, read_session
 from merge_dataset.files import digest_of_file
 
 
@@ -154,14 +153,6 @@ def test_other_folders_are_left_alone(dataset: Path, tmp_path: Path) -> None:
         open_session(tmp_path / "file", dataset)
 
 
-def test_an_interrupted_drawing_begins_anew(dataset: Path, session: Session) -> None:
-    """The description is written last."""
-    (session.folder / "session.json").unlink()
-    (session.folder / "sample.jsonl").write_text("{")
-    (session.folder / ".session.json.partial").write_text("{")
-    assert open_session(session.folder, dataset) == session
-
-
 def forget_digests(folder: Path) -> None:
     """Make a session as earlier versions wrote it."""
     path = folder / "session.json"
@@ -201,16 +192,3 @@ def test_separators_in_texts_end_no_line(session: Session) -> None:
     assert "A\u2028gi\u0085r\u2029l has a small cat." in {
         each for item in items.values() for each in item.variant_texts.values()
     }
-
-
-def test_an_annotator_annotates_in_one_place(session: Session) -> None:
-    """Others are not hindered; afterwards it is free again."""
-    with locked_answers(session, "ann") as path, locked_answers(session, "bo"):
-        assert path == answers_path(session.folder, "ann")
-        with (
-            pytest.raises(BlockingIOError, match="expected ann to annotate in one place at a time"),
-            locked_answers(session, "ann"),
-        ):
-            pass
-    with locked_answers(session, "ann"):
-        pass
