@@ -19,9 +19,8 @@ from generation.commands.generate import (
     suggest_command,
 )
 from generation.commands.models import models_command
-from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
-from merge_dataset.commands.show import check_command, show_command
+from merge_dataset.commands.judge import annotate_command, check_command, show_command
 from merge_dataset.commands.wrong_use import OneLineErrors
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command

@@ -305,7 +305,7 @@ HELP = {
     "score": "--allow-missing",
     "annotate": "--annotator",
     "analyse": "first-answers",
-    "agreement": "--without-mlm",
+    "agreement": "--plots",
 }
 """Command → what its help shows."""
 
