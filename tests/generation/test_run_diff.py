@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from generation import Config, build, generate
-from generation.cli import app
 from generation.run_folder import RunFolder
 from generation.run_summary import difference
 
@@ -100,10 +98,3 @@ def test_a_build_stays_inside_its_run(run: RunFolder, name: str, expected: str) 
     """And takes no folder's place."""
     with pytest.raises(ValueError, match=f"into: expected a name .*{expected}"):
         build(run.path, into=name)
-
-
-def test_folder_without_a_build_is_refused(run: RunFolder, tmp_path: Path) -> None:
-    """And the message says what to run."""
-    result = CliRunner().invoke(app, ["diff", str(run.path), str(tmp_path)])
-    assert result.exit_code == 2
-    assert "expected a run folder with a finished build, found none" in result.output

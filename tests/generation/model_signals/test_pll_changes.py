@@ -389,14 +389,6 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
 
 def test_one_model_is_named(run: RunFolder) -> None:
     """A causal one or a masked one."""
-    models = ["--lm", "a", "--mlm", "b"]
-    for given, got in ((models, "--lm and --mlm"), ([], "none")):
-        result = CliRunner().invoke(app, ["signals", "--run", str(run.path), *given])
-        assert result.exit_code == 2
-        assert (
-            f"expected one model, with --lm, --mlm or --nonce, or --neighbours, got {got}"
-            in result.stderr
-        )
     with pytest.raises(ValueError, match="mlm, lm: expected one of them, got both"):
         write_pll_changes(run.path, "a", lm="b")
 
@@ -417,24 +409,3 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     grammar = {"form_attested", "number_agrees", "determiner_fits", "in_compound", "valency"}
     grammar |= {"mean_rank", "neighbour_change"}
     assert columns == {"log_odds", *SIGNALS, *grammar, "quality"}
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--of", "nothing"], "nothing: expected a run folder with a finished build, found none"),
-        (["--of", "../x"], "into: expected a name of letters"),
-        (
-            ["--mlm", "no/such-model"],
-            "no/such-model: HF_HUB_OFFLINE is set",
-        ),
-    ],
-)
-def test_errors_are_one_line(
-    scored: RunFolder, model: str, more: list[str], message: str
-) -> None:  # fmt: skip
-    """Exit code 2 and what was expected."""
-    arguments = ["signals", "--run", str(scored.path), "--mlm", model, *more]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr

@@ -173,14 +173,11 @@ def test_a_longer_run_scores_only_what_is_new(
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        ("limit", 3, "limit 12, which merge-nli suggest had, got 3"),
-        ("source", "other", "source demo, which"),
         ("split", "train", "split none, which .*, got train"),
         ("revision", "main", "revision none"),
         ("data", "more.jsonl", "source|data none"),
         ("label_column", "gold", "label_column none"),
         ("id_column", "n", "id_column none"),
-        ("skip_bad_rows", True, "skip_bad_rows False"),
         ("label_map", {"yes": "entailment"}, "label_map none, which .*, got yes=entailment"),
         ("mlms", ("other",), "mlms .*bert-tiny-mlm, which .*, got other"),
         ("ask_all", False, "ask_all True"),

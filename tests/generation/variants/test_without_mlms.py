@@ -78,26 +78,6 @@ def test_without_the_option_nothing_says_so(both: RunFolder) -> None:
     assert "without_mlms" not in both.config.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["bert-tiny-mml"], "got 'bert-tiny-mml'; did you mean 'bert-tiny-mlm'?"),
-        ([BUNDLED_MLM, "{other}"], "expected to leave one of "),
-    ],
-)
-def test_names_have_to_be_there_and_leave_one(
-    both: RunFolder, other: Path, names: list[str], message: str
-) -> None:
-    """The message names those there are; the build that was there stays."""
-    arguments = [
-        word for name in names for word in ("--without-mlm", name.format(other=other.name))
-    ]
-    result = CliRunner().invoke(app, ["build", "--run", str(both.path), *arguments])
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert both.manifest.is_file()
-
-
 @pytest.mark.slow
 def test_command_runs_no_masked_lm(
     both: RunFolder, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
