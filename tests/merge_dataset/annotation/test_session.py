@@ -81,10 +81,6 @@ def test_the_same_command_goes_on(dataset: Path, session: Session) -> None:
     ("options", "message"),
     [
         (
-            {"per_class": 5},
-            r"expected the `per_class` that its sample was drawn with \(100\), got 5",
-        ),
-        (
             {"rng_seed": 1},
             r"expected the `rng_seed` .* \(0\), got 1; go on without that option, or",
         ),
@@ -138,8 +134,6 @@ def test_configurations_want_the_dataset(session: Session) -> None:
 
 
 def test_no_session_and_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"with session\.json, found none; name the data"):
-        open_session(tmp_path / "study")
     with pytest.raises(FileNotFoundError, match=r"a session folder with session\.json, found none"):
         read_session(tmp_path)
 
