@@ -194,7 +194,7 @@ def judge_missing(
     raise ValueError(f"{config}: {missing}: {preview(pa.array(examples))}; {advice}")
 
 
-def explain(answers: ConfigAnswers, model: Model, config: str) -> None:
+def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: str) -> None:
     """Let the metric say in what a dataset contradicts itself.
 
     Raises:
@@ -205,17 +205,12 @@ def explain(answers: ConfigAnswers, model: Model, config: str) -> None:
     variants = read_columns(folder, split_files(folder, config)["variants"], names)
     found = fetch(
         answers.connection,
-        f"SELECT coalesce(prediction, -1) AS prediction, coalesce(own, -1) AS own FROM "
-        f"{answers.table} LEFT JOIN (SELECT seed, any_value(prediction) AS own FROM "
+        f"SELECT seed, coalesce(prediction, -1) AS prediction, coalesce(own, -1) AS own FROM "
+        f"{answers.variants} LEFT JOIN (SELECT seed, any_value(prediction) AS own FROM "
         f"{answers.table} WHERE file IN {answers.seeds_in} GROUP BY seed) USING (seed) "
-        f"WHERE file IN {answers.variants_in} ORDER BY file, row",
+        "ORDER BY file, row",
     )
-    kept = pc.is_in(
-        variants["seed_id"],
-        value_set=fetch(
-            answers.connection, "SELECT seed_id FROM seeds JOIN kept_seeds USING (seed)"
-        )["seed_id"].combine_chunks(),
-    )
+    kept = pa.array(seeds.places[found["seed"].to_numpy()] >= 0)
     variants, found = variants.filter(kept), found.filter(kept)
     subsamples = variants["subsamples"].to_pylist()
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,11 +17,11 @@ from numpy.typing import NDArray
 
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.runs.relations import execute, fetch
+from merge_metric.runs.relations import fetch
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, check_probabilities
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 Ints = NDArray[np.int64]
 
@@ -59,6 +61,14 @@ class ConfigSeeds:
         complete: NDArray[np.bool_] = (self.own != _MISSING) & (self.n_answered == self.n_rows)
         return complete
 
+    @property
+    def places(self) -> Ints:
+        """Number of a seed → its place among the complete ones, -1 where it is none."""
+        complete = self.numbers[self.is_complete]
+        places = np.full(self.numbers.max(initial=0) + 1, -1)
+        places[complete] = np.arange(len(complete))
+        return places
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConfigAnswers:
@@ -73,35 +83,39 @@ class ConfigAnswers:
     probabilities: tuple[str, ...]
     """Columns of the table with the probability of each label; empty where there are none."""
 
+    @property
+    def variants(self) -> str:
+        """The rows of variants, for `FROM`."""
+        return f"(FROM {self.table} WHERE file IN {self.variants_in})"
+
     def seeds(self) -> ConfigSeeds:
         """Find the seeds, and how many variants each has."""
         own = _arrays(
             self.connection,
-            "SELECT coalesce(seed, -1) AS seed, label, "
-            f"coalesce(prediction, {_MISSING}) AS prediction, "
-            f"row_number() OVER (ORDER BY file, row) - 1 AS place FROM {self.table} "
-            f"WHERE file IN {self.seeds_in} ORDER BY seed",
+            f"SELECT coalesce(seed, -1) AS seed, label, coalesce(prediction, {_MISSING}) AS "
+            f"prediction FROM {self.table} WHERE file IN {self.seeds_in} ORDER BY file, row",
         )
         of_variants = _arrays(
             self.connection,
             "SELECT coalesce(seed, -1) AS seed, count(*) AS n_rows, count(answer) AS n_answered, "
-            f"min(label) AS low, max(label) AS high FROM {self.table} "
-            f"WHERE file IN {self.variants_in} GROUP BY 1 ORDER BY 1",
+            f"min(label) AS low, max(label) AS high FROM {self.variants} GROUP BY 1 ORDER BY 1",
         )
-        place = np.searchsorted(own["seed"], of_variants["seed"])
-        known = place < len(own["seed"])
-        known[known] = own["seed"][place[known]] == of_variants["seed"][known]
+        row_order = np.argsort(own["seed"], kind="stable")
+        numbers = own["seed"][row_order]
+        place = np.searchsorted(numbers, of_variants["seed"])
+        known = place < len(numbers)
+        known[known] = numbers[place[known]] == of_variants["seed"][known]
 
         def of_seeds(name: str, empty: int) -> Ints:
-            values = np.full(len(own["seed"]), empty, np.int64)
+            values = np.full(len(numbers), empty, np.int64)
             values[place[known]] = of_variants[name][known]
             return values
 
         return ConfigSeeds(
-            numbers=own["seed"],
-            gold=own["label"],
-            own=own["prediction"],
-            row_order=own["place"],
+            numbers=numbers,
+            gold=own["label"][row_order],
+            own=own["prediction"][row_order],
+            row_order=row_order,
             n_rows=of_seeds("n_rows", 0),
             n_answered=of_seeds("n_answered", 0),
             low=of_seeds("low", -1),
@@ -118,32 +132,25 @@ class ConfigAnswers:
             Counts, None where the dataset contradicts itself; `Run.answers`; counts of groups.
         """
         complete = seeds.is_complete
-        numbers, own = seeds.numbers[complete], seeds.own[complete]
-        gold = seeds.low[complete]
-        kept = pa.table({"seed": numbers, "place": np.arange(len(numbers))})
-        given = (kept.schema, iter(kept.to_batches()))
-        execute(
-            self.connection, "CREATE OR REPLACE TEMP TABLE kept_seeds AS FROM given", given=given
-        )
-        found = fetch(
-            self.connection,
-            f"SELECT DISTINCT unnest(subsamples) AS subsample FROM {self._kept} ORDER BY subsample",
-        )["subsample"]
-        subsamples = found.to_numpy() if len(found) else np.zeros(1, np.int64)
+        own, gold, n_seeds = seeds.own[complete], seeds.low[complete], int(complete.sum())
+        subsamples, is_sound = self._subsamples(seeds)
+        has_subsamples = len(subsamples) > 0
         names = fetch(self.connection, "SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
-        ids = tuple(names.take(pa.array(numbers)).to_pylist())
-        n_answers = len(self.labels) + 1  # those without a label, -1, are the last
+        ids = tuple(names.take(pa.array(seeds.numbers[complete])).to_pylist())
+        shape = (n_seeds, max(1, len(subsamples)), len(self.labels) + 1)  # the last: no label
 
         def counts_of(rows: Mapping[str, Any]) -> tuple[SeedCounts, Ints]:
-            by_answer = np.zeros((len(numbers), n_answers), np.int64)
-            np.add.at(by_answer, (rows["place"], rows["prediction"]), rows["n_rows"])
-            tally = np.zeros((len(numbers), len(subsamples), n_answers), np.int64)
             code = np.searchsorted(subsamples, rows["subsample"])
-            tally[rows["place"], code, rows["prediction"]] = rows["n"]
+            cell = np.ravel_multi_index((rows["place"], code, rows["prediction"] % shape[2]), shape)
+            of_cells, of_rows = (
+                np.bincount(cell, rows[name], math.prod(shape)).astype(np.int64).reshape(shape)
+                for name in ("n", "n_rows")
+            )
+            by_answer = of_rows.sum(axis=1)
             counts = SeedCounts.of_tally(
-                tally,
+                of_cells,
                 labels=self.labels,
-                has_subsamples=bool(len(found)),
+                has_subsamples=has_subsamples,
                 seed_ids=ids,
                 gold=gold,
                 own=own,
@@ -152,87 +159,107 @@ class ConfigAnswers:
             )
             return counts, by_answer
 
-        counts, by_answer = counts_of(self._tally("NULL", is_drawn=len(found) > 0))
-        rows = fetch(self.connection, f"SELECT answer, subsamples FROM {self._kept}")
-        if (
-            (counts.n_variants == 0).any()
-            or (seeds.low != seeds.high)[complete].any()
-            or np.bincount(rows["answer"].to_numpy()).max(initial=0) > 1
-            or not _are_sets(rows["subsamples"].combine_chunks())
-        ):
+        tally = partial(self._tally, places=seeds.places, has_subsamples=has_subsamples)
+        # One tally serves for all variants, too, where each has one value of a group.
+        tallies = {
+            name: tally(f"unnest(list_distinct({values}))" if is_list(name) else values)
+            for name, values in grouped.items()
+        }
+        whole = next((found for name, found in tallies.items() if not is_list(name)), None)
+        counts, by_answer = counts_of((whole or tally("NULL"))[1])
+        is_sound &= not (counts.n_variants == 0).any()
+        if not is_sound or (seeds.low != seeds.high)[complete].any():
             return None, by_answer, {}
         groups: dict[str, dict[str, SeedCounts]] = {}
-        for name, values in grouped.items():
-            each = f"unnest(list_distinct({values}))" if is_list(name) else values
-            of_group = self._tally(each, "WHERE value IS NOT NULL", is_drawn=len(found) > 0)
+        for name, (values, rows) in tallies.items():
             groups[name] = {}
-            for value in sorted(set(of_group["value"].tolist())):
-                chosen = of_group["value"] == value
-                whole, _ = counts_of({key: row[chosen] for key, row in of_group.items()})
-                groups[name][value] = whole.take(whole.n_rows > 0)
+            for value, code in sorted((v, n) for n, v in enumerate(values) if v is not None):
+                chosen = rows["value"] == code
+                part, _ = counts_of({key: column[chosen] for key, column in rows.items()})
+                groups[name][value] = part.take(part.n_rows > 0)
         return counts, by_answer, groups
 
-    def _tally(self, value: str, of_value: str = "", *, is_drawn: bool) -> dict[str, Any]:
-        """Count variants of complete seeds by `value`, `place`, `subsample` and `prediction`.
+    def _tally(
+        self, values: str, *, places: Ints, has_subsamples: bool
+    ) -> tuple[list[str | None], dict[str, Any]]:
+        """Count variants of complete seeds by value, place, subsample and prediction.
 
-        Args:
-            value: What they are grouped by, in SQL.
-            of_value: Which values are wanted.
-            is_drawn: Whether the dataset has subsamples, in each of which a row counts once;
-                else once. `n_rows` has each row once.
+        Returns:
+            The values, and by their positions the counts: `n` in each subsample, and `n_rows`,
+            which has each variant once.
         """
-        subsample, is_first, drawn = "0", "true", "true"
-        if is_drawn:
-            subsample, is_first = "unnest(subsamples)", "subsample = subsamples[1]"
-            drawn = "len(subsamples) > 0"
-        return _arrays(
+        drawn, subsample, is_first = "true", "0", "true"
+        if has_subsamples:
+            drawn, subsample = "len(subsamples) > 0", "unnest(subsamples)"
+            is_first = "subsample = subsamples[1]"
+        found = fetch(
             self.connection,
-            "SELECT value, place, subsample, prediction, count(*) AS n, "
-            f"count(*) FILTER ({is_first}) AS n_rows FROM (SELECT value, place, prediction, "
-            f"subsamples, {subsample} AS subsample FROM (SELECT {value} AS value, place, "
-            f"prediction, subsamples FROM {self._kept} WHERE {drawn}) {of_value}) GROUP BY ALL",
+            "SELECT value, seed, subsample, prediction, count(*) AS n, "
+            f"count(*) FILTER ({is_first}) AS n_rows FROM (SELECT *, {subsample} AS subsample "
+            f"FROM (SELECT {values} AS value, seed, prediction, subsamples "
+            f"FROM {self.variants} WHERE {drawn})) GROUP BY ALL",
         )
+        place = places[found["seed"].to_numpy()]
+        found = found.filter(pa.array(place >= 0))
+        value = found["value"].combine_chunks().dictionary_encode(null_encoding="encode")
+        rows = {name: found[name].to_numpy() for name in found.column_names[2:]}
+        rows |= {"value": value.indices.to_numpy(), "place": place[place >= 0]}
+        return value.dictionary.to_pylist(), rows
 
-    @property
-    def _kept(self) -> str:
-        """The variants of complete seeds, with the seed's `place` among these."""
-        return (
-            f"(SELECT * FROM {self.table} JOIN kept_seeds USING (seed) "
-            f"WHERE file IN {self.variants_in})"
-        )
+    def _subsamples(self, seeds: ConfigSeeds) -> tuple[Ints, bool]:
+        """Find the numbers of the subsamples that complete seeds have variants in.
+
+        Returns:
+            They, sorted, and whether each variant has sound ones, and its prediction to itself.
+        """
+        found, answers, is_sound, places = np.zeros(0, np.int64), [], True, seeds.places
+        rows = self.connection.sql(f"SELECT seed, answer, subsamples FROM {self.variants}")
+        for batch in rows.to_arrow_reader(_ROWS_AT_A_TIME):
+            batch = batch.filter(pa.array(places[batch["seed"].to_numpy()] >= 0))
+            answers.append(batch["answer"].to_numpy())
+            is_sound &= _are_sets(batch["subsamples"])
+            found = np.union1d(found, pc.list_flatten(batch["subsamples"]).unique().to_numpy())
+        times = np.bincount(np.concatenate(answers)) if answers else found
+        return found, is_sound and times.max(initial=0) < 2
 
     def shift(self, seeds: ConfigSeeds, counts: SeedCounts) -> Sums:
         """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
+        columns = ", ".join(self.probabilities)
         own = _arrays(
             self.connection,
-            f"SELECT {', '.join(self.probabilities)} FROM {self.table} "
-            f"JOIN kept_seeds USING (seed) WHERE file IN {self.seeds_in} ORDER BY place",
+            f"SELECT {columns} FROM {self.table} WHERE file IN {self.seeds_in} ORDER BY seed",
         )
-        before = self._probabilities_in(own)
+        complete, places = seeds.is_complete, seeds.places
+        before = self._probabilities_in(own)[:, complete]
+        numbers = [*seeds.numbers[complete].tolist(), len(places)]
         drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
         steps = max(1, -(-int(counts.n_rows.sum()) // _ROWS_AT_A_TIME))
-        ends = np.linspace(0, len(counts.seed_ids), steps + 1).astype(int).tolist()
+        ends = np.linspace(0, len(numbers) - 1, steps + 1).astype(int).tolist()
         parts = []
         for start, end in pairwise(ends):
             rows = _arrays(
                 self.connection,
-                f"SELECT place, prediction, {', '.join(self.probabilities)} FROM {self._kept} "
-                f"WHERE {drawn} AND place >= {start} AND place < {end} ORDER BY file, row",
+                f"SELECT seed, prediction, {columns} FROM {self.variants} WHERE {drawn} AND "
+                f"seed >= {numbers[start]} AND seed < {numbers[end]} ORDER BY file, row",
             )
-            place, after = rows["place"], self._probabilities_in(rows)
-            right = counts.right[place]
-            changed = rows["prediction"] != counts.own[place]
+            place = places[rows["seed"]]
+            kept = np.flatnonzero(counts.right[place] & (place >= 0))
+            place = place[kept]
             parts.append(
                 distribution_shift(
-                    before.T[:, place[right]].T, after.T[:, right].T, place[right], changed[right]
+                    np.take(before, place, axis=1).T,
+                    np.take(self._probabilities_in(rows), kept, axis=1).T,
+                    place,
+                    rows["prediction"][kept] != counts.own[place],
                 )
             )
         return added(parts)
 
     def _probabilities_in(self, rows: Mapping[str, Any]) -> NDArray[np.float64]:
-        # Label after label, as NumPy adds long columns faster than short rows.
-        table = np.stack([rows[name] for name in self.probabilities]).T
-        return check_probabilities("probabilities", table, table.shape)
+        """Scale probabilities, (L, n), which were checked as they were read, to the sum 1."""
+        table: NDArray[np.float64] = np.stack([rows[name] for name in self.probabilities])
+        scaled: NDArray[np.float64] = table / table.sum(axis=0)
+        return scaled
 
     def rows(
         self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]
@@ -242,20 +269,16 @@ class ConfigAnswers:
         Returns:
             The rows, and `Run.values`; `place` are their positions in the files of variants.
         """
-        wanted = [f'{values} AS "{name}"' for name, values in grouped.items()]
+        wanted = [f"{values} AS value_{n}" for n, values in enumerate(grouped.values())]
         found = fetch(
             self.connection,
-            f"SELECT * FROM (SELECT row_number() OVER (ORDER BY file, row) - 1 AS number, * FROM "
-            f"{self.table} WHERE file IN {self.variants_in}) JOIN kept_seeds USING (seed) "
-            "ORDER BY number",
+            f"SELECT {', '.join(['seed', 'prediction', 'subsamples', *wanted])} "
+            f"FROM {self.variants} ORDER BY file, row",
         )
-        values: dict[str, Any] = {}
-        if wanted:
-            grouped_rows = fetch(
-                self.connection,
-                f"SELECT {', '.join(wanted)} FROM {self._kept} ORDER BY file, row",
-            )
-            values = {name: grouped_rows[name].to_pylist() for name in grouped}
+        place = seeds.places[found["seed"].to_numpy()]
+        number = np.flatnonzero(place >= 0)
+        found = found.take(pa.array(number))
+        values = {name: found[f"value_{n}"].to_pylist() for n, name in enumerate(grouped)}
         lists = found["subsamples"].combine_chunks()
         sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         draw_row = np.arange(len(found))
@@ -269,14 +292,14 @@ class ConfigAnswers:
             seed_ids=counts.seed_ids,
             gold=counts.gold,
             own=counts.own,
-            seed=found["place"].to_numpy().astype(np.int64),
+            seed=place[number],
             prediction=found["prediction"].to_numpy().astype(np.int64),
             draw_row=draw_row,
             draw_subsample=draw_subsample,
             n_subsamples=counts.n_variants.shape[1] if counts.has_subsamples else None,
             clusters=counts.clusters,
         )
-        return rows, {**values, "place": found["number"].to_numpy()}
+        return rows, {**values, "place": number}
 
 
 def _are_sets(lists: pa.ListArray) -> bool:
@@ -289,18 +312,10 @@ def _are_sets(lists: pa.ListArray) -> bool:
 
 
 def _arrays(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    """Fetch columns of a query as arrays: ints as int64, lists of numbers one after the other."""
+    """Fetch columns of a query as arrays, ints as int64."""
     table = fetch(connection, query)
-    found = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        column = column.combine_chunks()
-        if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type):
-            found[name] = pc.list_flatten(column).to_numpy()
-        elif pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):
-            found[name] = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        else:
-            found[name] = column.to_numpy(zero_copy_only=False)
-    return found
+    found = {name: table[name].to_numpy() for name in table.column_names}
+    return {k: v.astype(np.int64) if v.dtype.kind in "iu" else v for k, v in found.items()}
 
 
 # --- Groups of variants ---

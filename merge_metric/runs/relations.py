@@ -221,13 +221,16 @@ class DatasetRelations:
             SELECT q.file, q.row, seeds.seed, q.label::TINYINT AS label,
                 {"".join(f"q.{each}, " for each in more)}
                 {"q.digest, " if digests else ""}
-                p.answer, p.prediction, p.seed_id = q.seed_id AS same_seed,
+                p.answer, p.prediction, p.seed = seeds.seed AS same_seed,
                 p.label = q.label AS same_label, {same if digests else "NULL::BOOLEAN"} AS same_text
                 {"".join(f", p.{each}" for each in probabilities)}
             FROM (
                 SELECT * {f", {digest_in_sql(ids)} AS digest" if digests else ""} FROM problems
             ) q LEFT JOIN seeds ON seeds.seed_id = q.seed_id
-            FULL JOIN predictions p ON p.variant_id = q.variant_id
+            FULL JOIN (
+                SELECT p.*, coalesce(seed, -1) AS seed
+                FROM predictions p LEFT JOIN seeds USING (seed_id)
+            ) p ON p.variant_id = q.variant_id
             """,
             problems=self.problems(
                 (*IDENTITY, *more), with_texts=bool(digests), with_first_digest=1 in digests

@@ -335,7 +335,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
     clusters = _clusters(folder, config, options.cluster, found.row_order[complete])
     counts, by_answer, groups = answers.count(found, grouped, clusters)
     if counts is None:
-        explain(answers, model, config)
+        explain(answers, found, model, config)
         raise AssertionError(f"{config}: counts of a sound dataset contradict each other")
     for name, found_values in groups.items():
         if len(found_values) > _MANY_GROUPS:
