@@ -31,7 +31,7 @@ from merge_dataset.lazy_names import lazy_names
 if TYPE_CHECKING:
     from merge_metric.predict.baselines import HypothesisOnly, Majority, read_training_data
     from merge_metric.predict.driver import Outcome, predict
-    from merge_metric.predict.jobs import open_for, predict_preset, predict_request
+    from merge_metric.predict.jobs import open_for
     from merge_metric.predict.problems import read_problems, sample_seeds
 
 __all__ = [
@@ -40,8 +40,6 @@ __all__ = [
     "Outcome",
     "open_for",
     "predict",
-    "predict_preset",
-    "predict_request",
     "read_problems",
     "read_training_data",
     "sample_seeds",

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import ModelRequest, PairModel
-from merge_metric.models.presets import Preset, request_of
+from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import (
     Machine,
     NamedModel,
@@ -27,6 +27,7 @@ from merge_metric.models.readiness import (
     require_all,
     this_machine,
 )
+from merge_metric.predict.baselines import BaselineRequest
 from merge_metric.predict.driver import (
     Outcome,
     check_file,
@@ -121,78 +122,60 @@ def require_usable(
     require_all(looks, machine, f"to run the others: --only {','.join(good)}" if good else "")
 
 
-def predict_preset(
-    request: ModelRequest,
-    preset: str,
-    entries: Sequence[Preset],
-    problems: pa.Table,
-    *,
-    folder: Path | None = None,
-    overwrite: bool = False,
-) -> tuple[list[Outcome], list[str]]:
-    """Run the models of a list one after another; one that fails does not stop the others.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model or baseline to be run over all problems."""
 
-    `label_order` of the request is that of classifiers; `model` and `kind` are the list's.
-
-    Returns:
-        What was done, and for each model that failed why.
-    """
-    outcomes: list[Outcome] = []
-    failed = []
-    for entry in entries:
-        log.info("%s (%s)", entry.name, entry.model)
-        chosen, extra = request_of(entry, request), extra_of(entry, preset)
-        try:
-            for outcome in predict_request(
-                chosen, problems, folder=folder, extra=extra, overwrite=overwrite
-            ):
-                outcomes.append(outcome)
-        except (ValueError, OSError, RuntimeError, ImportError) as error:
-            failed.append(f"{entry.name} ({entry.model}): {error}")
-            log.warning("failed: %s", failed[-1])
-    return outcomes, failed
+    name: str
+    request: ModelRequest | BaselineRequest
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More for the metadata; of a model of a list the list, its name and its group there."""
 
 
-def extra_of(entry: Preset, preset: str) -> dict[str, Any]:
-    """Return further metadata of a model of a list: the list, its name and its group there."""
-    return {"preset": preset, "short_name": entry.name, "group": entry.group}
-
-
-def predict_request(
-    request: ModelRequest,
+def run_here(
+    jobs: Sequence[Job],
     problems: pa.Table,
     *,
     out: Path | None = None,
     folder: Path | None = None,
-    extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> Iterator[Outcome]:
-    """Open a model and run it.
+) -> tuple[list[Outcome], list[str]]:
+    """Run models one after another; one of a list that fails does not stop the others.
 
     Args:
-        request: The model and its settings.
-        problems: What it is asked about.
-        out: The predictions file; by default one per source, in `folder`.
+        jobs: The models and their settings.
+        problems: What they are asked about.
+        out: The predictions file of the one job; by default one per job and source, in `folder`.
         folder: By default `PREDICTIONS`.
-        extra: More for the metadata.
-        overwrite: Replace a predictions file of another run.
+        overwrite: Replace predictions files of other runs.
 
-    Yields:
-        What was done, file by file.
+    Returns:
+        What was done, and for each model of a list that failed why.
 
     Raises:
         FileExistsError: there is a predictions file of another run.
     """
-    if out is not None:
-        require_free(out, known_of(request), problems, overwrite=overwrite)
-    for model, part in open_by_part(request, problems, whole=out is not None):
-        yield from predict_by_source(
-            model, part, out=out, folder=folder, extra=extra, overwrite=overwrite
-        )
+    outcomes, failed = list[Outcome](), list[str]()
+    for job in jobs:
+        name, model_name = job.extra.get("short_name"), getattr(job.request, "model", "")
+        if name is not None:
+            log.info("%s (%s)", name, model_name)
+        try:
+            for model, part in open_by_part(job.request, problems, whole=out is not None):
+                for each, path in files_of(model, part, out=out, folder=folder, short_name=name):
+                    outcomes.append(
+                        predict(model, each, path, extra=job.extra, overwrite=overwrite)
+                    )
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            if name is None:
+                raise
+            failed.append(f"{name} ({model_name}): {error}")
+            log.warning("failed: %s", failed[-1])
+    return outcomes, failed
 
 
 def open_by_part(
-    request: ModelRequest, problems: pa.Table, *, whole: bool = False
+    request: ModelRequest | BaselineRequest, problems: pa.Table, *, whole: bool = False
 ) -> Iterator[tuple[PairModel, pa.Table]]:
     """Open a model for the problems, or for those of each source; yield both.
 
@@ -203,6 +186,9 @@ def open_by_part(
         problems: What it is asked about.
         whole: Whether it is opened for all problems in any case.
     """
+    if isinstance(request, BaselineRequest):
+        yield request.open(problems), problems
+        return
     kind = request.kind or find_kind(request)
     request = replace(request, kind=kind)
     parts = [problems] if kind == "classifier" or whole else list(by_source(problems))
@@ -239,21 +225,6 @@ def require_free(
     if out.exists():
         texts = combined(problem_digests(problems))
         require_replaceable(out, known, problems, texts, overwrite=overwrite)
-
-
-def predict_by_source(
-    model: PairModel,
-    problems: pa.Table,
-    *,
-    out: Path | None = None,
-    folder: Path | None = None,
-    extra: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-) -> Iterator[Outcome]:
-    """Run a model that is open; see `predict_request`."""
-    short_name = (extra or {}).get("short_name")
-    for part, path in files_of(model, problems, out=out, folder=folder, short_name=short_name):
-        yield predict(model, part, path, extra=extra, overwrite=overwrite)
 
 
 def files_of(

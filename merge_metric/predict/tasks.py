@@ -33,30 +33,18 @@ from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
 from merge_metric.predict.driver import Outcome, answer_share, check_folder, predict
 from merge_metric.predict.jobs import (
     PREDICTIONS,
+    Job,
     by_source,
-    extra_of,
     files_of,
     known_of,
     open_by_part,
-    predict_by_source,
-    predict_preset,
-    predict_request,
     require_free,
     require_usable,
+    run_here,
 )
 from merge_metric.predict.problems import fingerprint_of, on_disk, problem_digests
 
 _PROBLEMS: Final = "problems.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A model or baseline to be run over all problems."""
-
-    name: str
-    request: ModelRequest | BaselineRequest
-    extra: dict[str, Any]
-    """More for the metadata."""
 
 
 Done = tuple[list[Outcome], list[str], ExecutorError | None]
@@ -90,30 +78,28 @@ def run_models(
         FileExistsError: there is a predictions file of another run.
         ValueError: a model cannot be used, or not in tasks.
     """
-    if distribution is None:
-        if preset is None:
-            options: dict[str, Any] = {"out": out, "extra": extra, "overwrite": overwrite}
-            return list(predict_request(request, problems, **options)), [], None
-        require_usable(request, problems, entries=entries)
-        done = predict_preset(request, preset, entries, problems, folder=out, overwrite=overwrite)
-        return *done, None
-    if request.base_url:
+    if distribution is not None and request.base_url:
         raise ValueError(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
             "here: with more requests at a time, see `concurrency`"
         )
-    machine = machine_for(distribution, request.device)
+    machine = None if distribution is None else machine_for(distribution, request.device)
+    jobs = [
+        Job(
+            each.name,
+            request_of(each, request),
+            {"preset": preset, "short_name": each.name, "group": each.group},
+        )
+        for each in entries
+    ]
     if preset is None:
         if out is not None:
             require_free(out, known_of(request), problems, overwrite=overwrite)
-        jobs = [Job(known_of(request).get("name", request.model), request, {})]
-        require_usable(request, problems, machine)
-        return predict_in_tasks(jobs, problems, distribution, out=out, overwrite=overwrite)
-    require_usable(request, problems, machine, entries=entries)
-    jobs = [
-        Job(entry.name, request_of(entry, request), extra_of(entry, preset)) for entry in entries
-    ]
-    return predict_in_tasks(jobs, problems, distribution, folder=out, overwrite=overwrite)
+        jobs = [Job(known_of(request).get("name", request.model), request, extra or {})]
+    if preset is not None or distribution is not None:
+        require_usable(request, problems, machine, entries=entries)
+    place = {"out" if preset is None else "folder": out, "overwrite": overwrite}
+    return _run(jobs, problems, distribution, **place)
 
 
 def run_baseline(
@@ -127,12 +113,19 @@ def run_baseline(
     """Run a baseline, here or in tasks; see `run_models`."""
     if out is not None:
         require_free(out, {"name": request.name}, problems, overwrite=overwrite)
+    if distribution is not None:
+        request.read(problems)  # what is wrong with it is told before
+        distribution = distribution.without_gpus()
+    jobs = [Job(request.name, request)]
+    return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
+
+
+def _run(
+    jobs: Sequence[Job], problems: pa.Table, distribution: Distribution | None, **place: Any
+) -> Done:
     if distribution is None:
-        model = request.open(problems)
-        return list(predict_by_source(model, problems, out=out, overwrite=overwrite)), [], None
-    request.read(problems)  # what is wrong with it is told before
-    jobs, there = [Job(request.name, request, {})], distribution.without_gpus()
-    return predict_in_tasks(jobs, problems, there, out=out, overwrite=overwrite)
+        return *run_here(jobs, problems, **place), None
+    return predict_in_tasks(jobs, problems, distribution, **place)
 
 
 def predict_in_tasks(
@@ -272,15 +265,14 @@ def _opened(
 ) -> Iterator[tuple[PairModel, pa.Table]]:
     """Yield the model of a job, opened, with the problems it is for."""
     problems = _problems(folder)
-    if name in plan["baselines"]:
-        baseline = _baseline(plan, name)
-        path = _trained(folder, name)
-        yield HypothesisOnly.load(path) if path.is_file() else baseline.open(problems), problems
+    request = _request(plan, name)
+    if (path := _trained(folder, name)).is_file():
+        yield HypothesisOnly.load(path), problems
         return
-    request = ModelRequest(**plan["jobs"][name]["request"])
-    machine = this_machine(request.device)
-    if machine.device != "cpu":  # of which the command could know nothing
-        require_usable(request, problems, machine)
+    if isinstance(request, ModelRequest):
+        machine = this_machine(request.device)
+        if machine.device != "cpu":  # of which the command could know nothing
+            require_usable(request, problems, machine)
     yield from open_by_part(request, problems, whole=plan["out"] is not None)
 
 
@@ -288,7 +280,7 @@ def _opened(
 def train_unit(folder: Path, unit: str) -> None:
     """Do a unit of work: train a baseline, once for all tasks."""
     name = unit.partition(" ")[2]
-    model = _baseline(plan_of(folder), name).open(_problems(folder))
+    ((model, _),) = open_by_part(_request(plan_of(folder), name), _problems(folder))
     assert isinstance(model, HypothesisOnly)
     model.save(_trained(folder, name))
 
@@ -298,8 +290,9 @@ def _problems(folder: Path) -> pa.Table:
     return on_disk(read_row_groups(path), read_schema(path))
 
 
-def _baseline(plan: Mapping[str, Any], name: str) -> BaselineRequest:
-    return BaselineRequest(**plan["jobs"][name]["request"])
+def _request(plan: Mapping[str, Any], name: str) -> ModelRequest | BaselineRequest:
+    made = BaselineRequest if name in plan["baselines"] else ModelRequest
+    return made(**plan["jobs"][name]["request"])
 
 
 def _trained(folder: Path, name: str) -> Path:
