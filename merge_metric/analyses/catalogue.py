@@ -97,12 +97,12 @@ def _choice(
     "nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)",
     settings=_ALL_SETTINGS,
 )
-def classes(request: Request, *, settings: Settings, matched: bool = False) -> Made:
+def classes(request: Request, *, settings: Settings) -> Made:
     """Word classes on the same seeds."""
     from merge_metric.analyses.contrasts import plot_contrasts
     from merge_metric.analyses.variant_groups import word_classes
 
-    return word_classes(request.runs(), settings, matched=matched), plot_contrasts
+    return word_classes(request.runs(), settings), plot_contrasts
 
 
 @analysis(
@@ -341,17 +341,6 @@ def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str
 
     found = request.variants(columns, of_seeds=TEXTS, annotations=annotations)
     return phenomena(found, settings), plot_phenomena
-
-
-@analysis(
-    "replacements and paraphrases, on seeds with both", names_datasets=True, settings=_ALL_SETTINGS
-)
-def kinds(request: Request, *, settings: Settings, matched: bool = False) -> Made:
-    """Replacements and paraphrases on the same seeds."""
-    from merge_metric.analyses.contrasts import plot_contrasts
-    from merge_metric.analyses.variant_groups import kinds
-
-    return kinds(request.runs(), settings, matched=matched), plot_contrasts
 
 
 # --- Of the dataset itself ---

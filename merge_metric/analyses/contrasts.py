@@ -14,7 +14,6 @@ from merge_metric.analyses.measures import (
     RUN_COLUMNS,
     Row,
     fooling,
-    fooling_columns,
     measure_columns,
     measures,
 )
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def on_shared_seeds(
-    rows: Rows, group: NDArray[np.int64], n_groups: int, *, matched: bool = False, rng_seed: int = 0
+    rows: Rows, group: NDArray[np.int64], n_groups: int, *, draws_seed: int | None = None
 ) -> list[SeedCounts]:
     """Count each group of variants, on the seeds that have variants in every group.
 
@@ -42,9 +41,8 @@ def on_shared_seeds(
         rows: Of one run.
         group: (n,) group of each row, from 0; -1 for rows of none.
         n_groups: How many groups there are.
-        matched: Also take, per seed and subsample, equally many variants of each group, at
-            random: SV accuracy at high thresholds is lower where there are more variants.
-        rng_seed: Of that choice.
+        draws_seed: Of a random choice of equally many variants of each group, per seed and
+            subsample: SV accuracy at high thresholds is lower where there are more. None: all.
 
     Returns:
         One per group, of the same seeds; without any seed where none has all groups.
@@ -58,8 +56,8 @@ def on_shared_seeds(
     sizes = np.bincount(key[grouped], minlength=n_groups * n_cells).reshape(n_groups, n_cells)
     least = sizes.min(axis=0)[cell]
     kept = grouped & (least > 0)
-    if matched:  # among the draws of its group, seed and subsample
-        kept &= random_ranks(key, rng_seed) < least
+    if draws_seed is not None:  # among the draws of its group, seed and subsample
+        kept &= random_ranks(key, draws_seed) < least
     return [
         count(rows, draws=np.flatnonzero(kept & (of_draw == number))) for number in range(n_groups)
     ]
@@ -104,7 +102,8 @@ def on_fixed_seeds(
         draw_subsample=np.tile(np.arange(n_draws), n_rows),
         n_subsamples=n_draws if matched else None,
     )
-    return on_shared_seeds(drawn, group, n_groups, matched=matched, rng_seed=rng_seed)
+    draws_seed = rng_seed if matched else None
+    return on_shared_seeds(drawn, group, n_groups, draws_seed=draws_seed)
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
@@ -140,15 +139,12 @@ def contrast_rows(
     rows: Rows,
     groups: Mapping[str, NDArray[np.bool_]],
     settings: Settings,
-    *,
-    matched: bool = False,
 ) -> list[Row]:
     """Make a row per group, or none where no seed has variants of every group.
 
     Groups are (n,) masks of the rows; no row is in two of them. Differences are to the first.
     """
-    codes = group_codes(groups)
-    counts = on_shared_seeds(rows, codes, len(groups), matched=matched, rng_seed=settings.rng_seed)
+    counts = on_shared_seeds(rows, group_codes(groups), len(groups))
     return rows_of_counts(identity, dict(zip(groups, counts, strict=True)), settings)
 
 
@@ -178,18 +174,14 @@ def contrast_table(
     ct: int,
     *,
     group: str,
-    matched: bool = False,
     notes: Sequence[str] = (),
-    with_fooling: bool = False,
     fixed: bool = False,
 ) -> Table:
     """Make the table of rows of `contrast_rows`, or, where `fixed`, of those on fixed seeds."""
     several = len({row["contrast"] for row in rows}) > 1
     chosen = (
-        "Per seed and subsample equally many variants of each group were drawn."
-        if matched
-        else "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
-        "their number; --matched draws equally many."
+        "Groups differ in variants per seed, and SV accuracy at high thresholds falls with their "
+        "number."
     )
     averaged = (
         "averaged over subsamples; in each subsample on the seeds that have variants of every "
@@ -215,7 +207,6 @@ def contrast_table(
             Column("variants_per_seed", "per seed", "threshold"),
             *measure_columns((50, 80, 90, 100)),
             figure_column(CATALOGUE["matching_threshold"]),
-            *(fooling_columns() if with_fooling else ()),
             Column("difference", f"SV@{ct} diff.", "points", interval="difference_ci"),
         ),
         rows=tuple(rows),
@@ -224,7 +215,7 @@ def contrast_table(
             f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
             f"interval by paired bootstrap over seeds.",
             *(["At once: seeds in a subsample, on average."] if changing else []),
-            *([chosen] if not fixed and (matched or unequal) else []),
+            *([chosen] if not fixed and unequal else []),
         ),
     )
 

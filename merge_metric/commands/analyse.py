@@ -66,9 +66,6 @@ class AnalysisOptions:
     mlm_map: Path | None = _analysis_option(  # noqa: RUF009 - a field
         None, "mlm_map", "a TOML file of models and MLMs; else the paper's."
     )
-    matched: bool = _analysis_option(
-        False, "matched", "equally many variants of each group.", option="--matched"
-    )
     top: int | None = _analysis_option(None, "top", "number of seeds.", minimum=1)
     below: float | None = _analysis_option(
         None,

@@ -78,7 +78,7 @@ EXTRA: dict[str, list[str]] = {
 }
 
 
-SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap", "kinds"}
+SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap"}
 """Analyses of paraphrases, below and in the golden record."""
 
 
@@ -155,7 +155,7 @@ def test_the_help_lists_the_analyses() -> None:
         ),
         (
             "matching",
-            ["--matched"],
+            ["--bins", "3"],
             "got it with matching, which takes --best-and-worst, --group, --test",
         ),
         ("matching", ["--best-and-worst"], "expected the training groups of models, as"),
@@ -262,27 +262,21 @@ def test_the_readme_lists_the_analyses() -> None:
 
 # --- Paraphrases: each model with a dataset of its own ---
 
-REPLACED = ("E E EEE", "N N NC", "C C CN", "E N NN")
 OWN = {"a": ("E E EC", "N N NN", "C C CCC"), "b": ("E E EE", "N N NE", "C C N")}
 """Model → problems with its own paraphrases."""
 
 
 @pytest.fixture(scope="module")
 def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Replacements for all, paraphrases for each of two models, and their predictions."""
+    """Paraphrases for each of two models, and their predictions."""
     own_folder = tmp_path_factory.mktemp("sensitivity")
     for source in ("snli", "anli-r1", "anli-r2"):
-        write_lines(own_folder / "merge-nli", source, REPLACED, "noun")
         for model, lines in OWN.items():
             write_lines(own_folder / f"{model}-own", source, lines)
     for number, (model, lines) in enumerate(OWN.items(), start=1):
         metadata = {"name": model, "parameters": number * 10**6, "architecture": "BertModel"}
-        rows = {
-            "replaced": [*answer_rows("snli", REPLACED, "noun")],
-            "own": [row for s in ("snli", "anli-r1", "anli-r2") for row in answer_rows(s, lines)],
-        }
-        for name, own in rows.items():
-            write_predictions(own_folder / f"{model}-{name}.parquet", own, metadata)
+        rows = [row for s in ("snli", "anli-r1", "anli-r2") for row in answer_rows(s, lines)]
+        write_predictions(own_folder / f"{model}-own.parquet", rows, metadata)
         bare = answer_rows("snli", lines, probabilities=False)
         write_predictions(own_folder / f"{model}-bare.parquet", bare)
     return own_folder
@@ -296,7 +290,6 @@ def analyse_own(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 FILES = ("a-own.parquet@a-own", "b=b-own.parquet@b-own")
-BOTH = ("--dataset", "merge-nli", "a-replaced.parquet", "b-replaced.parquet")
 
 
 def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[..., Result]) -> None:
@@ -320,16 +313,6 @@ def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[...
         analyse_own("fooling", *FILES, "--config", "snli_paraphrases", "--format", "json")
     )
     assert [row["config"] for row in one] == ["snli_paraphrases"] * 3
-
-
-def test_kinds_are_read_from_two_datasets(analyse_own: Callable[..., Result]) -> None:
-    """Replacements of a common one, paraphrases of each model's own."""
-    rows = rows_of(analyse_own("kinds", *FILES, *BOTH, "--format", "json", "--n-bootstrap", "5"))
-    assert [(row["model"], row["group"]) for row in rows] == [
-        (model, group) for model in "ab" for group in ("replacement", "paraphrase")
-    ]
-    assert [row["n_seeds"] for row in rows] == [3] * 4
-    assert [row["relaxed_fooling_rate"] for row in rows] == [2 / 3, 1 / 3, 2 / 3, 2 / 3]
 
 
 def test_an_encoder_adds_distances(

@@ -129,7 +129,7 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
     coded = run(rows).rows
     group = np.array([{"noun": 0, "verb": 1, "adjective": -1}[word_of(row)] for row in rows])
     whole = on_shared_seeds(coded, group, 2)
-    matched = on_shared_seeds(coded, group, 2, matched=True, rng_seed=1)
+    matched = on_shared_seeds(coded, group, 2, draws_seed=1)
     least = np.minimum(whole[0].n_variants, whole[1].n_variants)
     for before, after in zip(whole, matched, strict=True):
         assert after.seed_ids == before.seed_ids
@@ -137,8 +137,8 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
         wrong_before = before.n_variants - before.n_correct
         assert (after.n_correct <= before.n_correct).all()
         assert (after.n_variants - after.n_correct <= wrong_before).all()
-    again = on_shared_seeds(coded, group, 2, matched=True, rng_seed=1)
-    other = on_shared_seeds(coded, group, 2, matched=True, rng_seed=2)
+    again = on_shared_seeds(coded, group, 2, draws_seed=1)
+    other = on_shared_seeds(coded, group, 2, draws_seed=2)
     assert (again[0].n_correct == matched[0].n_correct).all()
     assert (other[0].n_correct != matched[0].n_correct).any()
 

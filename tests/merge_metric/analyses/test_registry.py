@@ -69,7 +69,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
         ["analyse", "--help"],
         ["analyse", "asked", *files],
         ["analyse", "asked", *files, "--format", "json", "--top", "1", "--out", "seeds.svg"],
-        ["analyse", "asked", *files, "--matched"],
+        ["analyse", "asked", *files, "--bins", "3"],
     ]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(example=imports + example)],
@@ -90,10 +90,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     assert [row["model"] for row in json.loads(as_json[1])["rows"]] == ["a"]
     assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert refused[0] == 2
-    assert (
-        "--matched: expected with classes, kinds, got it with asked, which takes --top"
-        in refused[2]
-    )
+    assert "--bins: expected with signals, got it with asked, which takes --top" in refused[2]
 
 
 def test_an_unknown_analysis_is_refused(folder: Path) -> None:
@@ -108,5 +105,5 @@ def test_every_analysis_says_what_papers_or_we_show() -> None:
     for name, each in ANALYSES.items():
         assert each.name == name == name.lower()
         assert not each.summary.endswith(".")
-    assert takers("matched") == "classes, kinds"
+    assert takers("annotations") == "signals, validity, phenomena"
     assert takers("nothing") == ""
