@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,22 +71,19 @@ def model_figures(
         / run.answers.sum()
         for run in runs
     }
-    return {
-        config: ModelFigure(_percent(shares[config]), _notes(result))
-        for config, result in results.items()
-    }
 
+    def percent(share: float) -> float:
+        return round(100 * float(share), 2)
 
-def _percent(share: float) -> float:
-    return round(100 * float(share), 2)
-
-
-def _notes(result: Mapping[str, Any]) -> str:
-    low, high = (_percent(bound) for bound in result["seed_variant_accuracy_ci"])
-    return (
-        f"value: accuracy on variants, each once; seed-variant accuracy at 90 % "
-        f"{_percent(result['seed_variant_accuracy'])}, 95 % interval {low}-{high}; "
-        f"accuracy on seeds {_percent(result['seed_accuracy'])}; "
-        f"{result['n_seeds']} seeds, {result['n_variants']} variants; "
-        f"{result['signature_short']}"
-    )
+    found = {}
+    for config, result in results.items():
+        low, high = map(percent, result["seed_variant_accuracy_ci"])
+        found[config] = ModelFigure(
+            percent(shares[config]),
+            f"value: accuracy on variants, each once; seed-variant accuracy at 90 % "
+            f"{percent(result['seed_variant_accuracy'])}, 95 % interval {low}-{high}; "
+            f"accuracy on seeds {percent(result['seed_accuracy'])}; "
+            f"{result['n_seeds']} seeds, {result['n_variants']} variants; "
+            f"{result['signature_short']}",
+        )
+    return found

@@ -147,7 +147,9 @@ def per_config(
             average over rounds of the averages over models.
     """
     found: dict[str, list[Row]] = {}
-    for config, group in _by_config(rows).items():
+    own = model_rows(rows)
+    for config in distinct(own, "config"):
+        group = [row for row in own if row["config"] == config]
         several = len(group) > 1
         row = {
             "config": config,
@@ -191,14 +193,6 @@ def over_configs(
 def model_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Select the rows that are no averages."""
     return [row for row in rows if row["averaged"] is None]
-
-
-def _by_config(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    own = model_rows(rows)
-    return {
-        config: [row for row in own if row["config"] == config]
-        for config in distinct(own, "config")
-    }
 
 
 def _merged(

@@ -145,13 +145,11 @@ class Words:
             n = len(template.labels)
             return [1 / n] * n, [NO_LABEL, lost], kept
         best = np.flatnonzero(counts == counts.max()).tolist()
-        chosen = min(best, key=lambda code: _rank(pair, code)) if len(best) > 1 else best[0]
+        if len(best) > 1:  # equally frequent: in an order of each question's own
+            texts = {code: "\0".join((*pair, str(code))).encode(errors="replace") for code in best}
+            best.sort(key=lambda code: hashlib.sha256(texts[code]).digest())
+        chosen = best[0]
         return (counts / counts.sum()).tolist(), [float(chosen), lost], kept
-
-
-def _rank(pair: Pair, code: int) -> bytes:
-    """Rank labels that are equally frequent, in an order of each question's own."""
-    return hashlib.sha256("\0".join((*pair, str(code))).encode(errors="replace")).digest()
 
 
 class WritingModel:

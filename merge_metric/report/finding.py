@@ -302,7 +302,13 @@ def flipped_example(
         for i, result in enumerate(configuration.results)
         if result
     }
-    variants = _rows_of(configuration, source)
+    wanted = parse_config_name(configuration.name)[1]
+    codes = [
+        code
+        for code, name in enumerate(source.word_classes)
+        if (name != PARAPHRASE if wanted is None else name == wanted)
+    ]
+    variants = np.flatnonzero(np.isin(source.word_class, codes))
     for model in sorted(rates, key=lambda i: (-rates[i], i)):
         gold = source.gold[source.seed[variants]]
         answer = source.answers[model, variants]
@@ -312,17 +318,6 @@ def flipped_example(
             best = _best(source, model, chosen, evidence.labels)
             return _example(evidence, configuration, source, model, best)
     return None
-
-
-def _rows_of(configuration: Configuration, source: SourceSeeds) -> Ints:
-    """Find the shown variants that belong to a configuration."""
-    wanted = parse_config_name(configuration.name)[1]
-    codes = [
-        code
-        for code, name in enumerate(source.word_classes)
-        if (name != PARAPHRASE if wanted is None else name == wanted)
-    ]
-    return np.flatnonzero(np.isin(source.word_class, codes))
 
 
 def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) -> int:

@@ -96,11 +96,13 @@ def compare_all(
             replicates.append(figures(model, settings.correctness_threshold, weights).means())
     joined = [_joined(replicates) for replicates in parts]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
-    return {
-        (i, j): _differences(exact[i], exact[j], joined[i], joined[j])
-        | {"mcnemar": _discordant(models[i], models[j])}
-        for i, j in combinations(range(len(models)), 2)
-    }
+    found = {}
+    for i, j in combinations(range(len(models)), 2):
+        a, b = models[i].right, models[j].right
+        only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+        test = {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
+        found[i, j] = _differences(exact[i], exact[j], joined[i], joined[j]) | {"mcnemar": test}
+    return found
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -230,11 +232,6 @@ def _differences(
             "p_value": p_value,
         }
     return result
-
-
-def _discordant(a: SeedCounts, b: SeedCounts) -> dict[str, Any]:
-    only_a, only_b = int((a.right & ~b.right).sum()), int((b.right & ~a.right).sum())
-    return {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
 
 
 def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
