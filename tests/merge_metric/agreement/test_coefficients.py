@@ -145,20 +145,6 @@ def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(numbe
         assert by_krippendorff(codes, k, level) == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
-def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:
-    """As if those drawn twice stood there twice."""
-    codes = random_codes(np.random.default_rng(3), 3, 25, 5)
-    draws = resampled(list(map(str, range(25))), Settings(n_bootstrap=40, rng_seed=7))
-    assert draws.shape == (40, 25)
-    assert set(draws.sum(axis=1)) == {25.0}
-    of_kappa = kappas(np.tensordot(draws, confusions(codes[0], codes[1], 5), axes=1), "linear")
-    of_alpha = alphas(np.tensordot(draws, coincidences(codes, 5), axes=1), "ordinal")
-    for draw, each_kappa, each_alpha in zip(draws.astype(int), of_kappa, of_alpha, strict=True):
-        drawn = np.repeat(codes, draw, axis=1)
-        assert each_kappa == pytest.approx(slow_kappa(drawn[0], drawn[1], "linear"))
-        assert each_alpha == pytest.approx(slow_alpha(drawn, "ordinal"))
-
-
 def test_draws_depend_on_the_seed_alone() -> None:
     nine = list("abcdefghi")
     one, again, other = (

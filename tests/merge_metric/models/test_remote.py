@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import letter_probabilities
-from merge_metric.models.odd_answers import sentences
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, alternatives
 
@@ -350,29 +349,6 @@ def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Reque
 
 LENGTHS = [(f"Premise {'very ' * (n % 20)}{n}.", f"Hypothesis {n}.") for n in range(23)]
 WORDS = len(PROMPT.text(*LENGTHS[0]).split())
-
-
-@pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize(
-    ("answer", "message", "noted"),
-    [
-        (odd("gpt-other"), "the model tiny, the server says they are of gpt-other", "answered_as"),
-        (odd(limit=50), "it counts 50 tokens for ", "prompts_cut"),
-        (odd(limit=3 * WORDS // 2 - 2), "the server seems to cut them", "prompts_cut"),
-    ],
-    ids=["model", "half", "end"],
-)
-def test_other_models_and_cut_prompts(answer: Any, message: str, noted: str, chat: bool) -> None:
-    """Noted; refused if strict."""
-    with serving(answer) as server:
-        model = model_at(server, chat=chat)
-        answers(model, LENGTHS)
-        found = model.noted()
-        assert found.keys() - {"answers_partial", "answers_without_letters"} == {noted}
-        assert message in sentences({"name": "tiny", **found})[noted]
-        with pytest.raises(ValueError, match=message) as error:
-            answers(model_at(server, chat=chat, strict=True), LENGTHS)
-    assert "`strict_server` refuses such answers" in str(error.value)
 
 
 @pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])

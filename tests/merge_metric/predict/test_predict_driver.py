@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from merge_metric.models.pair_model import Pair
 from merge_metric.predict import driver
 from merge_metric.predict.driver import predict
-from merge_metric.predict.problems import read_problems, seeds_of
+from merge_metric.predict.problems import read_problems
 from merge_metric.runs.predictions import (
     METADATA_KEY,
     read_metadata,
@@ -358,35 +358,3 @@ def test_what_cannot_be_written_is_not_inferred(problems: pa.Table, out: Path) -
 
 
 # --- Label orders that the seeds speak against ---
-
-
-class Turned(Fake):
-    """Knows every label, and calls each by the name of the next."""
-
-    gold: dict[Pair, int]
-
-    def describe(self) -> dict[str, Any]:
-        return super().describe() | {"label_order": ["contradiction", "entailment", "neutral"]}
-
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        rows = [np.eye(3)[(self.gold[pair] + 1) % 3] for pair in pairs]
-        yield list(range(len(pairs))), np.array(rows)
-
-
-def test_a_wrong_order_is_noticed(
-    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The warning names the order that would do: here e→n, n→c, c→e are turned back.
-
-    There is none on 29 seeds.
-    """
-    seeds, model = seeds_of(problems), Turned()
-    model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
-    predict(model, seeds.slice(1), out.with_name("few.parquet"), progress=False)
-    assert "order" not in caplog.text
-    metadata = predict(model, seeds, out, progress=False).metadata
-    assert metadata["label_order_check"]["accuracy"] < 0.2
-    assert "right on 0 % of 30 seeds, and would be on 100 % under another order" in caplog.text
-    assert "its classes are taken for c,e,n: try `label_order` n,c,e" in caplog.text

@@ -258,35 +258,6 @@ def test_predictions_for_other_problems(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "column", "value", "expected"),
-    [
-        (
-            "snli:a/noun/2",
-            "label",
-            2,
-            "snli: expected for 'snli:a/noun/2' the gold label 'entailment', as in the dataset, "
-            "got 'contradiction'; it differs in 1 of 10 problems: is this the dataset",
-        ),
-        ("snli:b", "label", 0, "expected for 'snli:b' the gold label 'neutral', as in"),
-        (
-            "snli:a/noun/2",
-            "seed_id",
-            "snli:b",
-            "snli: expected for 'snli:a/noun/2' the seed 'snli:a', as in the dataset, got "
-            "'snli:b'; it differs in 1 of 10 problems: is this the dataset that the model was run",
-        ),
-    ],
-)
-def test_labels_and_seeds_are_the_datasets(
-    problem: str, column: str, value: object, expected: str, folder: Path
-) -> None:
-    """A file made with other data is noticed, whatever ids they share."""
-    rows = predicted("snli")
-    next(row for row in rows if row["variant_id"] == problem)[column] = value
-    assert expected in message(rows, folder)
-
-
-@pytest.mark.parametrize(
     ("configs", "by", "expected"),
     [
         (

@@ -87,20 +87,6 @@ def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
     assert "right on 27 % of 300 whose answer names a label, where" in message
 
 
-@pytest.mark.parametrize("shift", [1, -1, 3, -40])
-def test_shifted_rows(shift: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The shift is named, with what the figure would be; variants may follow the seeds."""
-    gold = random_gold(600)
-    said = np.where(np.arange(600) % 5 == 0, (gold + 1) % 3, gold)
-    (message,) = told(gold, np.roll(said, shift), caplog, n_variants=300)
-    where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'} it"
-    assert "no better than chance on seeds" in message
-    assert message.endswith(
-        f"and would be on 80 % if each row had the prediction that stands {where}: are the "
-        "predictions shifted?"
-    )
-
-
 @pytest.mark.parametrize("shift", [1, -1])
 def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCaptureFixture) -> None:
     """They fit another order of labels by a good deal, and the shift by more."""

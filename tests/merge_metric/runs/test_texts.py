@@ -124,29 +124,3 @@ def test_predictions_of_other_programs_are_unverified(
     assert "texts:" not in run("score", path, "--n-bootstrap", 0).stdout
     compared = run("compare", f"a={path}", made / "p.parquet", "--dataset", made / "merge-nli")
     assert "|texts:unverified|" in compared.stdout
-
-
-def test_labels_in_another_order_are_told(made: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As `predict` does; by numbers only, with a dataset and without; not where all is well."""
-    rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
-    path = made / "turned.jsonl"
-    turned = [row | {"prediction": (row["label"] + 1) % 3} for row in rows]
-    for row in turned:
-        del row["crc32"], row["probabilities"]
-    path.write_text("\n".join(map(json.dumps, turned)))
-    for done in (score(path, made / "merge-nli"), run("score", path, "--n-bootstrap", 0)):
-        assert done.exit_code == 0
-    said = (
-        f"{path}: warning: right on 0 % of 40 seeds, and would be on 100 % under another order of "
-        "labels; it seems to say entailment for contradiction, neutral for entailment, "
-        "contradiction for neutral: are the model's labels in another order? Predictions given by "
-        "name leave no doubt"
-    )
-    assert sum(message.startswith(said) for message in caplog.messages) == 2
-    caplog.clear()
-    assert score(made / "p.parquet", made / "merge-nli").exit_code == 0
-    assert [each for each in caplog.messages if "fewer than" not in each] == []
-    # Only metadata say that it is the baseline which is made to say one label.
-    assert score(made / "p.jsonl", made / "merge-nli").exit_code == 0
-    (told,) = (each for each in caplog.messages if "warning" in each)
-    assert "p.jsonl: warning: never says neutral (32% of the problems), contradiction" in told

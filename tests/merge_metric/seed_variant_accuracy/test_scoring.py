@@ -14,8 +14,7 @@ import pytest
 from helpers import metric_oracle as oracle
 from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
 
-from merge_metric.seed_variant_accuracy.inputs import read_rows
-from merge_metric.seed_variant_accuracy.scoring import count, score
+from merge_metric.seed_variant_accuracy.scoring import score
 
 
 def scored(*lines: str, **options: Any) -> dict[str, Any]:
@@ -203,63 +202,7 @@ def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
     assert rates(scored(*unequal)) == (0.8, 0.6)
 
 
-def test_other_opposites() -> None:
-    """Pairs given replace the default; labels in no pair have no opposite."""
-    lines = ("E E EN", "E E EC", "N N NE", "C C CE", "C C CC")
-    assert rates(scored(*lines)) == (0.8, 0.6)
-    # Now N is E's opposite: E→N and N→E are strict, C has none so that any change is.
-    opposed = scored(*lines, opposites=[("entailment", "neutral")])
-    assert rates(opposed) == (0.8, 0.6)
-    only = scored("E E EC", opposites=[("entailment", "neutral")])
-    assert rates(only) == (1.0, 0.0)
-    either = scored("N N NC", "N N NE", opposites=[("entailment", "neutral")])
-    assert rates(either) == (1.0, 0.5)
-    none = scored(*lines, opposites=[])
-    assert rates(none) == (0.8, 0.8)
-
-
-def test_fooling_and_other_labels() -> None:
-    """Without both entailment and contradiction among the labels nothing is opposed."""
-    rows = [
-        Row("a", "yes", "yes", "no"),
-        Row("a", "yes", "yes", "yes"),
-        Row("b", "no", "no", "no"),
-    ]
-    kwargs = {**columns(rows), "labels": ["no", "yes"], "n_bootstrap": 0}
-    assert rates(score(**kwargs)) == (0.5, 0.5)
-    paired = score(**kwargs, opposites=[("no", "yes")])
-    assert rates(paired) == (0.5, 0.5)
-    assert set(paired["by_label"]) == {"no", "yes"}
-
-
 # --- Labels and groups ---
-
-
-def test_groups_select_rows() -> None:
-    """In a group a seed has the variants of the group; a list puts a row into several."""
-    kwargs = columns(problems("E E EENN", "C C CCC"))
-    result = score(
-        **kwargs,
-        n_bootstrap=0,
-        groups={
-            "word_class": ["noun", "noun", "noun", "verb", "noun", "verb", "verb"],
-            "mlms": [["a", "b"], ["a"], ["b"], [], ["b"], ["b"], ["b", "c"]],
-        },
-    )["by_group"]
-    noun, verb = result["word_class"]["noun"], result["word_class"]["verb"]
-    assert (noun["n_seeds"], noun["n_variants"]) == (2, 4)
-    assert noun["variant_accuracy"] == 0.75
-    assert noun["seed_variant_accuracy"] == 0.5
-    assert thresholds(noun) == (1, 1, 66, 66, 0.0)
-    assert (verb["n_seeds"], verb["n_variants"]) == (2, 3)
-    assert verb["variant_accuracy"] == pytest.approx(2 / 3)
-    assert rates(noun) == (0.5, 0.0)
-    assert set(result["mlms"]) == {"a", "b", "c"}
-    assert result["mlms"]["a"]["n_variants"] == 2
-    assert result["mlms"]["a"]["n_seeds"] == 1
-    assert result["mlms"]["b"]["n_variants"] == 5
-    assert result["mlms"]["b"]["variant_accuracy"] == 0.8
-    assert (result["mlms"]["c"]["seed_accuracy"], result["mlms"]["c"]["n_seeds"]) == (1.0, 1)
 
 
 # --- Subsamples ---
@@ -495,34 +438,6 @@ def test_without_probabilities_nothing_is_said_of_them() -> None:
 
 
 # --- Counts ---
-
-
-def test_counts_of_every_seed() -> None:
-    """Per seed: gold and own label, variants, right, changed and opposite ones."""
-    rows = read_rows(
-        **{
-            **columns(problems("E E EENC", "N N NEC", "C E CCE")),
-            "variant_ids": None,
-        }
-    )
-    found = count(rows)
-    assert tuple(found.labels) == LABELS
-    per_seed = {
-        str(seed): (
-            LABELS[found.gold[i]],
-            LABELS[found.own[i]],
-            found.n_variants[i].tolist(),
-            found.n_correct[i].tolist(),
-            found.n_changed[i].tolist(),
-            found.n_opposite[i].tolist(),
-        )
-        for i, seed in enumerate(found.seed_ids)
-    }
-    assert per_seed == {
-        "s:0": ("entailment", "entailment", [4], [2], [2], [1]),
-        "s:1": ("neutral", "neutral", [3], [1], [2], [2]),
-        "s:2": ("contradiction", "entailment", [3], [2], [2], [2]),
-    }
 
 
 # --- The result as a whole ---
