@@ -112,7 +112,7 @@ def write_nonce_answers(
         is_classifier = find_kind(request, can_be_told=False) == "classifier"
         look = "", request, CLASSIFIER if is_classifier else CAUSAL_LM
         machine = machine_for(distribution, request.device)
-        require_all(inspect_models([look], machine, config.problem_format.labels), machine)
+        require_all(inspect_models([look], machine, config.problem_format.labels))
         if distribution is None:
             answers = _open(built, config, model, settings)
         else:

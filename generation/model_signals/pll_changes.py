@@ -199,7 +199,7 @@ def _require_models(kind: str, models: Mapping[str, str], config: Config, machin
         (name, ModelRequest(model=model, dtype=config.dtype), head)
         for name, model in models.items()
     ]
-    require_all(inspect_models(asked, machine), machine)
+    require_all(inspect_models(asked, machine))
 
 
 def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, str], Score]:

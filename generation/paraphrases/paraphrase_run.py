@@ -156,7 +156,7 @@ def look_at_models(config: ParaphraseConfig, distribution: Distribution | None =
     head = find_head(judge.model, kinds[config.model_kind], judge.revision)
     machine = machine_for(distribution, config.device)
     asked = [("", generator, TEXT_GENERATOR), ("", judge, head)]
-    require_all(inspect_models(asked, machine), machine)
+    require_all(inspect_models(asked, machine))
 
 
 def open_generator(config: ParaphraseConfig) -> TextGenerator:

@@ -89,9 +89,7 @@ def suggest_run(
         # All that is wrong with any masked LM is told before the long work.
         wanted = wanted_mlms(config.mlms, dtype=config.dtype)
         machine = machine_for(distribution, config.device)
-        require_all(
-            inspect_models(wanted, machine), machine, "`merge-nli models` shows what is there"
-        )
+        require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")
         if problems is None:
             with sorted_problems(run.problems, config.problem_format) as add:
                 problems = load_problems(config, add, scratch=run.sorting)

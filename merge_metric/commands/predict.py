@@ -81,16 +81,6 @@ BatchIn = Annotated[
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
 ]
-HypothesisColumn = Annotated[
-    str | None,
-    option(
-        "Column of the hypothesis. Default: sentence2, hypothesis and the like; of other tasks all "
-        "texts but the first."
-    ),
-]
-LabelColumn = Annotated[
-    str | None, option("Column of the label. Default: gold_label, label and the like.")
-]
 
 
 @user_errors(extra="predict", failures=(ExecutorError,))
@@ -268,8 +258,6 @@ def hypothesis_only_command(
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
-    hypothesis_column: HypothesisColumn = None,
-    label_column: LabelColumn = None,
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
@@ -293,12 +281,7 @@ def hypothesis_only_command(
     check_output(out)
     distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
-    request = BaselineRequest(
-        name="hypothesis-only",
-        train=str(train),
-        hypothesis_column=hypothesis_column,
-        label_column=label_column,
-    )
+    request = BaselineRequest(name="hypothesis-only", train=str(train))
     done = run_baseline(request, problems, distribution=distribution, out=out, overwrite=overwrite)
     _report(done, dataset, output)
 

@@ -7,7 +7,6 @@ for, the machine, and that all models are looked at before any is complained abo
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -53,8 +52,6 @@ class Machine:
     """Type of the device: `cpu`, `cuda`, `mps`."""
     memory_bytes: int | None
     """The device's memory in all; None where it cannot be told."""
-    disk_bytes: int | None
-    """Free bytes where the Hub's files are kept; None where it cannot be told."""
     owner: str = ""
     """Name for messages of the one that has the memory; by default the device."""
     remedy: str = "take another machine"
@@ -114,13 +111,11 @@ def inspect_models(
         return list(pool.map(look, models))
 
 
-def require_all(
-    looks: Sequence[Inspection], machine: Machine | None = None, advice: str = ""
-) -> None:
+def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
     """Raise if a model cannot be used, with all problems of all models.
 
     Raises:
-        ValueError: a model cannot be used, or the disk has no room for them.
+        ValueError: a model cannot be used.
     """
     wrong = [look for look in looks if look.problems]
     who: dict[str, list[str]] = {}  # of a problem that several models have, each once
@@ -134,9 +129,6 @@ def require_all(
             who.setdefault(about, []).append(shown)
     lines = [f"  {', '.join(names)}: {problem}" for problem, names in who.items()]
     head = f"{len(wrong)} of {len(looks)} models cannot be used as they are"
-    if machine is not None and (full := describe_full_disk(looks, machine)):
-        lines.append(f"  {full}")
-        head = head if wrong else "there is no room for the models"
     if len(looks) == len(lines) == 1:
         raise ValueError("; ".join([lines[0].strip(), *([advice] if advice else [])]))
     if lines:
@@ -148,27 +140,12 @@ def bytes_to_download(looks: Sequence[Inspection]) -> int:
     return sum(look.download_bytes for look in {look.name: look for look in looks}.values())
 
 
-def describe_full_disk(looks: Sequence[Inspection], machine: Machine) -> str:
-    """Say how much room the downloads lack on disk; empty where there is enough."""
-    pickled = [look for look in looks if look.format.startswith("pickle")]
-    # These weights are kept a second time, converted.
-    needed = bytes_to_download(looks) + bytes_to_download(pickled)
-    if machine.disk_bytes is None or needed <= machine.disk_bytes:
-        return ""
-    return (
-        f"downloads of {size_in_words(needed)} do not fit on the disk of the Hub's cache, which "
-        f"has {size_in_words(machine.disk_bytes)} left: set HF_HOME to a folder with more"
-    )
-
-
 def this_machine(device: str) -> Machine:
     """Measure this machine.
 
     Raises:
         ValueError: torch knows no such device, or it is not there.
     """
-    from huggingface_hub import constants
-
     from merge_metric.models.checkpoints import resolve_device
 
     resolved = "cpu" if device == "cpu" else resolve_device(device)
@@ -177,9 +154,7 @@ def this_machine(device: str) -> Machine:
         import torch
 
         memory = torch.cuda.get_device_properties(resolved).total_memory
-    cache = Path(constants.HF_HUB_CACHE)
-    there = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
-    return Machine(resolved.partition(":")[0], memory, shutil.disk_usage(there).free)
+    return Machine(resolved.partition(":")[0], memory)
 
 
 def machine_for(distribution: Distribution | None, device: str) -> Machine:
@@ -209,9 +184,7 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
         )
     has_gpu = device not in ("auto", "cpu") or (device == "auto" and resources.gpus > 0)
     memory = None if has_gpu or resources.memory_gb is None else resources.memory_gb * 2**30
-    return Machine(
-        "cuda" if has_gpu else "cpu", memory, None, "a task", "give it more with --memory-gb"
-    )
+    return Machine("cuda" if has_gpu else "cpu", memory, "a task", "give it more with --memory-gb")
 
 
 def record_of(found: Inspection) -> dict[str, Any]:
@@ -281,20 +254,15 @@ def _main_memory() -> int | None:
     return min(found)
 
 
-def readiness_record(
-    looks: Sequence[Inspection], left_out: Sequence[Preset], machine: Machine
-) -> dict[str, Any]:
+def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) -> dict[str, Any]:
     """Return what was found as a JSON object."""
-    full_disk = describe_full_disk(looks, machine)
     absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
-    found = {"models": [record_of(look) for look in looks], "left_out": absent}
-    return found | {"problems": [full_disk] if full_disk else []}
+    return {"models": [record_of(look) for look in looks], "left_out": absent}
 
 
 def readiness_table(
     looks: Sequence[Inspection],
     left_out: Sequence[Preset],
-    machine: Machine,
     reworded: Callable[[str], str],
 ) -> Table:
     """Make a table of what was found, with what has to be downloaded; problems are `reworded`."""
@@ -322,8 +290,6 @@ def readiness_table(
     notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
     if size := bytes_to_download(looks):
         notes.append(f"downloads in all: {size_in_words(size)}")
-    if full_disk := describe_full_disk(looks, machine):
-        notes.append(f"wrong: {full_disk}")
     wrong = sum(bool(look.problems) for look in looks)
     count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
     said = f"{wrong} cannot be used as they are" if wrong else "all usable"

@@ -186,8 +186,6 @@ class BaselineRequest:
     name: Literal["hypothesis-only", "majority"]
     train: str | None = None
     """Labelled problems; "majority" has none, and counts the labels of the seeds asked about."""
-    hypothesis_column: str | None = None
-    label_column: str | None = None
 
     @property
     def learns(self) -> bool:
@@ -202,12 +200,7 @@ class BaselineRequest:
         """
         if self.train is None:
             return None
-        return read_training_data(
-            Path(self.train),
-            format_of_problems(problems),
-            hypothesis_column=self.hypothesis_column,
-            label_column=self.label_column,
-        )
+        return read_training_data(Path(self.train), format_of_problems(problems))
 
     def open(self, problems: pa.Table) -> PairModel:
         """Train the baseline, for the problems that it will be asked about."""
@@ -238,22 +231,14 @@ class TrainingData:
     """The labels."""
 
 
-def read_training_data(
-    path: Path,
-    problem_format: ProblemFormat = NLI,
-    *,
-    hypothesis_column: str | None = None,
-    label_column: str | None = None,
-) -> TrainingData:
+def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> TrainingData:
     """Read the hypotheses and labels of a file; problems without a label are left out.
 
     Args:
-        path: Of any of the kinds that `data_files` reads. Labels are spelled as the usual
-            releases do (`LABEL_SPELLINGS`), or as the format has them, in any case.
+        path: Of any of the kinds that `data_files` reads. Columns are called as usual
+            (`COLUMN_NAMES`), or as the format's fields but the first; labels as the usual releases
+            do (`LABEL_SPELLINGS`), or as the format has them, in any case.
         problem_format: Fields and labels of the problems.
-        hypothesis_column: Its name; by default one of the usual ones (`COLUMN_NAMES`), or those of
-            all fields but the first.
-        label_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -272,12 +257,10 @@ def read_training_data(
         if row.problem:
             raise ValueError(f"{row.where}: {row.problem}" + (row.remedy and f"; {row.remedy}"))
         if not columns:
-            given = [hypothesis_column] if hypothesis_column else [*problem_format.fields[1:]]
-            is_usual = problem_format == NLI and not hypothesis_column
-            texts_of = [COLUMN_NAMES["hypothesis"]] if is_usual else [(name,) for name in given]
-            label_of = (label_column,) if label_column else COLUMN_NAMES["label"]
-            columns = [_column(row, names, "hypothesis") for names in texts_of]
-            columns.append(_column(row, label_of, "label"))
+            texts_of: list[tuple[str, ...]] = [(name,) for name in problem_format.fields[1:]]
+            if problem_format == NLI:
+                texts_of = [COLUMN_NAMES["hypothesis"]]
+            columns = [_column(row, names) for names in (*texts_of, COLUMN_NAMES["label"])]
         parts, label = (
             [row.columns.get(name) or "" for name in columns[:-1]],
             row.columns.get(columns[-1]),
@@ -316,11 +299,11 @@ def read_training_data(
     )
 
 
-def _column(row: Row, names: Sequence[str], part: str) -> str:
+def _column(row: Row, names: Sequence[str]) -> str:
     """Find the column of a part of the problem, in the first row."""
     if found := [name for name in names if name in row.columns]:
         return found[0]
     raise ValueError(
         f"{row.where}: expected a column {' or '.join(names)}, got "
-        f"{', '.join(row.columns) or 'none'}; name it by --{part}-column"
+        f"{', '.join(row.columns) or 'none'}"
     )

@@ -103,7 +103,7 @@ def require_usable(
         kind = request.kind or find_kind(request)
         require_settings_used(request, kind)
         asked: NamedModel = ("", request, CLASSIFIER if kind == "classifier" else CAUSAL_LM)
-        require_all(inspect_models([asked], machine, labels), machine)
+        require_all(inspect_models([asked], machine, labels))
         return
     for each in entries:
         require_settings_used(request, each.kind)
@@ -119,7 +119,7 @@ def require_usable(
             for look in looks
         ]
     good = [look.short_name for look in looks if not look.problems]
-    require_all(looks, machine, f"to run the others: --only {','.join(good)}" if good else "")
+    require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def test_options_of_another_executor_are_refused() -> None:
 
 def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Tasks at a time share this machine's memory, which is told before anything is read."""
-    machine = Machine("cpu", 1_000_000_000, 10**12)
+    machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
     arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
     told = CliRunner().invoke(app, [*arguments, "--executor", "local", "--workers", "2"])

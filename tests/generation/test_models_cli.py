@@ -88,7 +88,7 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
     assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that the machine cannot hold is told before it is downloaded."""
     monkeypatch.setattr("merge_metric.models.readiness._main_memory", lambda: 500_000_000)
     code, (found,) = models(tiny_model("roberta"))

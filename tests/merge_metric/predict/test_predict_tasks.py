@@ -293,7 +293,7 @@ def test_a_model_that_does_not_fit_a_task(
     predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks at a time share this machine; a cluster's have what they are given."""
-    machine = Machine("cpu", 1_000_000_000, 10**12)
+    machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
     assert predict("--model", MODEL, "--out", "a.parquet", *TASKS, 2).exit_code == 0
     done = predict("--model", MODEL, "--out", "b.parquet", *TASKS, 2, "--workers", 2)
