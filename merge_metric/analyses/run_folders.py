@@ -12,10 +12,10 @@ not imported here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from merge_dataset.engine import connect, parquet
@@ -25,19 +25,7 @@ from merge_dataset.provenance import format_of_run
 from merge_dataset.schema import VARIANT_CLASSES, WORD_CLASSES, format_of
 from merge_metric.analyses.measures import Row
 from merge_metric.tables import Column, Table, initials, legend
-from merge_metric.tables.plots import (
-    COLUMN,
-    PAGE,
-    PALETTE,
-    distinct,
-    draw_bars,
-    grid,
-    label_left,
-    legend_below,
-    new_figure,
-    percent_axis,
-    row_of_panels,
-)
+from merge_metric.tables.plots import bar_panels, distinct
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -217,36 +205,16 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
 
 
 def plot_potential_seeds(table: Table) -> Figure:
-    """Draw numbers of problems by class, their labels, and words that stand twice or vary."""
-    labels = [column for column in table.columns if column.key.startswith("label_")]
-    groups = [f"{row['word_class']}, {row['which']}" for row in table.rows]
-    figure = new_figure(PAGE, 1.0 + 0.25 * len(groups))
-    numbers, golds, limits = figure.subplots(1, 3, sharey=True)
-    places = np.arange(len(groups))
-    colours = [PALETTE[row["which"] == ELIGIBLE] for row in table.rows]
-    bars = numbers.barh(places, [row["n"] for row in table.rows], color=colours, height=0.7)
-    numbers.bar_label(bars, [f"{row['n']:,}" for row in table.rows], fontsize="small", padding=2)
-    numbers.set_xlabel("problems")
-    left = np.zeros(len(groups))
-    for n, column in enumerate(labels):
-        widths = np.array([100 * row[column.key] for row in table.rows])
-        name = column.heading.removesuffix(", %")
-        golds.barh(places, widths, left=left, height=0.7, color=PALETTE[n], label=name)
-        left += widths
-    golds.set_xlabel("gold labels, %")
-    for n, (key, name) in enumerate((("stands_twice", "twice"), ("other_form", "other form"))):
-        values = [100 * (row[key] or 0.0) for row in table.rows]
-        limits.barh(places + 0.4 * n - 0.2, values, height=0.38, color=PALETTE[4 + n], label=name)
-    limits.set_xlabel("with a word that stands twice,\nor has another form, %")
-    for axes in (numbers, golds, limits):
-        grid(axes, "x")
-    for axes in (golds, limits):
-        axes.legend(
-            frameon=False, fontsize="small", ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1)
-        )
-    numbers.set_yticks(places, groups, fontsize="small")
-    numbers.invert_yaxis()
-    return figure
+    """Draw shares of labels, and of words that stand twice or vary, by class; of seeds, too."""
+    shares = [column for column in table.columns if column.kind == "share"]
+    series = {column.heading.removesuffix(", %"): column.key for column in shares}
+    return _bars(table, "which", series, "problems, %")
+
+
+def _bars(table: Table, panel: str, series: Mapping[str, str], label: str) -> Figure:
+    """Draw grouped bars at each word class, a panel per value of a column."""
+    rows = [{**row, "config": row[panel], "model": row["word_class"]} for row in table.rows]
+    return bar_panels(replace(table, rows=tuple(rows)), series, label)
 
 
 # --- Suggestions that filters pass ---
@@ -327,26 +295,7 @@ def _rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterato
 
 def plot_filters(table: Table) -> Figure:
     """Draw a panel per masked LM: bars of the shares at each word class, over all texts."""
-    mlms = distinct(table.rows, "mlm")
-    n_columns = min(len(mlms), 3)
-    n_rows = -(-len(mlms) // n_columns)
-    figure = new_figure(max(COLUMN, 0.6 + 2.1 * n_columns), 0.6 + 1.7 * n_rows)
-    panels = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
-    for axes, mlm in zip(panels, mlms, strict=False):
-        rows = [row for row in table.rows if row["mlm"] == mlm]
-        for number, (key, name) in enumerate(_SHARES.items()):
-            values = [row[key] for row in rows]
-            shown = [None if value is None else 100 * value for value in values]
-            draw_bars(axes, shown, name, number, len(_SHARES))
-        axes.set_xticks(np.arange(len(rows)), [row["word_class"] for row in rows], fontsize="small")
-        axes.set_title(mlm.rpartition("/")[2], fontsize="small")
-        axes.set_ylim(0, 100)
-        grid(axes, "y")
-    for axes in panels[len(mlms) :]:
-        axes.set_visible(False)
-    panels[0].set_ylabel("suggestions, %")
-    legend_below(figure, panels[:1])
-    return figure
+    return _bars(table, "mlm", {name: key for key, name in _SHARES.items()}, "suggestions, %")
 
 
 # --- Seeds and variants by word class and label ---
@@ -489,24 +438,5 @@ def composition(everything: Iterable[Counted]) -> Table:
 
 def plot_composition(table: Table) -> Figure:
     """Draw a panel per configuration: shares of labels among the seeds of each class."""
-    configs = distinct(table.rows, "config")
-    names = [
-        column.key.removeprefix("seeds_")
-        for column in table.columns
-        if column.key.startswith("seeds_")
-    ]
-    figure, row_of_axes = row_of_panels(len(configs))
-    for axes, config in zip(row_of_axes, configs, strict=True):
-        rows = [row for row in table.rows if row["config"] == config]
-        for number, name in enumerate(names):
-            values = [row[f"seeds_{name}"] for row in rows]
-            draw_bars(axes, values, name, number % 5, len(names), PALETTE)
-        ticks = [f"{row['word_class']}\n{row['n_seeds']:,}" for row in rows]
-        axes.set_xticks(range(len(rows)), ticks, fontsize="small")
-        axes.set_title(config, fontsize="medium")
-        grid(axes, "y")
-    top = max(row[f"seeds_{name}"] for row in table.rows for name in names)
-    percent_axis(row_of_axes[0], top)
-    label_left(row_of_axes, "seeds, %")
-    legend_below(figure, row_of_axes)
-    return figure
+    keys = (column.key for column in table.columns if column.key.startswith("seeds_"))
+    return _bars(table, "config", {key.removeprefix("seeds_"): key for key in keys}, "seeds, %")

@@ -31,13 +31,10 @@ from merge_metric.tables.plots import (
     distinct,
     grid,
     heat_map,
-    legend_below,
     new_figure,
-    spread,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Bools = NDArray[np.bool_]
@@ -271,16 +268,14 @@ def _rows(found: Validated) -> Iterator[Row]:
 
 
 def plot_provenance(table: Table) -> Figure:
-    """Draw for each configuration who validated what, what is shared, and what fewer would keep."""
+    """Draw for each configuration what masked LMs share (figure 11), and what fewer would keep."""
     configs = distinct(table.rows, "config")
     of_configs = [[row for row in table.rows if row["config"] == config] for config in configs]
     n_mlms = max(sum(row["kind"] == MLM for row in rows) for rows in of_configs)
     figure = new_figure(PAGE, len(configs) * (1.9 + 0.24 * n_mlms))
-    axes_of = figure.subplots(len(configs), 3, squeeze=False)
-    for (bars, heat, curve), config, rows in zip(axes_of, configs, of_configs, strict=True):
-        _draw_shares(bars, rows)
+    axes_of = figure.subplots(len(configs), 2, squeeze=False)
+    for (heat, curve), config, rows in zip(axes_of, configs, of_configs, strict=True):
         of_mlms = [row for row in rows if row["kind"] == MLM]
-        # The matrix of figure 11.
         numbers = range(1, len(of_mlms) + 1)
         values = [[row[f"shared_{n}"] for n in numbers] for row in of_mlms]
         top = max(max(line) for line in values) or 1.0
@@ -288,7 +283,7 @@ def plot_provenance(table: Table) -> Figure:
         names = short_names([row["by"] for row in of_mlms])
         heat.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
         heat.set_yticks(range(len(names)), names, fontsize="small")
-        heat.set_title("shared; on the diagonal had alone", fontsize="small")
+        heat.set_title(f"{config}: shared; on the diagonal had alone", fontsize="small")
         figure.colorbar(image, ax=heat, label="shared per problem", shrink=0.8)
         # How many there would be with fewer masked LMs: dots for each, a line on average.
         alone = [row["n_kept"] for row in of_mlms]
@@ -299,38 +294,7 @@ def plot_provenance(table: Table) -> Figure:
         curve.set_xticks(range(1, len(mean) + 1))
         curve.set_ylim(bottom=0)
         curve.set_xlabel("masked LMs")
-        curve.set_title("number with fewer masked LMs", fontsize="small")
+        curve.set_title(f"{table.title.partition(' ')[0].lower()} with fewer", fontsize="small")
         curve.legend(frameon=False, fontsize="small", loc="lower right")
         grid(curve)
-        bars.set_title(f"{config}: {table.title.partition(' ')[0].lower()}", fontsize="medium")
-    legend_below(figure, axes_of[:1, 0])
     return figure
-
-
-def _draw_shares(axes: Axes, rows: Sequence[Any]) -> None:
-    """Draw bars of table 10, in both readings."""
-    shown = [row for row in rows if row["kind"] in (MLM, SEVERAL, NONE)]
-    places = np.arange(len(shown))
-    for number, (key, name) in enumerate(
-        (("anywhere", "in a text"), ("everywhere", "in each text"))
-    ):
-        axes.barh(
-            places + spread(number, 2),
-            [100 * row[key] for row in shown],
-            height=0.4,
-            label=name,
-            color=PALETTE[number],
-            hatch=("", "////")[number],
-            edgecolor="white",
-            linewidth=0.5,
-        )
-    names = iter(short_names([row["by"] for row in shown if row["kind"] == MLM]))
-    axes.set_yticks(
-        places,
-        [f"only {next(names)}" if row["kind"] == MLM else row["by"] for row in shown],
-        fontsize="small",
-    )
-    axes.invert_yaxis()
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("validated by, %")
-    grid(axes, "x")

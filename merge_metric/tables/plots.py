@@ -31,7 +31,7 @@ which is too light for lines on white."""
 DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 """Line styles, which tell lines apart in grey too."""
 
-_BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2], PALETTE[1])
+_BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2], PALETTE[1], PALETTE[3])
 _HATCHES: Final = ("", "////", "....", "xxxx", "----")
 
 FORMATS: Final = (".png", ".svg", ".pdf")
@@ -333,8 +333,8 @@ def draw_bars(
         [np.nan if value is None else value for value in values],
         width=0.8 / of,
         label=name,
-        color=colours[number],
-        hatch=_HATCHES[number],
+        color=colours[number % len(colours)],
+        hatch=_HATCHES[number % len(_HATCHES)],
         edgecolor="white",
         linewidth=0.5,
     )
