@@ -7,15 +7,13 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from merge_dataset.annotation.answers import ENOUGH
-from merge_metric.agreement.annotators import alpha_table, confusion, confusion_tables, pair_table
-from merge_metric.agreement.judgements import N_ANSWERS, Judgements, read_judgements
+from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
+from merge_metric.agreement.judgements import Judgements, read_judgements
 from merge_metric.agreement.shares import (
     ANSWERS,
     WEIGHTED,
@@ -28,16 +26,13 @@ from merge_metric.agreement.shares import (
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
 from merge_metric.tables.plots import (
-    COLUMN,
     PAGE,
     PALETTE,
     distinct,
     draw_bars,
     grid,
-    heat_map,
     legend_below,
     luminance,
-    new_figure,
     panels,
     percent_axis,
 )
@@ -157,12 +152,7 @@ def _command(mlms: Sequence[str]) -> str:
 
 # --- Drawings ---
 
-_NAMES: Final = {
-    "F": "fluency (F)",
-    "R": "reasoning (R)",
-    "good": f"F + R ≥ {ENOUGH}",
-    "same": "the same",
-}
+_NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)"}
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""
 _RED: Final = "#C00000"
@@ -172,14 +162,17 @@ _DARK: Final = 0.3
 """Luminance below which black could not be read."""
 
 
-def draw_judgements(judgements: Judgements, scores: Table | None) -> Iterator[tuple[str, Figure]]:
-    """Draw what can be drawn: names and plots."""
-    if scores is not None:
-        yield "scores", plot_scores(scores)
-        if any(row["by"] == "MLM" for row in scores.rows):
-            yield "scores-by-mlm", plot_mlms(scores)
-    if len(judgements.annotators) > 1:
-        yield "confusion", plot_confusions(judgements)
+def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
+    """Draw scores by class and by masked LM: names and plots.
+
+    Raises:
+        ValueError: there are no scores, as of paraphrases.
+    """
+    if scores is None:
+        raise ValueError("plots: expected scores of fluency and reasoning, got other answers")
+    yield "scores", plot_scores(scores)
+    if any(row["by"] == "MLM" for row in scores.rows):
+        yield "scores-by-mlm", plot_mlms(scores)
 
 
 def plot_scores(table: Table) -> Figure:
@@ -249,25 +242,6 @@ def _stacked(axes: Axes, rows: list[Any]) -> None:
     axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-
-
-def plot_confusions(judgements: Judgements) -> Figure:
-    """Draw, for each pair of annotators, who gave which answer where the other gave which."""
-    pairs = list(combinations(range(len(judgements.annotators)), 2))
-    scores = {score: N_ANSWERS[score] for score in judgements.codes}
-    figure = new_figure(COLUMN * len(scores), 0.3 + 2.4 * len(pairs))
-    axes_of = figure.subplots(len(pairs), len(scores), squeeze=False)
-    for line, (one, other) in zip(axes_of, pairs, strict=True):
-        for axes, (score, k) in zip(line, scores.items(), strict=True):
-            counts = confusion(judgements, score, one, other)
-            heat_map(axes, counts.tolist(), (0.0, float(counts.max()) or 1.0), "{:.0f}")
-            names = ["no", "yes"] if k == 2 else list(ANSWERS)
-            axes.set_xticks(range(k), names)
-            axes.set_yticks(range(k), names)
-            axes.set_title(_NAMES[score], fontsize="medium")
-            axes.set_xlabel(judgements.annotators[other])
-            axes.set_ylabel(judgements.annotators[one])
-    return figure
 
 
 def short_names(mlms: Sequence[str]) -> list[str]:

@@ -71,7 +71,6 @@ def agreement_command(
     )
     if plots is not None:
         with working_in(plots, wait=True):  # two at once do not mix theirs
-            drawn = draw_judgements(found.judgements, found.table("scores"))
-            for file in save_all(drawn, plots):
+            for file in save_all(draw_judgements(found.table("scores")), plots):
                 typer.echo(file, err=True)
     typer.echo(found.render(output))

@@ -220,7 +220,7 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert SHOWN in table.replace(" \n", "\n")
     assert "build --run RUN --into without-bart-base --without-mlm" in outputs[0]
     assert len(outputs) == 1
-    assert len(list((tmp_path / "plots").glob("*.png"))) == 3
+    assert len(list((tmp_path / "plots").glob("*.png"))) == 2
 
 
 @pytest.mark.slow
