@@ -181,7 +181,6 @@ _SUGGEST = "suggest --recipe demo --source mine --data problems.jsonl --mlm mlm 
 _BUILD = (
     "build --run new --out new-data --set min_replacements=2 --set variants_per_class=2 --overwrite"
 )
-_WEIGHTS = "model.safetensors"
 
 
 def _other_problem(random: object) -> None:

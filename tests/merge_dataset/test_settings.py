@@ -238,13 +238,6 @@ def test_assignments(text: str, value: Any) -> None:
     assert parse_assignments([text, "b=true"]) == {"a": value, "b": True}
 
 
-@pytest.mark.parametrize("name", ["ablation", "recipe", "run"])
-def test_assignments_of_what_no_recipe_has(name: str) -> None:
-    """They would be written into manifests, and mean nothing."""
-    with pytest.raises(ValueError, match=f"got {name}, which is --{name}"):
-        parse_assignments([f"{name}=x"])
-
-
 def test_how_to_add_a_setting() -> None:
     """As CONTRIBUTING has it: one declaration gives key, default, check, option and help."""
 

@@ -101,11 +101,6 @@ def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
     assert len({r.hypothesis for batch in generator.batches for r in batch}) == 13
 
 
-def each(model: Any, *_: object) -> Any:
-    """Open a model that is there."""
-    return model
-
-
 # --- Models are opened when they are needed ---
 
 

@@ -274,8 +274,8 @@ def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: objec
 # --- Ids ---
 
 
-def ids_of(names: Iterable[str], scratch: Path | None = None) -> list[str]:
-    with UniqueIds(scratch) as unique:
+def ids_of(names: Iterable[str]) -> list[str]:
+    with UniqueIds(None) as unique:
         return [unique(name) for name in names]
 
 
