@@ -26,7 +26,7 @@ def sentence(seed: str, number: int = 0) -> str:
     return " ".join(words[number % 3 :] + ["now"] * number)
 
 
-def text_rows(source: str, lines: Sequence[str], variant_class: str) -> list[dict[str, Any]]:
+def text_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
     """Rows of the dataset for lines: each seed before its variants."""
     rows = []
     for place, line in enumerate(lines):
@@ -39,35 +39,29 @@ def text_rows(source: str, lines: Sequence[str], variant_class: str) -> list[dic
             text = sentence(seed, number)
             rows.append(
                 shared
-                | {"variant_id": f"{seed}/{variant_class}/{number}", "hypothesis": text}
-                | {"word_class": variant_class, "replacement": text, "subsamples": [0]}
+                | {"variant_id": f"{seed}/{PARAPHRASE}/{number}", "hypothesis": text}
+                | {"word_class": PARAPHRASE, "replacement": text, "subsamples": [0]}
             )
     return rows
 
 
-def write_lines(
-    folder: Path, source: str, lines: Sequence[str], variant_class: str = PARAPHRASE
-) -> Path:
-    """Write a source's paraphrases, or replacements of one word class, into a dataset folder."""
-    rows = text_rows(source, lines, variant_class)
+def write_lines(folder: Path, source: str, lines: Sequence[str]) -> Path:
+    """Write a source's paraphrases into a dataset folder."""
+    rows = text_rows(source, lines)
     seeds, variants = ([row for row in rows if ("word_class" in row) == changed]
                        for changed in (False, True))  # fmt: skip
     return write_source(folder, seeds, variants)
 
 
 def answer_rows(
-    source: str,
-    lines: Sequence[str],
-    variant_class: str = PARAPHRASE,
-    *,
-    probabilities: bool = True,
+    source: str, lines: Sequence[str], *, probabilities: bool = True
 ) -> list[dict[str, Any]]:
     """Rows of a predictions file: what the lines answer, with random probabilities."""
     rows = []
     for place, line in enumerate(lines):
         gold, own, answers = line.split()
         seed = f"{source}:{place}"
-        ids = [seed, *(f"{seed}/{variant_class}/{n}" for n in range(1, len(answers) + 1))]
+        ids = [seed, *(f"{seed}/{PARAPHRASE}/{n}" for n in range(1, len(answers) + 1))]
         for name, letter in zip(ids, own + answers, strict=True):
             row = {"variant_id": name, "seed_id": seed}
             row |= {"label": LETTERS.index(gold), "prediction": LETTERS.index(letter)}

@@ -226,8 +226,6 @@ def commands() -> list[str]:
 def readme_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with the files that the commands name."""
     monkeypatch.chdir(tmp_path)
-    write_lines(tmp_path / "merge-nli", "snli", LINES, "noun")
-    write_predictions(tmp_path / "bert-replacements.parquet", answer_rows("snli", LINES, "noun"))
     for name in ("bert", "roberta"):
         write_lines(tmp_path / f"{name}-paraphrases", "snli", LINES)
         write_predictions(
@@ -239,7 +237,7 @@ def readme_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_commands_of_the_readme_run(readme_folder: Path) -> None:
     """Each makes its table, and its figure where one is asked for."""
-    assert len(commands()) == 5
+    assert len(commands()) == 4
     for command in commands():
         program, *arguments = shlex.split(command)
         assert program == "merge-nli"
