@@ -41,10 +41,10 @@ FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 """The rates r_s and r_r of Arakelyan et al. (2024), section 3.2."""
 
 FOOLING_NOTE: Final = (
-    "r_s, r_r: the share of seeds answered right{right} with at least one variant that changes "
-    "the prediction to the opposite label (r_s), to any other (r_r)"
+    "r_s, r_r: the share of seeds answered right (right: how many) with at least one variant that "
+    "changes the prediction to the opposite label (r_s), to any other (r_r), in percent"
 )
-"""Beginning of a note; `right` is filled in where a column of the table has their number."""
+"""Beginning of a note."""
 
 
 def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:

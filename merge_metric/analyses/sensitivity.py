@@ -101,9 +101,8 @@ def fooling_rates(
     config_means = _over_domains([*rows, *model_means], weights, in_domain)
     by_problems = any(row["weighted_by"] == _BY_PROBLEMS for row in config_means)
     without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
-    rates = FOOLING_NOTE.format(right=" (right: how many)")
     no_opposite = f"{', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite"
-    notes = [f"{rates}, in percent; {no_opposite}, so any change counts as strict."]
+    notes = [f"{FOOLING_NOTE}; {no_opposite}, so any change counts as strict."]
     if model_means:
         notes.append("(mean): over models, which weigh the same; their seeds are added up.")
     if config_means:
@@ -342,7 +341,7 @@ def fooling_by_size(
             *fooling_columns(),
         ),
         rows=tuple(rows),
-        notes=(f"{FOOLING_NOTE.format(right=' (right: how many)')}, in percent.",),
+        notes=(f"{FOOLING_NOTE}.",),
     )
 
 
