@@ -29,6 +29,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
     sv_at,
 )
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import (
     Settings,
     check_cluster,
@@ -341,7 +342,8 @@ def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
         yield from noise_text(noise)
     if result.get("n_subsamples", 1) > 1:
         shown = ", ".join(
-            f"{figure.heading} {percent(result[f'{figure.key}_std'], figure.unit):.1f}"
+            f"{figure.heading} "
+            + show_value(percent(result[f"{figure.key}_std"], figure.unit), "threshold")
             for figure in (CATALOGUE[k].at(correctness_threshold) for k in _SPREADING)
         )
         yield f"standard deviation over the subsamples: {shown}"

@@ -18,7 +18,7 @@ from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_nam
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.report.evidence import Classes, Configuration, Evidence, Result, joined
 from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
-from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
+from merge_metric.report.wording import RELAXED, SEED, cell, interval_text, number
 from merge_metric.runs.plausibility import doubts_of_model
 from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
@@ -100,7 +100,7 @@ def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_se
     texts = {name: number(value.value) for name, value in values.items()}
     if len(scored) == 1:
         ((name, value),) = values.items()
-        bounds = f" (95 % interval {interval(value)})" if value.has_interval else ""
+        bounds = f" (95 % interval {interval_text(value)})" if value.has_interval else ""
         return f"{name} answers {texts[name]} % of the {n_seeds:,} seeds right{bounds}."
     who = "Both models" if len(scored) == 2 else f"All {len(scored)} models"
     if len(set(texts.values())) == 1:
@@ -132,7 +132,7 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
     most, least = _extremes(rates)
     if len(rates) == 1:
         rate = rates[most]
-        bounds = f" (95 % interval {interval(rate)} %)" if rate.has_interval else ""
+        bounds = f" (95 % interval {interval_text(rate)} %)" if rate.has_interval else ""
         who = "It" if len(scored) == 1 else most
         return f"{who} changes its answer on some variant of {_of_right(rate)}{bounds}."
     pairs = _pair(comparison, most, least)
@@ -162,7 +162,7 @@ def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
         return
     most, least = _extremes(sure)
     if len(sure) == 1:
-        bounds = f" (95 % interval {interval(sure[most])})"
+        bounds = f" (95 % interval {interval_text(sure[most])})"
         how_far = f"{number(sure[most].value)} points{bounds}"
         if len(scored) > 1:
             how_far = f"{how_far} for {most}"

@@ -36,7 +36,7 @@ from merge_metric.report.wording import (
     cell,
     dataset_facts,
     definitions,
-    interval,
+    interval_text,
     lede,
     model_text,
     number,
@@ -44,7 +44,7 @@ from merge_metric.report.wording import (
     undetermined,
 )
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
-from merge_metric.seed_variant_accuracy.formatting import show_value
+from merge_metric.seed_variant_accuracy.formatting import DECIMALS, show_value
 from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import initials, is_few
 from merge_metric.tables.plots import PALETTE
@@ -151,6 +151,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
 def _data(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
     """Gather what the page's scripts read: problems, styles of lines, and each table to copy."""
     return embed(evidence, sources) | {
+        "decimals": DECIMALS,
         "styles": [asdict(style(i)) for i in range(len(evidence.models))],
         "heat": HEAT.key,
         "heatSteps": HEAT_STEPS,
@@ -210,7 +211,7 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
 def _heat(result: Result | None) -> float | None:
     """Find the value that decides a cell's colour, rounded as the page's script has it."""
     value = cell(result, HEAT).value if result else None
-    return None if value is None else round(value, 1)
+    return None if value is None else round(value, DECIMALS)
 
 
 def heat_step(value: float | None, low: int, high: int) -> str:
@@ -237,11 +238,11 @@ def comparison_rows(
 def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
     """Tell whether a figure, as shown, is the best of several models."""
     scored = [each for each in results if each]
-    values = [round(v, 1) for r in scored if (v := cell(r, figure).value) is not None]
+    values = [round(v, DECIMALS) for r in scored if (v := cell(r, figure).value) is not None]
     mine = cell(result, figure).value
     if mine is None or len(scored) < 2:
         return False
-    return round(mine, 1) == (max(values) if figure.higher_is_better else min(values))
+    return round(mine, DECIMALS) == (max(values) if figure.higher_is_better else min(values))
 
 
 def _environment() -> jinja2.Environment:
@@ -276,7 +277,7 @@ def _environment() -> jinja2.Environment:
         "head": head,
         "label": label,
         "number": number,
-        "interval": interval,
+        "interval_text": interval_text,
         "shown": shown,
         "few_seeds": FEW_SEEDS,
         "is_few_seeds": _is_few,
@@ -370,11 +371,11 @@ def _result(result: Result) -> dict[str, Any]:
     return {
         "n": [result["n_seeds"], result["n_variants"]],
         "figures": [
-            [None if value is None else round(value, 1) for value in cell(result, figure)]
+            [None if value is None else round(value, DECIMALS) for value in cell(result, figure)]
             + ([text] if figure.key == MATCHING.key and (text := undetermined(result)) else [])
             for figure in HEADLINE
         ],
-        "curve": [[round(100 * share, 1) for share in curve[side]] for side in sides],
+        "curve": [[round(100 * share, DECIMALS) for share in curve[side]] for side in sides],
     }
 
 

@@ -21,7 +21,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
     sv_at,
 )
-from merge_metric.seed_variant_accuracy.formatting import show_value
+from merge_metric.seed_variant_accuracy.formatting import HUNDRED, show_value
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 
 # --- Figures and numbers ---
@@ -81,24 +81,24 @@ def undetermined(result: Result) -> str:
 
 
 def shown(result: Result, figure: Figure) -> str:
-    """Show a figure of a result with one decimal, or the range of an undetermined one."""
+    """Show a figure of a result, or the range of an undetermined one."""
     value = cell(result, figure).value
     return number(value) if figure.key != MATCHING.key else undetermined(result) or number(value)
 
 
 def number(value: float | None) -> str:
-    """Show a figure with one decimal, 100 without.
+    """Show a figure as all are shown, 100 without decimals.
 
     >>> number(81.25), number(100.0), number(None)
     ('81.2', '100', '–')
     """
-    return show_value(value, "threshold").replace("100.0", "100")
+    return show_value(value, "threshold").replace(HUNDRED, "100")
 
 
-def interval(of: Estimate) -> str:
+def interval_text(of: Estimate) -> str:
     """Show an interval; nothing where there is none.
 
-    >>> interval(Estimate(80.0, 77.31, 82.69))
+    >>> interval_text(Estimate(80.0, 77.31, 82.69))
     '77.3–82.7'
     """
     return f"{number(of.low)}–{number(of.high)}" if of.has_interval else ""

@@ -19,6 +19,7 @@ from merge_metric.runs.predictions import read_further
 from merge_metric.runs.row_checks import ANSWER_TEXT, REPEATS
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.inputs import Ints
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Settings, check_opposites
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
@@ -167,7 +168,5 @@ def noise_text(noise: Mapping[str, Any]) -> list[str]:
 
 def _shown(noise: Mapping[str, Any], key: str) -> str:
     value, bounds = noise[key], noise.get(f"{key}_ci")
-    if value is None:
-        return "–"
-    around = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else ""
-    return f"{100 * value:.1f}{around}".replace("-", "−")
+    around = ", ".join(show_value(each, "share") for each in bounds or ())
+    return show_value(value, "share") + (f" [{around}]" if around and value is not None else "")

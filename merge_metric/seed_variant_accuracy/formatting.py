@@ -22,12 +22,18 @@ Kind = Literal[
 and gain are their signed differences. A fraction is shown as it is, change is its signed
 difference. A passage is a longer text, which in plain text goes below its row."""
 
+DECIMALS: Final = 1
+"""Decimals of what is shown in percent, and of differences of it."""
+
+HUNDRED: Final = f"{100:.{DECIMALS}f}"
+"""How 100 % is shown; in narrow places without decimals."""
+
 _FORMATS: Final[dict[Kind, tuple[int, str]]] = {
     "count": (1, ","),
-    "share": (100, "z.1f"),
-    "points": (100, "+z.1f"),
-    "threshold": (1, "z.1f"),
-    "gain": (1, "+z.1f"),
+    "share": (100, f"z.{DECIMALS}f"),
+    "points": (100, f"+z.{DECIMALS}f"),
+    "threshold": (1, f"z.{DECIMALS}f"),
+    "gain": (1, f"+z.{DECIMALS}f"),
     "fraction": (1, "z.3f"),
     "change": (1, "+z.3f"),
     "number": (1, "z.2f"),

@@ -14,7 +14,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     is_undetermined,
     span,
 )
-from merge_metric.seed_variant_accuracy.formatting import Kind, show_value
+from merge_metric.seed_variant_accuracy.formatting import HUNDRED, Kind, show_value
 
 Value = Any
 """A string, number or None, or lists and dictionaries of them: what JSON knows."""
@@ -76,7 +76,7 @@ class Column:
             return ""
         signed = self.kind not in _DIFFERENCES.values()  # whose bounds are shorter
         shown = [show_value(bound, self.kind, signed=signed) for bound in bounds]
-        return "–".join(shown).replace("100.0", "100") if tight else f"[{', '.join(shown)}]"
+        return "–".join(shown).replace(HUNDRED, "100") if tight else f"[{', '.join(shown)}]"
 
     def _undetermined(self, row: Row) -> str:
         """Write the range of a threshold that says nothing; empty for any other value."""

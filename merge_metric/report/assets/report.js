@@ -24,9 +24,10 @@ const Report = (() => {
     return made;
   }
 
-  /** A figure as the tables show it; the data have one decimal. */
+  /** A figure as the tables show it. */
   function number(value) {
-    return value == null ? "–" : value.toFixed(1).replace("100.0", "100");
+    const { decimals } = data;
+    return value == null ? "–" : value.toFixed(decimals).replace((100).toFixed(decimals), "100");
   }
 
   /** A figure [value, low, high], or with a fourth entry that stands for an undetermined value. */

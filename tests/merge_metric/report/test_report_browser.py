@@ -23,7 +23,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.sections import headline, page_tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.wording import MATCHING, RELAXED, cell, interval, number, shown
+from merge_metric.report.wording import MATCHING, RELAXED, cell, interval_text, number, shown
 from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 
@@ -72,7 +72,7 @@ def until(browser: Chrome, condition: Any) -> Any:
 
 
 def text_of(result: dict[str, Any], figure: Figure) -> str:
-    return f"{shown(result, figure)} {interval(cell(result, figure))}".strip()
+    return f"{shown(result, figure)} {interval_text(cell(result, figure))}".strip()
 
 
 def legend(browser: Chrome) -> dict[str, list[str]]:
@@ -156,7 +156,7 @@ def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
         curve = result["sv_curve"]
         sides = (100 * curve[side][threshold - 1] for side in ("accuracy", "low", "high"))
         of = Estimate(*sides)
-        return f"{number(of.value)} {interval(of)}".strip()
+        return f"{number(of.value)} {interval_text(of)}".strip()
 
     for threshold in (1, 40, 73, 100):
         x = round(width * threshold / 100) - width // 2

@@ -19,7 +19,7 @@ from merge_metric.report import write
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import ACROSS, UP, is_best, step_path
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.wording import HEADLINE, MATCHING, RELAXED, cell, interval, shown
+from merge_metric.report.wording import HEADLINE, MATCHING, RELAXED, cell, interval_text, shown
 from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.figures import Figure
 
@@ -83,7 +83,7 @@ def parsed(page: str) -> Page:
 
 
 def text_of(result: dict[str, Any], figure: Figure) -> str:
-    return f"{shown(result, figure)} {interval(cell(result, figure))}".strip()
+    return f"{shown(result, figure)} {interval_text(cell(result, figure))}".strip()
 
 
 def threshold(low: float, high: float | None = None) -> dict[str, float]:
@@ -122,7 +122,7 @@ def test_cells_by_hand() -> None:
     }
     cells = {column.key: cell(result, column) for column in HEADLINE if column.key in result}
     assert cells["seed_accuracy"] == (81.25, 75.0, 100.0)
-    assert interval(cells["seed_accuracy"]) == "75.0–100"
+    assert interval_text(cells["seed_accuracy"]) == "75.0–100"
     assert cells["matching_threshold"] == (56.0, None, None)
     assert cells["relaxed_fooling_rate"] == (None, None, None)
     assert cell(result, SV90) == (50.0, 25.0, 100.0)
