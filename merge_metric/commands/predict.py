@@ -138,7 +138,7 @@ def predict_command(
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
     from merge_metric.models.presets import on_hub
-    from merge_metric.predict.batch import read_prices
+    from merge_metric.predict.batch_files import read_prices
     from merge_metric.predict.jobs import check_output
     from merge_metric.predict.tasks import run_models
 
@@ -189,7 +189,7 @@ def _ask_nothing(
     output: OutputFormat,
 ) -> None:
     """Do what the option `asked` says: count, write a batch's requests, or read its results."""
-    from merge_metric.predict import batch
+    from merge_metric.predict import batch_files
     from merge_metric.predict.driver import predict
     from merge_metric.predict.jobs import files_of, open_by_part
     from merge_metric.predict.problems import sources_of
@@ -200,15 +200,17 @@ def _ask_nothing(
             f"{', '.join(sources)}: name configurations of one with --config"
         )
     extra = {"prices": list(prices)} if prices else {}
-    take = partial(batch.take_results, paths=batches["read"])
+    take = partial(batch_files.take_results, paths=batches["read"])
     plans, made = list[dict[str, Any]](), dict[str, int]()
     outcomes: list[Outcome] = []
     for opened, part in open_by_part(request, problems, whole=out is not None):
         for each, path in files_of(opened, part, out=out, folder=None, short_name=None):
             if asked == "--dry-run":
-                plans.append(batch.plan(opened, each, path, prices=prices, tokenizer=tokenizer))
+                plans.append(
+                    batch_files.plan(opened, each, path, prices=prices, tokenizer=tokenizer)
+                )
             elif asked == "--batch-out":
-                written = batch.write_requests(
+                written = batch_files.write_requests(
                     opened, each, path, batches["written"], overwrite=overwrite
                 )
                 made |= {str(place): n for place, n in written}
@@ -222,7 +224,7 @@ def _ask_nothing(
             for name, value in plans[0].items()
             if not isinstance(value, str)
         }
-        write_result(output, total, batch.plan_text(total))
+        write_result(output, total, batch_files.plan_text(total))
     elif asked == "--batch-out":
         lines = [f"{path}: {n:,} requests" for path, n in made.items()]
         write_result(output, {"requests": made}, *lines or ["no request is left"])

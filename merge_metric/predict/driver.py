@@ -48,16 +48,7 @@ from merge_metric.runs.plausibility import (
     tell_of_model,
     tell_of_new_answers,
 )
-from merge_metric.runs.predictions import (
-    SUFFIXES,
-    read_batches,
-    read_metadata,
-    suffix_of,
-    with_metadata,
-    write_batches,
-)
-from merge_metric.runs.relations import DRAWS
-from merge_metric.runs.row_checks import (
+from merge_metric.runs.prediction_columns import (
     ANSWER_TEXT,
     IDS,
     PROBABILITIES,
@@ -68,6 +59,15 @@ from merge_metric.runs.row_checks import (
     require_distinct,
     row_number,
 )
+from merge_metric.runs.predictions import (
+    SUFFIXES,
+    read_batches,
+    read_metadata,
+    suffix_of,
+    with_metadata,
+    write_batches,
+)
+from merge_metric.runs.relations import DRAWS
 from merge_metric.runs.texts import TEXT_DIGEST, combined, to_hex
 
 log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from merge_metric.runs.plausibility import (
     tell_of_model,
     tell_other_probabilities,
 )
+from merge_metric.runs.prediction_columns import ANSWERS, IDS, PROBABILITIES, labels_of
 from merge_metric.runs.predictions import (
     model_name,
     read_batches,
@@ -37,7 +38,6 @@ from merge_metric.runs.relations import (
     is_about,
     preview,
 )
-from merge_metric.runs.row_checks import ANSWERS, IDS, PROBABILITIES, labels_of
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex
 
 log = logging.getLogger(__name__)

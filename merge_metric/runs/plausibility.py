@@ -29,7 +29,7 @@ from merge_metric.models.label_order import (
     check_order,
 )
 from merge_metric.models.odd_answers import UnknownTokens
-from merge_metric.runs.row_checks import PROBABILITIES, labels_of
+from merge_metric.runs.prediction_columns import PROBABILITIES, labels_of
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from merge_dataset.files import (
 from merge_dataset.layout import collections, format_in
 from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS, parse_config_name
-from merge_metric.runs.row_checks import (
+from merge_metric.runs.prediction_columns import (
     ANSWER_TEXT,
     ANSWERS,
     COLUMNS,

@@ -29,8 +29,8 @@ from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.seeds import ProblemFiles
 from merge_metric.runs.model import parse_source
+from merge_metric.runs.prediction_columns import labelled, labels_of
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
-from merge_metric.runs.row_checks import labelled, labels_of
 from merge_metric.runs.run import ALL_ROWS, common_labels, read_runs
 from merge_metric.score import score_file
 

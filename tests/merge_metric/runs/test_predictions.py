@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.schema import LABELS
+from merge_metric.runs.prediction_columns import labelled
 from merge_metric.runs.predictions import (
     _digest_of,
     model_name,
@@ -23,7 +24,6 @@ from merge_metric.runs.predictions import (
     with_metadata,
     write_predictions,
 )
-from merge_metric.runs.row_checks import labelled
 
 Rows = list[dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""Checks of the rows of a predictions file, which bring its columns into one form."""
+"""Columns of a predictions file: names, checks, and the one form they are brought into."""
 
 from __future__ import annotations
 

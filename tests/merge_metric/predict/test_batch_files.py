@@ -24,7 +24,7 @@ from generation.cli import app
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
-from merge_metric.predict import batch
+from merge_metric.predict import batch_files
 from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata
 
@@ -91,11 +91,11 @@ def test_a_batch_is_as_good_as_asking(
     out = tmp_path / "p.parquet"
     total = (N + (3 if words else 0)) * (words.samples if words else 1)
     path = tmp_path / "requests.jsonl"
-    files = batch.write_requests(model_at(url, words), problems(), out, path)
+    files = batch_files.write_requests(model_at(url, words), problems(), out, path)
     assert [place.name for place, _ in files[:2]] == ["requests.jsonl", "requests-2.jsonl"]
     assert [n for _, n in files] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
     with pytest.raises(FileExistsError, match=r"requests.jsonl: expected no file, found one"):
-        batch.write_requests(model_at(url, words), problems(), out, path)
+        batch_files.write_requests(model_at(url, words), problems(), out, path)
     lines = results_of(files)
     random.Random(0).shuffle(lines)
     failed = json.loads(lines.pop())
@@ -104,17 +104,17 @@ def test_a_batch_is_as_good_as_asking(
     places = [tmp_path / f"results-{n}.jsonl" for n in range(2)]
     for place, part in zip(places, parts, strict=True):
         place.write_text("\n".join(part) + "\n\n")
-    take = partial(batch.take_results, paths=places)
+    take = partial(batch_files.take_results, paths=places)
     for _ in range(2):  # the same results again count once
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
             predict(model_at(url, words), problems(), out, progress=False, batch=take)
-    rest = batch.write_requests(
+    rest = batch_files.write_requests(
         model_at(url, words), problems(), out, tmp_path / "rest.jsonl"
     )  # only what is left
     assert sum(n for _, n in rest) == (words.samples if words else 1)
     last = tmp_path / "last.jsonl"
     last.write_text("\n".join(results_of(rest)))
-    take = partial(batch.take_results, paths=[last])
+    take = partial(batch_files.take_results, paths=[last])
     predict(model_at(url, words), problems(), out, progress=False, batch=take)
     tables = [pq.read_table(place) for place in (asked, out)]
     assert tables[0].equals(tables[1])
@@ -130,16 +130,16 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """They are refused while nothing is written, and go with `overwrite`."""
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
     monkeypatch.setattr(batch, "MOST_REQUESTS", 2)
-    older = [place for place, _ in batch.write_requests(model, problems(), out, path)]
+    older = [place for place, _ in batch_files.write_requests(model, problems(), out, path)]
     path.unlink()
     monkeypatch.setattr(batch, "MOST_REQUESTS", N - 1)
     for expected in ("r-2.jsonl", "r-3.jsonl"):
         with pytest.raises(FileExistsError, match=f"{expected}: expected no file, found one"):
-            batch.write_requests(model, problems(), out, path)
+            batch_files.write_requests(model, problems(), out, path)
         assert not path.exists()
         (tmp_path / "r-2.jsonl").unlink(missing_ok=True)
     (tmp_path / "r-2.jsonl").touch()
-    files = batch.write_requests(model, problems(), out, path, overwrite=True)
+    files = batch_files.write_requests(model, problems(), out, path, overwrite=True)
     assert len(older) > len(files) == 2
     assert sorted(tmp_path.glob("r*.jsonl")) == sorted(place for place, _ in files)
     assert sum(len(place.read_text().splitlines()) for place, _ in files) == N
@@ -164,11 +164,11 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     """Told with file and line; nothing else is written."""
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    (file, _), *_ = batch.write_requests(model, problems(), out, tmp_path / "r.jsonl")
+    (file, _), *_ = batch_files.write_requests(model, problems(), out, tmp_path / "r.jsonl")
     run = json.loads(file.read_text().splitlines()[0])["custom_id"].partition("-")[0]
     path = tmp_path / "results.jsonl"
     path.write_text(line.replace("RUN", run))
-    take = partial(batch.take_results, paths=[path])
+    take = partial(batch_files.take_results, paths=[path])
     with pytest.raises(ValueError, match=message):
         predict(model, problems(), out, progress=False, batch=take)
     assert not out.exists()
