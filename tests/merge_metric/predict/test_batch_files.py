@@ -84,7 +84,7 @@ def test_a_batch_is_as_good_as_asking(
     words: Words | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several files, in any order, partly failed; what is missing is said, and asked again."""
-    monkeypatch.setattr(batch, "MOST_REQUESTS", 5)
+    monkeypatch.setattr(batch_files, "MOST_REQUESTS", 5)
     with serving(lambda r, n: Reply(answered(r.payload))) as server:
         asked, url = tmp_path / "asked.parquet", server.url
         predict(model_at(url, words), problems(), asked, progress=False)
@@ -129,10 +129,10 @@ def test_a_batch_is_as_good_as_asking(
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are refused while nothing is written, and go with `overwrite`."""
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
-    monkeypatch.setattr(batch, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(batch_files, "MOST_REQUESTS", 2)
     older = [place for place, _ in batch_files.write_requests(model, problems(), out, path)]
     path.unlink()
-    monkeypatch.setattr(batch, "MOST_REQUESTS", N - 1)
+    monkeypatch.setattr(batch_files, "MOST_REQUESTS", N - 1)
     for expected in ("r-2.jsonl", "r-3.jsonl"):
         with pytest.raises(FileExistsError, match=f"{expected}: expected no file, found one"):
             batch_files.write_requests(model, problems(), out, path)
