@@ -17,7 +17,8 @@ from merge_dataset.checks import check_dataset
 from merge_dataset.files import changed_files, digests, naming, read_record, write_record
 from merge_dataset.layout import all_configurations, require_dataset
 from merge_dataset.locks import exclusive, working_in
-from merge_dataset.merge_nli import builder, content_hash
+from merge_dataset.merge_nli import builder
+from merge_dataset.numbered_files import content_hash
 from merge_dataset.paths import as_path
 from merge_dataset.schema import DATASET_NAME
 

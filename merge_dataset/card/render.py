@@ -25,8 +25,7 @@ from merge_dataset.layout import (
     sources,
     split_files,
 )
-from merge_dataset.merge_nli import content_hash
-from merge_dataset.numbered_files import patterns_of
+from merge_dataset.numbered_files import content_hash, patterns_of
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.export import export_dataset
-from merge_dataset.merge_nli import MergeNli, builder, content_hash, find_files
+from merge_dataset.merge_nli import MergeNli, builder
+from merge_dataset.numbered_files import content_hash, find_files
 from merge_dataset.register import register_dataset
 
 Python = Callable[[str, Path], Any]
