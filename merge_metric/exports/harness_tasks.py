@@ -38,7 +38,7 @@ _COUNTED: Final = {
     "inspect": """\
 - The provider must give `top_logprobs` (OpenAI-compatible servers such as llama.cpp's and vLLM, or
   `hf/`). A letter that is not among the 20 most probable tokens has probability 0; where none is,
-  the run stops.
+  the run stops, or with `-T missing_letters=uniform` labels are equally probable.
 - The model's temperature must leave log-probabilities as they are: do not set one.
 """,
 }

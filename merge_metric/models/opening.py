@@ -132,6 +132,10 @@ def _open_language_model(
     """Open a model that is asked by prompts, here or on a server."""
     if kind == "remote" and not request.base_url:
         raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
+    if kind == "remote" and request.missing_letters not in ("error", "uniform"):
+        raise ValueError(
+            f"missing letters: expected error or uniform, got {request.missing_letters!r}"
+        )
     from merge_metric.models.prompts import read_prompt, require_choices
     from merge_metric.models.written_answers import Words, WritingModel
 
@@ -171,6 +175,7 @@ def _open_language_model(
         chat=request.chat_template,
         api_key_env=request.api_key_env,
         concurrency=request.concurrency,
+        missing=request.missing_letters,
         strict=request.strict_server,
         words=words,
         max_requests=request.max_requests,

@@ -276,6 +276,9 @@ class ModelRequest:
     )
     api_key_env: str | None = _option(None, "Environment variable with the key.", _SERVER)
     concurrency: int = _option(8, "Requests at a time.", _SERVER, minimum=1)
+    missing_letters: Literal["error", "uniform"] = _option(
+        "error", "What an answer without letters means.", _SERVER
+    )
     strict_server: bool = _option(
         False,
         "Refuse answers of another model than asked for, or of prompts that were cut.",

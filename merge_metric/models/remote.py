@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ _LONGEST_WAIT: Final = 60.0
 _SHOWN: Final = 300
 """Characters of an answer that messages show."""
 
+Missing = Literal["error", "uniform"]
+"""Meaning of an answer without letters: stop, or labels that are equally probable."""
+
 log = logging.getLogger(__name__)
 
 
@@ -77,6 +80,7 @@ class RemoteModel:
         retries: int = 6,
         backoff: float = 1.0,
         top: int | None = None,
+        missing: Missing = "error",
         strict: bool = False,
         words: Words | None = None,
         max_requests: int | None = None,
@@ -95,6 +99,8 @@ class RemoteModel:
             retries: How often a request is repeated that failed for what may pass.
             backoff: Seconds before the first repetition; see `Endpoint`.
             top: Alternatives asked for; by default as many as OpenAI gives, 5 or 20.
+            missing: Where none of the letters is among them: stop, or take the labels for
+                equally probable (the prediction is then the first one, entailment).
             strict: Refuse answers of another model than asked for, and of prompts that were cut;
                 by default they are noted.
             words: Ask for answers in words, with these settings.
@@ -121,8 +127,8 @@ class RemoteModel:
         )
         self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
         self.strict = strict
-        self._n_partial = 0
-        self.chat, self._concurrency = chat, concurrency
+        self._n_partial, self._n_missing = 0, 0
+        self.chat, self._concurrency, self._missing = chat, concurrency, missing
         self._top = top or _TOP[self.path]
         self._odd = OddAnswers(self.name, model, strict=strict)
         if words and max_requests is not None and max_requests < words.samples:
@@ -156,8 +162,8 @@ class RemoteModel:
     def noted(self) -> dict[str, Any]:
         """Tell what was odd about the answers that were yielded since the last call.
 
-        `answers_partial` had one or two of the letters among the alternatives; `answered_as` and
-        `prompts_cut` as `OddAnswers` has them.
+        `answers_partial` had one or two of the letters among the alternatives,
+        `answers_without_letters` none; `answered_as` and `prompts_cut` as `OddAnswers` has them.
         Of answers in words, the requests, the tokens as the server counts them, and the time.
         """
         if self.words:
@@ -168,8 +174,9 @@ class RemoteModel:
                 told["milliseconds"] = round(1000 * (now - self._since))
                 self._since = now
             return {**told, **self._odd.notes()}
-        n_partial, self._n_partial = self._n_partial, 0
-        return {"answers_partial": n_partial, **self._odd.notes()}
+        counts = {"answers_partial": self._n_partial, "answers_without_letters": self._n_missing}
+        self._n_partial, self._n_missing = 0, 0
+        return {**counts, **self._odd.notes()}
 
     def probabilities(
         self, pairs: Sequence[Pair]
@@ -307,12 +314,16 @@ class RemoteModel:
         for answer, pair in zip(answers, pairs, strict=True):
             weights = np.array(letter_probabilities(answer, letters))
             if not weights.any():
-                raise ValueError(
-                    f"{self._endpoint.name}: expected {', '.join(letters)} among the {self._top} "
-                    f"most probable tokens, got {sorted(answer)} for the pair {pair}: ask in a "
-                    f"chat, with more examples, or for answers in words with `answers` words"
-                )
-            if not weights.all():
+                if self._missing == "error":
+                    raise ValueError(
+                        f"{self._endpoint.name}: expected {', '.join(letters)} among the "
+                        f"{self._top} most probable tokens, got {sorted(answer)} for the pair "
+                        f"{pair}: ask for more, in a chat, or with more examples; or take such "
+                        f"answers for equally probable labels with `missing_letters` uniform"
+                    )
+                self._n_missing += 1
+                weights = np.ones(len(letters))
+            elif not weights.all():
                 self._n_partial += 1
             rows.append(weights / weights.sum())
         return np.stack(rows)

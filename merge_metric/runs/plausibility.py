@@ -104,6 +104,12 @@ def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
     except (KeyError, TypeError):
         pass  # none, or metadata that are not ours
     yield from odd_answers.sentences(metadata).values()
+    n_without, n_pairs = _count_of_pairs(metadata, "answers_without_letters")
+    if n_without:
+        yield (
+            f"{n_without:,} of {n_pairs:,} answers ({100 * n_without / n_pairs:.0f} %) had none of "
+            "the letters, so their labels count as equally probable and entailment is predicted"
+        )
 
 
 def _count_of_pairs(metadata: Mapping[str, Any], key: str) -> tuple[int, int]:
@@ -128,14 +134,17 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
     """Warn of texts that were cut and letters that were missing, once all answers are there."""
     for sentence in _cut_texts(metadata):
         log.warning("%s: warning: %s", name, sentence)
-    if n_partial := metadata.get("answers_partial"):
+    n_partial = metadata.get("answers_partial", 0)
+    n_without = metadata.get("answers_without_letters", 0)
+    if n_partial or n_without:
         log.warning(
             "%s: of %d answers, %d lacked one or two of the letters among the %d most probable "
-            "tokens (probability 0)",
+            "tokens (probability 0), %d all three (labels equally probable)",
             name,
             metadata["distinct_pairs"],
             n_partial,
             metadata["top_logprobs"],
+            n_without,
         )
 
 

@@ -307,6 +307,8 @@ CHANGES = (
     Change("prompts cut", lambda r, rows, told: told.update(
                prompts_cut={"prompt_tokens": 64, "prompt_words": 300}),
            "the server seems to cut them"),
+    Change("answers without letters", lambda r, rows, told: told.update(
+               answers_without_letters=r.randrange(20, 2000)), "had none of the letters"),
     Change("another gold label", lambda r, rows, told: _set(r, rows, "label",
            lambda n: (n + 1) % 3),
            "it differs in 1 of 1,599 problems", "refused"),
@@ -333,6 +335,9 @@ CHANGES = (
     Change("texts of another dataset", lambda r, rows, told: _digest(rows),
            "text", "refused"),
     Change("a few texts cut", lambda r, rows, told: told.update(truncated=r.randrange(20)), "",
+           "passes", "below one in a hundred figures hardly change"),
+    Change("a few answers without letters", lambda r, rows, told: told.update(
+               answers_without_letters=r.randrange(20)), "",
            "passes", "below one in a hundred figures hardly change"),
     Change("answers without a letter or two", lambda r, rows, told: told.update(
                answers_partial=r.randrange(2000)), "",

@@ -154,13 +154,17 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
 
 
 def test_answers_without_letters(place: Place) -> None:
-    """The run stops; a sample of seeds is that of `predict`."""
+    """The run stops, or labels are equally probable; a sample of seeds is that of `predict`."""
     log = inspect(place, "-T", "top_logprobs=1")
     assert log["status"] == "error"
     message = "expected A, B, C among the most probable tokens, got none for 'snli:"
     assert message in log["error"]["message"]
-    sample = ("-T", "limit_seeds=2", "-T", "rng_seed=3")
-    log = inspect(place, *sample)
+    uniform = ("-T", "missing_letters=uniform", "-T", "limit_seeds=2", "-T", "rng_seed=3")
+    log = inspect(place, "-T", "top_logprobs=1", *uniform)
     assert log["status"] == "success"
     sampled = place.ours(CONFIG, "--chat-template", "--limit-seeds", "2", "--rng-seed", "3")
-    assert {each["id"] for each in log["samples"]} == set(sampled)
+    assert {sample["id"] for sample in log["samples"]} == set(sampled)
+    answers = [s["metadata"]["answer"] for each in log["samples"] for s in each["scores"].values()]
+    kinds = {tuple(answer["probabilities"]) for answer in answers}
+    assert (1 / 3, 1 / 3, 1 / 3) in kinds
+    assert kinds <= {(1 / 3, 1 / 3, 1 / 3), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)}

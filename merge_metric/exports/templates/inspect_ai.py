@@ -32,6 +32,7 @@ def merge_nli(
     limit_seeds: int | None = None,
     rng_seed: int = 0,
     top_logprobs: int = 20,
+    missing_letters: str = "error",
 ) -> Task:
     """Seed-variant accuracy and its kin.
 
@@ -41,10 +42,14 @@ def merge_nli(
             those of `merge-nli predict --limit-seeds`. Inspect's own limit cuts seeds.
         rng_seed: Another number, another sample.
         top_logprobs: Alternatives asked for; a letter that is not among them has probability 0.
+        missing_letters: Where none of the letters is among them: `error`, or `uniform`, which
+            takes the labels for equally probable.
     """
     if config not in SETTINGS.prompts:
         known = ", ".join(SETTINGS.prompts)
         raise ValueError(f"config: expected one of {known}, got {config!r}")
+    if missing_letters not in ("error", "uniform"):
+        raise ValueError(f"missing_letters: expected error or uniform, got {missing_letters!r}")
     problems = answers.load_problems(SETTINGS, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
     if SETTINGS.is_in_words:
         asked = GenerateConfig(max_tokens=SETTINGS.max_answer_tokens)
@@ -53,7 +58,7 @@ def merge_nli(
     return Task(
         dataset=MemoryDataset([_sample(config, problem) for problem in problems], name=config),
         solver=generate(),
-        scorer=words() if SETTINGS.is_in_words else letters(),
+        scorer=words() if SETTINGS.is_in_words else letters(missing_letters),
         config=asked,
     )
 
@@ -96,16 +101,17 @@ def seed_variant_accuracy() -> Metric:
 
 
 @scorer(metrics=[seed_variant_accuracy()])
-def letters() -> Scorer:
+def letters(missing_letters: str = "error") -> Scorer:
     """Answer with the letter that is the most probable next token."""
 
     async def score(state: TaskState, target: Target) -> Score:
         known = SETTINGS.prompts[state.metadata["config"]].template.letters
         log_probs = answers.letter_log_probs(_first_token(state), known)
-        if max(log_probs) == float("-inf"):
+        if max(log_probs) == float("-inf") and missing_letters == "error":
             raise ValueError(
                 f"expected {', '.join(known)} among the most probable tokens, got none "
-                f"for {state.sample_id!r}: ask for more with -T top_logprobs=…"
+                f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
+                f"answers for equally probable labels with -T missing_letters=uniform"
             )
         answer = answers.answer(state.metadata, log_probs, len(known))
         return _scored(state, answer, known[answer["prediction"]])

@@ -143,12 +143,12 @@ def test_no_pairs_no_requests(server: Server) -> None:
 
 
 def test_descriptions(server: Server) -> None:
-    """In JSON; chats and completions differ; how often is asked again does not."""
+    """In JSON; chats and completions differ; how to treat answers without letters does not."""
     base = model_at(server).describe()
     assert json.loads(json.dumps(base)) == base
     assert (base["kind"], base["name"]) == ("remote", "tiny")
     assert model_at(server, chat=True).describe() != base
-    assert model_at(server, retries=1).describe() == base
+    assert model_at(server, missing="uniform", retries=1).describe() == base
 
 
 # --- Keys ---
@@ -358,7 +358,7 @@ def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture)
         model = model_at(server, strict=True)
         answers(model, LENGTHS)
     assert caplog.text == ""
-    assert model.noted() == {"answers_partial": 0}
+    assert model.noted() == {"answers_partial": 0, "answers_without_letters": 0}
 
 
 # --- Letters ---
@@ -399,7 +399,7 @@ def test_letters_beyond_the_alternatives() -> None:
         model = model_at(server)
         found = answers(model, PAIRS[:5])
     np.testing.assert_allclose(found[1:], [[0.75, 0, 0.25]] * 4)
-    assert model.noted() == {"answers_partial": 4}
+    assert model.noted() == {"answers_partial": 4, "answers_without_letters": 0}
 
 
 EMPTY = [
@@ -411,9 +411,16 @@ EMPTY = [
 
 @pytest.mark.parametrize("body", EMPTY, ids=["others", "no-token", "no-token-chat"])
 def test_no_letter_at_all(body: Any) -> None:
-    """An error that says what came instead."""
+    """An error that says what came instead; or, if wanted, equal probabilities, counted."""
     error, _ = outcome(lambda r, n: Reply(body) if n else good(r))
     assert "expected A, B, C among the 5 most probable tokens" in str(error)
+    assert "`missing_letters` uniform" in str(error)
+    with serving(lambda r, n: Reply(body) if n else good(r)) as server:
+        model = model_at(server, missing="uniform")
+        found = answers(model, PAIRS[:3])
+    np.testing.assert_allclose(found[1:], 1 / 3)
+    assert model.noted() == {"answers_partial": 0, "answers_without_letters": 2}
+    assert model.noted() == {"answers_partial": 0, "answers_without_letters": 0}
 
 
 @pytest.mark.parametrize(

@@ -87,30 +87,30 @@ def test_a_model_in_a_folder(cache: str) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_server() -> None:
-    """The source's own examples are sent; an answer without letters ends the run, which goes on."""
-    stopped = list[Result]()
+    """The source's own examples are sent; an answer without letters ends the run, or not."""
 
     def answer(request: Request, number: int) -> Reply:
         prompt = request.payload["prompt"]
         assert prompt.startswith(read_prompt("snli").text("", "")[:600])
-        is_odd = "dog" in prompt and len(stopped) == 0
-        top = {"I": -1} if is_odd else {" B": math.log(0.75), " C": math.log(0.25)}
+        top = {" B": math.log(0.75), " C": math.log(0.25)} if "dog" not in prompt else {"I": -1}
         return Reply({"choices": [{"logprobs": {"top_logprobs": [top]}}]})
 
     with serving(answer) as server:
         options = ("--model", "big", "--base-url", server.url, "--concurrency", "2")
-        stopped.append(predict(*options))
-        assert stopped[0].exit_code != 0
-        assert "for answers in words with --answers words" in " ".join(stopped[0].output.split())
+        stopped = predict(*options)
+        assert stopped.exit_code != 0
+        assert "--missing-letters uniform" in " ".join(stopped.output.split())
         asked = len(server.requests)
-        done = predict(*options)
+        done = predict(*options, "--missing-letters", "uniform")
         assert done.exit_code == 0, done.output
         assert len(server.requests) < asked + len(PROBLEMS), "it goes on where it stopped"
     found, predictions, metadata = table()
-    np.testing.assert_allclose(found, [[0, 0.75, 0.25]] * 5)
-    assert predictions == [1] * 5
+    expected = [[0, 0.75, 0.25]] * 5
+    expected[2] = [1 / 3] * 3
+    np.testing.assert_allclose(found, expected)
+    assert predictions == [1, 1, 0, 1, 1]
     assert (metadata["kind"], metadata["name"], metadata["shots"]) == ("remote", "big", "snli")
-    assert metadata["answers_partial"] == metadata["distinct_pairs"]
+    assert metadata["answers_without_letters"] == 1
 
 
 @pytest.mark.usefixtures("here")

@@ -173,6 +173,11 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
         ({"answered_as": "m-2"}, ""),
         ({"prompts_cut": {"prompt_tokens": 64, "prompt_words": 1200}}, "64 tokens for 1,200 words"),
         ({"prompts_cut": {"prompt_tokens": "a few"}}, ""),
+        (
+            {"answers_without_letters": 10, "distinct_pairs": 1000},
+            "10 of 1,000 answers (1 %) had none of the letters",
+        ),
+        ({"answers_without_letters": 9, "distinct_pairs": 1000}, ""),
     ],
 )
 def test_models_that_did_otherwise_than_asked(
