@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Import the commands and run one."""
+    gc.set_threshold(100_000)  # imports make many objects, nearly all of which stay
+    # pyarrow's own allocator gives memory back at once, which costs a tenth of the time of `score`.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed (`2>&-`): the next file would be taken for it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
