@@ -124,7 +124,7 @@ class MaskedLM:
         self._is_flat = is_flat(model)
         usual = _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
         self._budget = tokens_for(model) if self._is_flat else usual
-        self._filler, self._pad_id = filler_for(model, tokenizer), tokenizer.pad_token_id or 0
+        self._filler = filler_for(model)
 
     @classmethod
     def load(
@@ -442,7 +442,7 @@ class MaskedLM:
             return vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
         rows = max(len(batch), -(-FEWEST // len(batch[0].ids)))
         filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
-        ids, own = padded([i.ids for i in filled], self._pad_id)
+        ids, own = padded([i.ids for i in filled])
         hidden = {} if own.all() else {"attention_mask": self._to_device(own.astype(np.int64))}
         positions = self._to_device([i.position for i in filled])
         output: torch.Tensor = trunk(input_ids=self._to_device(ids), **hidden)[0]

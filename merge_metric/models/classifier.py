@@ -54,7 +54,7 @@ class Classifier:
         self._is_flat = is_flat(model)
         usual = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS_ACCELERATOR)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
-        self._filler = filler_for(model, self._tokenizer)
+        self._filler = filler_for(model)
         self.max_tokens = max_tokens(model, self._tokenizer)
         self._backend: Any = None  # of the tokenizer; asked directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
@@ -252,10 +252,9 @@ class Classifier:
                 columns = {name: [row[name] for row in rows] for name in rows[0]}
                 logits = class_logits(self._model, **columns)
             else:
-                fillers = {"input_ids": self._tokenizer.pad_token_id or 0, "token_type_ids": 0}
                 inputs = {}
                 for name in rows[0]:
-                    inputs[name], own = padded([row[name] for row in rows], fillers[name])
+                    inputs[name], own = padded([row[name] for row in rows])
                 inputs["attention_mask"] = own.astype(np.int64)
                 tensors = {k: torch.as_tensor(v).to(self._model.device) for k, v in inputs.items()}
                 logits = self._model(**tensors).logits

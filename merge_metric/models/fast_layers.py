@@ -173,9 +173,10 @@ def _is_gelu(activation: Any) -> bool:
 FLAT: Final = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})
 """Types of models with the parts of BERT, by its names."""
 
-HIDING: Final = FLAT | {"albert", "deberta-v2", "distilbert", "modernbert", "mpnet"}
+HIDING: Final = FLAT | {"albert", "deberta-v2", "distilbert", "mpnet"}
 """Types of encoders in which tokens that the attention mask hides change no others but by rounding.
-Only accelerators get such tokens: many short batches would keep them waiting."""
+Only accelerators get such tokens: many short batches would keep them waiting. Not ModernBERT: a
+hidden token whose window holds hidden ones alone becomes NaN on some GPUs, which spreads."""
 _FILLER: Final = 2048
 """Most hidden tokens of a batch: an accelerator takes hardly longer for so many more."""
 
@@ -208,22 +209,23 @@ def is_flat(model: Any) -> bool:
     )
 
 
-def filler_for(model: Any, tokenizer: Any) -> int:
+def filler_for(model: Any) -> int:
     """Tell how many tokens of padding a batch may have: none on CPUs, where they cost time."""
     hides = model.config.model_type in HIDING and not getattr(model.config, "is_decoder", False)
-    can_hide = hides and tokenizer.pad_token_id is not None
-    return _FILLER if can_hide and model.device.type != "cpu" else 0
+    return _FILLER if hides and model.device.type != "cpu" else 0
 
 
-def padded(rows: Texts, filler: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return rows of equal length, [rows, longest], and where the texts' own numbers stand.
 
-    >>> padded([[5, 6], [7]], 0)[0].tolist()
+    The others are 0: any token that the model has will do, as it is hidden.
+
+    >>> padded([[5, 6], [7]])[0].tolist()
     [[5, 6], [7, 0]]
     """
     lengths = np.array([len(row) for row in rows])
     own = np.arange(lengths.max()) < lengths[:, None]
-    found = np.full(own.shape, filler, np.int64)
+    found = np.zeros(own.shape, np.int64)
     found[own] = np.concatenate(rows)
     return found, own
 
