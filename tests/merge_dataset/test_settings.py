@@ -66,7 +66,7 @@ class Drawing:
         repeated=True,
         omit_if_default=True,
     )
-    title: str = setting(REQUIRED, "On top.", commands="draw", metavar="TEXT")
+    figure: str = setting(REQUIRED, "On top.", commands="draw", metavar="TEXT")
     dpi: int | None = setting(None, "Only in files.", minimum=1, affects_output=False)
     kind: str = setting("plain", "Of the drawing.", written_first=True)
 
@@ -97,18 +97,18 @@ def given(app: typer.Typer, arguments: str) -> dict[str, Any]:
 
 def test_options_give_what_was_said_and_no_more() -> None:
     """Each kind of value, and nothing for what is left out."""
-    assert given(DRAW, "--title t") == {"title": "t"}
-    arguments = "--title t --width 90 --colour all --edge 0 --grid --no-frame --font serif"
+    assert given(DRAW, "--figure t") == {"figure": "t"}
+    arguments = "--figure t --width 90 --colour all --edge 0 --grid --no-frame --font serif"
     assert given(DRAW, f"{arguments} --font mono --name a=b --name c=") == {
-        "title": "t", "width": 90, "colour": "all", "margin": 0.0, "grid": True, "frame": False,
+        "figure": "t", "width": 90, "colour": "all", "margin": 0.0, "grid": True, "frame": False,
         "fonts": ["serif", "mono"], "names": {"a": "b", "c": ""},
     }  # fmt: skip
 
 
 def test_options_with_defaults_give_them_too() -> None:
     """Defaults of the class, and nothing for those that are None or empty."""
-    assert given(DRAW_WITH_DEFAULTS, "--title t --width 90") == {
-        "title": "t", "width": 90, "margin": 0.5, "grid": False, "frame": True,
+    assert given(DRAW_WITH_DEFAULTS, "--figure t --width 90") == {
+        "figure": "t", "width": 90, "margin": 0.5, "grid": False, "frame": True,
     }  # fmt: skip
 
 
@@ -117,17 +117,17 @@ def test_only_the_settings_of_a_command_are_its_options() -> None:
     app = app_of(Annotated[Given, options_of(Drawing, "print")])
     assert given(app, "--width 12") == {"width": 12}
     assert runner.invoke(app, ["--edge", "1"]).exit_code == 2
-    assert runner.invoke(DRAW, ["--title", "t", "--dpi", "100"]).exit_code == 2
+    assert runner.invoke(DRAW, ["--figure", "t", "--dpi", "100"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "Missing option '--title'"),
-        ("--title t --width 9", "Invalid value for '--width'"),
-        ("--title t --colour some", "'some' is not one of 'none', 'all'"),
-        ("--title t --name ab", "error: --name: expected old=new, got 'ab'"),
-        ("--title t --no-grid", r"No such option:? '?--no-grid"),
+        ("", "Missing option '--figure'"),
+        ("--figure t --width 9", "Invalid value for '--width'"),
+        ("--figure t --colour some", "'some' is not one of 'none', 'all'"),
+        ("--figure t --name ab", "error: --name: expected old=new, got 'ab'"),
+        ("--figure t --no-grid", r"No such option:? '?--no-grid"),
     ],
 )
 def test_wrong_options(arguments: str, message: str) -> None:
@@ -149,11 +149,11 @@ def test_help_shows_what_is_declared() -> None:
     shown = help_of(DRAW)
     for text in ("Paper", "--width <int range> [x>=10] Columns.", "--edge <float> Inches.",
                  "--grid Draw lines.", "--frame --no-frame", "<none|all> Which colours.",
-                 "--title TEXT On top. [required]"):  # fmt: skip
+                 "--figure TEXT On top. [required]"):  # fmt: skip
         assert text in shown
     assert "Columns. [default" not in shown
     assert shown.index("--edge") < shown.index("--font") < shown.index("─ Output")
-    assert shown.index("─ Output") < shown.index("--title"), "by its name"
+    assert shown.index("─ Output") < shown.index("--figure"), "by its name"
     shown = help_of(DRAW_WITH_DEFAULTS)
     assert "Columns. [default: 80]" in shown
     assert "Inches. [default: 0.5]" in shown
@@ -191,23 +191,23 @@ def test_option_of_one_setting() -> None:
 def test_wrong_values(values: dict[str, Any], error: type[Exception], message: str) -> None:
     """The message has the setting, what is expected and what came."""
     with pytest.raises(error, match=f"^{message}"):
-        from_mapping(Drawing, {"title": "t", **values})
+        from_mapping(Drawing, {"figure": "t", **values})
 
 
 def test_settings_as_they_are_written() -> None:
     """In their order but for those written first; unused ones, if so declared, left out."""
-    plain = Drawing(title="t")
+    plain = Drawing(figure="t")
     assert list(to_mapping(plain)) == ["kind", "width", "colour", "margin", "grid", "frame",
-                                       "fonts", "title", "dpi"]  # fmt: skip
+                                       "fonts", "figure", "dpi"]  # fmt: skip
     assert "dpi" not in to_mapping(plain, affects_output=True)
-    used = Drawing(title="t", names={"a": "b"}, fonts=("mono",))
+    used = Drawing(figure="t", names={"a": "b"}, fonts=("mono",))
     assert to_mapping(used)["names"] == {"a": "b"}
     assert from_mapping(Drawing, {**to_mapping(used), "fonts": ["mono"]}) == used
 
 
 def test_a_dict_is_copied() -> None:
     """Two objects do not share their default."""
-    assert Drawing(title="t").names is not Drawing(title="t").names
+    assert Drawing(figure="t").names is not Drawing(figure="t").names
 
 
 def test_a_setting_of_another_class() -> None:
