@@ -141,6 +141,15 @@ def test_registering_again_prepares_nothing(
     assert register_dataset(dataset, tmp_path) == names
 
 
+def test_killed_preparation_of_other_content_is_tidied(dataset: Path, tmp_path: Path) -> None:
+    """Its leftovers would break the fall-back to the cache."""
+    leftover = tmp_path / "cache/merge-nli/snli/0.0.0/0123456789abcdef.incomplete"
+    leftover.mkdir(parents=True)
+    register_dataset(dataset, tmp_path / "cache")
+    entries = [path.name for path in leftover.parent.iterdir() if path.is_dir()]
+    assert entries == [content_hash(dataset, "snli")]
+
+
 def test_files_replaced_while_they_are_registered(
     dataset: Path, tmp_path: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
