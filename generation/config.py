@@ -390,10 +390,10 @@ class Config(ProblemSettings):
         None, "Least valency of a verb, such as -1: how usual it is with what follows."
     )
     min_quality: float | None = _signal_filter(None, "Least value of the column quality, 0 to 1.")
-    scored_by: Literal["", "mlms", "to-be-scored"] = setting(
+    scored_by: Literal["", "mlms"] = setting(
         "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True
     )
-    """By default whatever is there; `to-be-scored` in builds that find what to ask them about."""
+    """By default whatever is there."""
     with_columns: tuple[str, ...] | None = setting(
         None,
         "An optional column; may be repeated. Default: mean_rank, and with lemminflect quality.",

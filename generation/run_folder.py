@@ -43,12 +43,9 @@ DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours", "nonc
 """Work that can be dealt to tasks."""
 
 
-MLMS, TO_BE_SCORED = "mlms", "to-be-scored"
-"""Values of `scored_by`: the run's own masked LMs; and before these are asked, as if the words
-beside a replacement stayed as expected as they were, which nothing can better."""
-
 SCORED: Final = "scored"
-"""Folder of the build that finds which replacements are to be scored for `quality`."""
+"""Folder of the build that finds which replacements are to be scored for `quality`: as if the words
+beside them stayed as expected as they were, which nothing can better."""
 
 
 class _File:

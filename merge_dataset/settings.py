@@ -185,9 +185,8 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
     if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
         if value not in choices and (value is not None or not _is_optional(hint)):
             near = did_you_mean(str(value), choices)
-            raise ValueError(
-                f"{name}: expected one of {', '.join(map(str, choices))}, got {value!r}{near}"
-            )
+            known = ", ".join(str(each) or '""' for each in choices)
+            raise ValueError(f"{name}: expected one of {known}, got {value!r}{near}")
         return
     allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
     # As for type checkers, an int is a float, and a bool is no int.

@@ -19,7 +19,7 @@ from generation.phases.build_blocks import BlockResult, Builder, block_results
 from generation.problems.morphology import require_library
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replacement_schema
-from generation.run_folder import MLMS, SCORED, TO_BE_SCORED, RunFolder, manifest_of
+from generation.run_folder import SCORED, RunFolder, manifest_of
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
 from generation.suggestions.ask import unchanged_questions
@@ -167,7 +167,10 @@ def _model_signals(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
             f"{cure(scored, base, 'min_pll_change')}"
         )
-    if config.scored_by == MLMS:
+    if out.path == base.named(SCORED).path:
+        log.info("looking for replacements that can have the `quality` wanted, to have them scored")
+        return likelihoods, None
+    if config.scored_by:
         all_asked, all_used, made = (
             {(mlm["name"], mlm["revision"]) for mlm in mlms}
             for mlms in (asked, used, neighbours.made_by["mlms"] if neighbours else ())
@@ -180,9 +183,6 @@ def _model_signals(
                 f"{f'those by {names}, or other revisions' if names else 'none'}; "
                 f"{cure(scored, base, 'scored_by')}"
             )
-    elif config.scored_by == TO_BE_SCORED:
-        log.info("looking for replacements that can have the `quality` wanted, to have them scored")
-        return likelihoods, None
     if "quality" in config.optional_columns:
         if likelihoods and likelihoods.is_causal and not config.scored_by:
             log.info("quality: by grammar, ranks and changes of log-likelihood by %s; fitted with "

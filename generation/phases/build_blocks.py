@@ -29,7 +29,7 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import Exclusion, exclusion_table, sorted_replacements
-from generation.run_folder import MLMS, RunFolder, require_versions, versions
+from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import PllChanges, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
@@ -128,7 +128,7 @@ class Builder:
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
         drawn, too_few, of_combinations = self._drawn(problems, rows)
-        if config.scored_by == MLMS and self.neighbours is not None:
+        if config.scored_by and self.neighbours is not None:
             # Only those of seeds that were eligible are scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
             self.neighbours.of(of_pairs(of_words, pairs), required=True)

@@ -29,7 +29,7 @@ from generation.problems.sources import (
     require_source,
     source_files,
 )
-from generation.run_folder import PACKAGES, SCORED, TO_BE_SCORED, RunFolder, versions
+from generation.run_folder import PACKAGES, SCORED, RunFolder, versions
 from generation.variants.optional_columns import require_dictionary
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
@@ -93,7 +93,7 @@ def generate(
             for part in parts:
                 # Limits are on words as they were before their letters are shuffled.
                 build_run(part.path, into=SCORED, distribution=distribution, overwrite=True,
-                          may_be_empty=True, scramble=False, scored_by=TO_BE_SCORED)  # fmt: skip
+                          may_be_empty=True, scramble=False)  # fmt: skip
                 write_neighbour_changes(part.path, of=SCORED, distribution=distribution)
         return build(config.run, distribution=distribution, overwrite=overwrite)
 

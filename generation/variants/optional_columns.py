@@ -21,7 +21,6 @@ from generation.config import Config
 from generation.problems.morphology import require_library
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
-from generation.run_folder import MLMS, TO_BE_SCORED
 from generation.signals import grammar
 from generation.signals.label_flags import NonceAnswers, clashes, pronoun_genders, words_beyond
 from generation.signals.signal_columns import PllChanges, quality
@@ -106,8 +105,8 @@ def _fill_quality(rows: BlockRows) -> pa.Array:
 
     def column(name: str) -> pa.Array:
         values = rows.column(name)
-        if name == "neighbour_change" and rows.config.scored_by in (MLMS, TO_BE_SCORED):
-            # What is not scored, or not yet, is taken at its best: see `TO_BE_SCORED`.
+        if name == "neighbour_change" and rows.config.scored_by:
+            # What is not scored, or not yet, is taken at its best: see `SCORED`.
             return pc.fill_null(values, 0.0)
         return values
 

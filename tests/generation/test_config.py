@@ -159,6 +159,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
         ({"min_replacements": 0}, "min_replacements: expected at least 1, got 0"),
         ({"subsamples": -1}, "subsamples: expected at least 1, got -1"),
         ({"variants_per_class": 0}, "variants_per_class: expected at least 1, got 0"),
+        ({"scored_by": "to-be-scored"}, 'scored_by: expected one of "", mlms, got .to-be-scored'),
         ({"max_pieces": 0}, "max_pieces: expected at least 1, got 0"),
         (
             {"max_pieces": 2, "probability_filter": False},

@@ -113,7 +113,7 @@ def test_a_run_that_wants_scores(clean: RunFolder, tmp_path: Path) -> None:
     generate(Config.read(run.config).overlaid(None, {"run": str(run.path)}))
     assert [path.read_bytes() for path in files] == before
     # All scored, and then the limit: the same variants.
-    everything = build(run.path, into="all", scored_by="to-be-scored", min_quality=0.0)
+    everything = build(run.path, into="all", scored_by="", min_quality=0.0)
     write_neighbour_changes(run.path, of="all")
     again = build(everything.path.parent, into="all", overwrite=True)
     assert {r["variant_id"] for r in rows_in(again.variants)} == {r["variant_id"] for r in kept}
