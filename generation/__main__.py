@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import io
 import os
 import signal
 import sys
-from contextlib import suppress
 from threading import Timer
 from typing import TYPE_CHECKING
 
@@ -28,9 +26,6 @@ def main() -> None:
         is_strict = stream.errors == "strict" or stream.encoding != "utf-8"
         if name != "stdin" and is_strict and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have anything in it
-    # glibc gives each thread memory of its own, which the others then lack: 30 MB of a build.
-    with suppress(AttributeError, OSError, TypeError):  # other systems
-        ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
     # Progress in a line a minute where nobody watches, and none with --quiet: tqdm reads its
     # defaults from the environment when it is imported.
     if "--quiet" in sys.argv[1:]:
