@@ -20,7 +20,7 @@ from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.odd_answers import UnknownTokens, count_unknown
-from merge_metric.models.pair_model import batches_of
+from merge_metric.models.pair_model import batch_tokens_for, batches_of
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +42,6 @@ _HEADS: Final = {
 }
 """Model type → modules after the trunk, in order. Models of other types run as a whole."""
 
-_BATCH_TOKENS: Final = {"cpu": 512}
-_BATCH_TOKENS_ACCELERATOR: Final = 16_384
 _HEAD_ROWS: Final = {"cpu": 128}
 _HEAD_ROWS_ACCELERATOR: Final = 2048
 """Masks per pass of the head: its matrix has a row per word of the vocabulary, and needs more
@@ -122,7 +120,7 @@ class MaskedLM:
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
         self._is_flat = is_flat(model)
-        usual = _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
+        usual = batch_tokens_for("masked LM", self.device)
         self._budget = tokens_for(model) if self._is_flat else usual
         self._filler = filler_for(model)
 

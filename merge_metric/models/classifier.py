@@ -15,13 +15,19 @@ from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_t
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 from merge_metric.models.odd_answers import UnknownTokens, count_unknown, evenly
-from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, batches_of, unknown_batches
+from merge_metric.models.pair_model import (
+    WHOLE,
+    Known,
+    Pair,
+    Share,
+    batch_tokens_for,
+    batches_of,
+    unknown_batches,
+)
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Prepared
 
-_BATCH_TOKENS: Final = {"cpu": 2048}
-_BATCH_TOKENS_ACCELERATOR: Final = 32_768
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
 _PIECE: Final = 256
@@ -52,7 +58,7 @@ class Classifier:
         self.label_order = label_order
         self._model: Any = model.eval()
         self._is_flat = is_flat(model)
-        usual = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS_ACCELERATOR)
+        usual = batch_tokens_for("classifier", model.device.type)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self._filler = filler_for(model)
         self.max_tokens = max_tokens(model, self._tokenizer)

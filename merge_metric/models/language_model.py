@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.models.checkpoints import Loaded, describe_loaded
-from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
+from merge_metric.models.pair_model import (
+    WHOLE,
+    Known,
+    Pair,
+    Share,
+    batch_tokens_for,
+    unknown_batches,
+)
 from merge_metric.models.prompts import PromptTokens, common_prefix
 from merge_metric.models.templates import Prompt
 
@@ -26,8 +33,6 @@ TOLERANCE: Final = 1e-4
 _TOLERANCE_HALF: Final = 0.05
 """Largest one in 16-bit formats, whose rounding alone moves a probability by hundredths."""
 
-_BATCH_TOKENS: Final = {"cpu": 512}
-_BATCH_TOKENS_ACCELERATOR: Final = 16_384
 _WINDOW: Final = 4096
 """Pairs that are tokenised and sorted by length together."""
 _PADDING: Final = 0.125
@@ -81,8 +86,7 @@ class LanguageModel:
         self._max_tokens = int(positions or tokenizer.model_max_length)
         # Whether the head can be run at some positions only.
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        device = model.device.type
-        self._budget = batch_tokens or _BATCH_TOKENS.get(device, _BATCH_TOKENS_ACCELERATOR)
+        self._budget = batch_tokens or batch_tokens_for("language model", model.device.type)
         self.measures: NDArray[np.float64] = np.empty((0, 1))
 
     def describe(self) -> dict[str, Any]:

@@ -126,6 +126,21 @@ def unknown_batches(
                 yield positions, ask(batch)
 
 
+_BATCH_TOKENS: Final = {
+    "masked LM": (512, 16_384),
+    "classifier": (2048, 32_768),
+    "language model": (512, 16_384),
+}
+"""Kind of model → tokens of a forward pass on a CPU, and on an accelerator. Encoders over texts
+laid end to end have batches of their own (`fast_layers.tokens_for`)."""
+
+
+def batch_tokens_for(kind: str, device: str) -> int:
+    """Choose how many tokens a kind of model takes in a forward pass on a type of device."""
+    on_cpu, elsewhere = _BATCH_TOKENS[kind]
+    return on_cpu if device == "cpu" else elsewhere
+
+
 def batches_of(
     shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool, filler: int = 0
 ) -> list[list[int]]:
