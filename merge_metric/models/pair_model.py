@@ -157,8 +157,8 @@ def batches_of(
 
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
     [[1, 3], [2], [0]]
-    >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 9, mixed=False, filler=1)
-    [[2], [1, 3, 0]]
+    >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 9, mixed=False, filler=2)
+    [[1, 3, 0], [2]]
     """
     batches, tokens, before = list[list[int]](), 0, 0
     for i in sorted(range(len(shapes)), key=lambda i: (shapes[i], i)):
