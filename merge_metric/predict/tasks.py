@@ -266,13 +266,13 @@ def _opened(
     """Yield the model of a job, opened, with the problems it is for."""
     problems = _problems(folder)
     request = _request(plan, name)
-    if (path := _trained(folder, name)).is_file():
-        yield HypothesisOnly.load(path), problems
-        return
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
         if machine.device != "cpu":  # of which the command could know nothing
             require_usable(request, problems, machine)
+    elif (path := _trained(folder, name)).is_file():
+        yield HypothesisOnly.load(path), problems
+        return
     yield from open_by_part(request, problems, whole=plan["out"] is not None)
 
 

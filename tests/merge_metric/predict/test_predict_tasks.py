@@ -7,6 +7,7 @@ their own and on clusters.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> 
         assert files(str(count)) == {"mine.parquet": whole}
         assert f"  {count}/mine.parquet\n" in done.stdout
         assert f"{len(PROBLEMS)} problems" in done.stdout
+    shutil.copytree(MODEL, "problems")  # as tasks call a file of their own
+    assert predict("--model", "problems", "--out", "p.parquet", *TASKS, 2).exit_code == 0
 
 
 def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> None:
