@@ -355,6 +355,3 @@ def test_what_cannot_be_written_is_not_inferred(problems: pa.Table, out: Path) -
         predict(model, unlabelled, out, progress=False)
     assert model.asked == []
     assert not out.parent.exists()
-
-
-# --- Label orders that the seeds speak against ---

@@ -19,7 +19,7 @@ from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
 from merge_metric.runs.noise import noise_figures, noise_text, read_repeats, read_words
-from merge_metric.runs.predictions import read_metadata
+from merge_metric.runs.predictions import read_metadata, read_predictions, write_predictions
 from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
 from merge_metric.seed_variant_accuracy.counts import count
@@ -192,6 +192,23 @@ def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
         assert read_repeats([path], ("a", "b"))["s"].tolist() == [1, 0]
     pq.write_table(pa.table({"variant_id": ["s"], "answer_text": pa.nulls(1)}), path)
     assert read_words([path]) == {}
+
+
+@pytest.mark.parametrize("name", ["repeats", "answer_text"])
+def test_changed_repeats_and_words_are_noticed(name: str, tmp_path: Path) -> None:
+    """As every other column that is shown."""
+    path = tmp_path / "p.parquet"
+    rows = {"variant_id": ["s", "s/0"], "seed_id": ["s", "s"], "label": [0, 0]}
+    further = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
+    write_predictions(path, pa.table({**rows, "prediction": [0, 1], **further}))
+    table = pq.read_table(path)
+    pq.write_table(table, path)
+    assert len(read_predictions(path)) == 2
+    other = {"answer_text": ["So B.", None], "repeats": [[0, 0], None]}[name]
+    changed = table.set_column(table.column_names.index(name), name, pa.array(other))
+    pq.write_table(changed.cast(table.schema), path)
+    with pytest.raises(ValueError, match="expected the predictions that were written"):
+        read_predictions(path)
 
 
 def test_repeats_that_are_none(tmp_path: Path) -> None:

@@ -202,9 +202,6 @@ def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
     assert rates(scored(*unequal)) == (0.8, 0.6)
 
 
-# --- Labels and groups ---
-
-
 # --- Subsamples ---
 
 
@@ -435,9 +432,6 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
 def test_without_probabilities_nothing_is_said_of_them() -> None:
     """The keys are absent, not None."""
     assert not set(DIVERGENCES) & set(scored("E E EC"))
-
-
-# --- Counts ---
 
 
 # --- The result as a whole ---
