@@ -87,13 +87,14 @@ class Attack:
     ends: dict[str, str] = field(default_factory=dict)
     """Area → how its tries are meant to end, and why."""
 
-    def tries(self, area: str, whole: int, ends: str = "") -> Iterator[Try]:
+    def tries(self, area: str, whole: int, ends: str = "", least: int = 0) -> Iterator[Try]:
         """Yield tries.
 
         Args:
             area: Name under which they are counted; several tests may share it.
             whole: Their number where all are made.
             ends: How they are meant to end: refused, said or let pass, and why.
+            least: The first of them, which are made whatever share is drawn.
         """
         if ends:
             self.ends[area] = ends
@@ -102,7 +103,8 @@ class Attack:
             chosen = [self.only] if self.only in numbers else []
         elif self.share < 1:
             count = round(whole * self.share)
-            chosen = sorted(Random(f"{self.seed} {area}").sample(numbers, count))
+            drawn = Random(f"{self.seed} {area}").sample(numbers, count)
+            chosen = sorted({*numbers[:least], *drawn})
         else:
             chosen = list(numbers)
         for number in chosen:

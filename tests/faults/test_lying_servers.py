@@ -77,7 +77,7 @@ def test_keys_that_servers_repeat(
     monkeypatch.setenv("THE_KEY", KEY)
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        for each in attack.tries("servers that repeat the key", 91, _MASKED):
+        for each in attack.tries("servers that repeat the key", 91, _MASKED, least=len(_PLACES)):
             with each:
                 _ask(each.number, each.random)
 
@@ -134,7 +134,7 @@ def test_servers_that_do_something_else_than_asked(
     """Another model, and prompts cut to so many tokens: said once and kept, or refused."""
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        for each in attack.tries("servers that answer something else", 24, _TOLD):
+        for each in attack.tries("servers that answer something else", 24, _TOLD, least=3):
             with each:
                 _ask_for_something_else(each.random, each.number)
 
@@ -177,7 +177,7 @@ def test_an_answer_is_json_or_refused(attack: Attack) -> None:
     bodies = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe", b"", b"NaN", b"1e999", b"null",
               b'{"choices": 7}', b'{"choices": [[]]}', json.dumps({"choices": [None]}).encode(),
               b"1" * 10_000, b'{"choices": [{"logprobs": {"content": "A"}}]}']  # fmt: skip
-    for each in attack.tries("answers that are none", 24, _REFUSED):
+    for each in attack.tries("answers that are none", 24, _REFUSED, least=24):
         with each, serving(lambda *_, n=each.number: Reply(bodies[n % len(bodies)])) as server:
             chat = each.number >= len(bodies)
             model = RemoteModel(server.url, "m", prompt=read_prompt("none"), chat=chat, retries=0)

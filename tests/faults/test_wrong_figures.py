@@ -211,7 +211,7 @@ def test_wrappers_of_models(
 ) -> None:
     """Values that are no labels are refused by their kind; what looks wrong is said once."""
     folder = once("wrong-figures", _make)
-    for each in attack.tries("wrong figures, wrappers", 4 * len(WAYS)):
+    for each in attack.tries("wrong figures, wrappers", 4 * len(WAYS), least=len(WAYS)):
         way = WAYS[each.number % len(WAYS)]
         why = "" if way.ends != "passes" else f": {way.why}"
         with each.of(f"wrong figures: a function gives {way.what}", f"{way.ends}{why}"):
@@ -355,7 +355,7 @@ def test_files_changed_on_the_way(
 ) -> None:
     """Each command that reads the file says it once, of JSON lines as far as these tell it."""
     dataset = str(once("wrong-figures", _make) / "merge-nli")
-    for each in attack.tries("wrong figures, files", 4 * len(CHANGES)):
+    for each in attack.tries("wrong figures, files", 4 * len(CHANGES), least=len(CHANGES)):
         change = CHANGES[each.number % len(CHANGES)]
         why = f": {change.why}" if change.why else ""
         with each.of(f"wrong figures: a file with {change.what}", f"{change.ends}{why}"):
@@ -403,7 +403,7 @@ def test_the_same_texts_in_other_subsamples(
     )
     assert code == 0, said
     ends = "said, but for rows in another order, which are the same draw"
-    for each in attack.tries("wrong figures: a dataset of another draw", 12, ends):
+    for each in attack.tries("wrong figures: a dataset of another draw", 12, ends, least=2):
         with each:
             other = _problems().write(tmp_path / str(each.number) / "merge-nli")
             variants = other / "snli/nouns/variants.parquet"
