@@ -205,15 +205,17 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
 
 
 def plot_potential_seeds(table: Table) -> Figure:
-    """Draw shares of labels, and of words that stand twice or vary, by class; of seeds, too."""
+    """Draw problems, and seeds below: shares of labels, of words twice and in other forms."""
     shares = [column for column in table.columns if column.kind == "share"]
     series = {column.heading.removesuffix(", %"): column.key for column in shares}
     return _bars(table, "which", series, "problems, %")
 
 
-def _bars(table: Table, panel: str, series: Mapping[str, str], label: str) -> Figure:
-    """Draw grouped bars at each word class, a panel per value of a column."""
-    rows = [{**row, "config": row[panel], "model": row["word_class"]} for row in table.rows]
+def _bars(
+    table: Table, panel: str, series: Mapping[str, str], label: str, at: str = "word_class"
+) -> Figure:
+    """Draw grouped bars at each value of a column, a panel per value of another."""
+    rows = [{**row, "config": row[panel], "model": row[at]} for row in table.rows]
     return bar_panels(replace(table, rows=tuple(rows)), series, label)
 
 
@@ -294,8 +296,9 @@ def _rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterato
 
 
 def plot_filters(table: Table) -> Figure:
-    """Draw a panel per masked LM: bars of the shares at each word class, over all texts."""
-    return _bars(table, "mlm", {name: key for key, name in _SHARES.items()}, "suggestions, %")
+    """Draw a panel per word class: bars of the shares at each masked LM, over all texts."""
+    series = {name: key for key, name in _SHARES.items()}
+    return _bars(table, "word_class", series, "suggestions, %", at="mlm")
 
 
 # --- Seeds and variants by word class and label ---

@@ -334,7 +334,7 @@ def draw_bars(
         width=0.8 / of,
         label=name,
         color=colours[number % len(colours)],
-        hatch=_HATCHES[number % len(_HATCHES)],
+        hatch=_HATCHES[(number + number // len(colours)) % len(_HATCHES)],
         edgecolor="white",
         linewidth=0.5,
     )
