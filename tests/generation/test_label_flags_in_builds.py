@@ -190,6 +190,7 @@ def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for command in block.splitlines():
         program, *arguments = shlex.split(command)
         assert program == "merge-nli"
-        given = [str(MODEL) if a == "FacebookAI/roberta-large-mnli" else a for a in arguments]
+        given = [str(MODEL) if a in ("FacebookAI/roberta-large-mnli", "./my-classifier") else a
+                 for a in arguments]  # fmt: skip
         output = invoke(*given)
     assert "beyond_premise" in output
