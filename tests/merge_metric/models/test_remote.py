@@ -351,6 +351,16 @@ LENGTHS = [(f"Premise {'very ' * (n % 20)}{n}.", f"Hypothesis {n}.") for n in ra
 WORDS = len(PROMPT.text(*LENGTHS[0]).split())
 
 
+def test_only_the_ends_of_long_prompts_are_cut() -> None:
+    """All of them have the same number of tokens then, more than words; noted, or refused."""
+    with serving(odd(limit=3 * WORDS // 2 - 2)) as server:
+        model = model_at(server)
+        answers(model, LENGTHS)
+        assert model.noted()["prompts_cut"]["prompt_tokens"] == 3 * WORDS // 2 - 2
+        with pytest.raises(ValueError, match="the server seems to cut them"):
+            answers(model_at(server, strict=True), LENGTHS)
+
+
 @pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])
 def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     """No word of them; nor of a longest prompt or two, or where a server says nothing."""
