@@ -126,7 +126,8 @@ def measure(
                 side,
                 unit=unit,
                 at_least=1,
-                agreement=f"{agreement(*zip(*both, strict=True))}; {peak / 1e12:.0f} TFLOP/s",
+                agreement=f"{agreement(*zip(*both, strict=True))}; "
+                f"{torch.cuda.get_device_name()}, {peak / 1e12:.0f} TFLOP/s",
                 flop=flop,
                 packed=peak,
             )
