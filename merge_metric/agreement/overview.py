@@ -169,7 +169,9 @@ def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
         ValueError: there are no scores, as of paraphrases.
     """
     if scores is None:
-        raise ValueError("plots: expected scores of fluency and reasoning, got other answers")
+        raise ValueError(
+            "plots: expected scores of fluency and reasoning, got other answers; leave plots out"
+        )
     yield "scores", plot_scores(scores)
     if any(row["by"] == "MLM" for row in scores.rows):
         yield "scores-by-mlm", plot_mlms(scores)
