@@ -161,11 +161,7 @@ class ProblemSettings:
 
     @property
     def problem_format(self) -> ProblemFormat:
-        """The format of the problems.
-
-        Raises:
-            ValueError: they are not of NLI, and no labels are named.
-        """
+        """The format of the problems."""
         is_nli = self.fields == NLI.fields
         labels = self.labels or (LABELS if is_nli else ())
         return ProblemFormat(self.fields, labels).with_optional(self.optional_columns)
@@ -215,9 +211,6 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     """Check source, fields, labels and columns; labels may come to be named later.
 
     A source that nobody named becomes SNLI, unless problems are named.
-
-    Raises:
-        ValueError: a value cannot be right; field and remedy are named.
     """
     place_name = "data" if settings.data is not None else "dataset"
     place = getattr(settings, place_name)

@@ -30,11 +30,7 @@ _OF_UNITS = "parts"
 
 
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
-    """Write whose parts a folder holds, or check that it holds those.
-
-    Raises:
-        ValueError: the folder holds parts of another identity.
-    """
+    """Write whose parts a folder holds, or check that it holds those."""
     header = folder / "store.json"
     if not header.exists():
         write_json(header, identity)
@@ -94,11 +90,7 @@ def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
 
 
 def read_unit_parts(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Table]:
-    """Read the parts that a unit of a call said it wrote.
-
-    Raises:
-        ValueError: one is damaged or gone; the unit is forgotten, so that it is done again.
-    """
+    """Read the parts that a unit of a call said it wrote."""
     paths = [folder / _OF_UNITS / name for name in names]
     if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
         forget(folder, [unit])

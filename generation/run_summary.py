@@ -277,9 +277,6 @@ def difference(
         second: Another.
         examples: How many variants to show of each, drawn at random.
         rng_seed: Another number, other examples.
-
-    Raises:
-        FileNotFoundError: a folder holds no finished build.
     """
     runs = RunFolder(Path(first)), RunFolder(Path(second))
     for run in runs:

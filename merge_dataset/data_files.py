@@ -62,12 +62,7 @@ _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 
 
 def read_file(path: Path) -> Iterator[Row]:
-    """Read the rows of a file of any of the kinds in `SUFFIXES`, text also with .gz.
-
-    Raises:
-        ValueError: it is of another kind, cannot be read any further, or is not in UTF-8; file
-            and remedy are named.
-    """
+    """Read the rows of a file of any of the kinds in `SUFFIXES`, text also with .gz."""
     suffix, gzipped = _kind(path)
     if suffix not in SUFFIXES or (gzipped and suffix in _BINARY):
         raise ValueError(
@@ -360,9 +355,6 @@ def read_rows(
         ended: Whether its last line must have an end, as every spreadsheet writes it: without,
             it was cut off.
         full: Whether a row that lacks the cell of a required column is an error.
-
-    Raises:
-        ValueError: a column is missing, or there is something else than CSV.
     """
     require_utf8(path)
     head = _head(path)

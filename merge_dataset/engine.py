@@ -31,9 +31,6 @@ def connect() -> duckdb.DuckDBPyConnection:
     Arrow, `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is
     above all numbers, and `WHERE isnan(x)` finds none in Parquet files, as DuckDB skips what their
     bounds leave out: `x::VARCHAR = 'nan'` does.
-
-    Raises:
-        ValueError: `MERGE_NLI_MEMORY` is no amount of memory.
     """
     import duckdb
 

@@ -211,11 +211,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file in UTF-8, line ends as they are.
-
-    Raises:
-        ValueError: it is in another encoding, or damaged; the message names the line.
-    """
+    """Read a text file in UTF-8, line ends as they are."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8")
@@ -277,11 +273,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        ValueError: the file is not JSON.
-    """
+    """Read a JSON file."""
     try:
         return json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
@@ -318,9 +310,6 @@ def read_record(path: Path, *keys: str, verify: bool = True) -> dict[str, Any]:
         path: The file.
         keys: Keys that it must have.
         verify: Whether to check the digest.
-
-    Raises:
-        ValueError: it is no JSON object, lacks a key, or was changed since.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -400,12 +389,7 @@ def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.Parq
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file, all columns or those named, in the order of the file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no Parquet file, or damaged.
-    """
+    """Read a Parquet file, all columns or those named, in the order of the file."""
     with naming_damage(path), open_parquet(path) as file:
         return file.read(columns=None if columns is None else list(columns))
 
@@ -414,10 +398,6 @@ def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> 
     """Read the rows of a Parquet file that pass a filter; row groups that have none are skipped.
 
     The filter is pyarrow's: an expression, or a list of conditions that all have to hold.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no Parquet file, or damaged.
     """
     import pyarrow.parquet as pq
 

@@ -43,10 +43,6 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
 
     Yields:
         Tables of all these columns: null where a line has none of that name.
-
-    Raises:
-        ValueError: a line is no JSON object, or a value of another type; a line does not fit its
-            checksum; the file is cut off.
     """
     # pyarrow reads quickly, but its messages name no line: where it fails, Python looks again.
     types: dict[str, pa.DataType] = {}
@@ -91,10 +87,6 @@ def write(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object of a line.
 
-    Raises:
-        ValueError: it is none, is nested too deeply, or has a key twice or a number that is too
-            long. The message says what came, and not where.
-
     >>> parse_object('{"label": 1, "label": 2}')
     Traceback (most recent call last):
     ValueError: expected each key once, got 'label' twice
@@ -114,9 +106,6 @@ def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | Va
     Yields:
         Number of the line, from 1, where an element begins, and the element, or an error that
         says what else stands there.
-
-    Raises:
-        ValueError: what comes next is no JSON; file and line are named.
     """
     at = _skip_space(text, _skip_space(text, 0) + 1)
     line, counted = 1, 0
@@ -157,11 +146,7 @@ def sealed(row: Mapping[str, Any]) -> str:
 
 
 def check_line(line: bytes) -> None:
-    """Raise where a line does not fit its checksum; one without checksum passes.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """Raise where a line does not fit its checksum; one without checksum passes."""
     if (seal := _SEALED.fullmatch(line)) and zlib.crc32(seal[1]) != int(seal[2], 16):
         raise ValueError(
             "expected the line that was written, got one that does not fit its checksum: the file "
@@ -170,11 +155,7 @@ def check_line(line: bytes) -> None:
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
-    """Parse a line whose checksum, where it has one, fits.
-
-    Raises:
-        ValueError: it is no JSON object (see `parse_object`), or does not fit its checksum.
-    """
+    """Parse a line whose checksum, where it has one, fits."""
     check_line(line)
     try:
         text = line.decode("utf-8-sig")

@@ -78,11 +78,7 @@ def require_configurations(where: object, known: Sequence[str], wanted: Sequence
 
 
 def split_files(folder: Path, config: str) -> dict[str, list[str]]:
-    """List the files of a configuration that exist, by split, relative to the folder.
-
-    Raises:
-        FileNotFoundError: some of the files that a split is divided into are missing.
-    """
+    """List the files of a configuration that exist, by split, relative to the folder."""
     return {
         split: [file for name in names for file in _files(folder, name)]
         for split, names in config_files(config).items()
@@ -102,12 +98,7 @@ def _files(folder: Path, name: str) -> list[str]:
 
 
 def format_in(folder: Path, config: str) -> ProblemFormat:
-    """Read the format of a configuration's problems, as its files record it.
-
-    Raises:
-        FileNotFoundError: it has no file.
-        ValueError: what is recorded is no format.
-    """
+    """Read the format of a configuration's problems, as its files record it."""
     files = split_files(folder, config)
     if not files["seeds"]:
         raise FileNotFoundError(f"{folder}: configuration {config!r} has no file of seeds")

@@ -29,11 +29,7 @@ def numbered_file(name: str, number: int, count: int) -> str:
 
 
 def numbered_files(name: str, found: Iterable[str]) -> list[str]:
-    """Sort the files that a split is divided into, out of those found in its folder.
-
-    Raises:
-        FileNotFoundError: one is missing.
-    """
+    """Sort the files that a split is divided into, out of those found in its folder."""
     files = sorted(found)
     count = int(_NUMBERED.search(files[-1])["count"]) if files else 0  # type: ignore[index]
     expected = [numbered_file(name, number, count) for number in range(count)]
@@ -63,10 +59,6 @@ def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
     Args:
         root: The dataset folder, or a URL that fsspec can look into (`hf://datasets/…`).
         config: Name of the configuration.
-
-    Raises:
-        FileNotFoundError: a split has no file, or lacks one; the message names them.
-        ValueError: `config` is no configuration name.
     """
     base = str(root) if "://" in str(root) else Path(root).expanduser().resolve().as_posix()
     filesystem, _ = url_to_fs(base)
@@ -95,11 +87,7 @@ def _files(filesystem: Any, path: str) -> list[str]:
 
 
 def content_hash(root: str | Path, config: str) -> str:
-    """Digest the names and bytes of a local configuration's files to 16 hexadecimal digits.
-
-    Raises:
-        FileNotFoundError: as `find_files`.
-    """
+    """Digest the names and bytes of a local configuration's files to 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for split, paths in find_files(root, config).items():
         for path in paths:

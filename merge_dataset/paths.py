@@ -18,9 +18,6 @@ _PLAIN: Final = (bool, int, float, bytes)
 def as_path(name: str, given: object) -> Path:
     """Turn a text or path into a path.
 
-    Raises:
-        TypeError: it is neither.
-
     >>> as_path("dataset", "merge-nli").name
     'merge-nli'
     >>> as_path("dataset", ["merge-nli"])
@@ -60,11 +57,7 @@ def as_texts(name: str, given: object) -> tuple[str, ...]:
 
 
 def as_list(name: str, given: object, kinds: tuple[Any, ...], expected: str) -> list[Any]:
-    """Turn one or several values into a list.
-
-    Raises:
-        TypeError: a value is of no such type.
-    """
+    """Turn one or several values into a list."""
     if isinstance(given, kinds):
         return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):

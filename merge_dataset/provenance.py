@@ -109,12 +109,7 @@ _LOCAL_PATH = re.compile(
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a run's manifest or a collection's provenance, and check what is used of it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no JSON object with the keys and types needed here.
-    """
+    """Read a run's manifest or a collection's provenance, and check what is used of it."""
     value = read_record(path, verify=False)  # `merge-nli check` does
     kind = kind_of(value)
     if not isinstance(kind, str) or kind not in _KEYS:
@@ -146,22 +141,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def words_at_once(folder: Path, source: str, word_class: str | None = None) -> int:
-    """Read how many words a variant of a class replaces; one, where the provenance does not say.
-
-    Raises:
-        FileNotFoundError: it has no provenance.
-        ValueError: that is no JSON object.
-    """
+    """Read how many words a variant of a class replaces; one, where the provenance does not say."""
     made = read_record(folder / collection_name(source, word_class) / PROVENANCE, verify=False)
     return int(made.get("config", {}).get("words_at_once", 1))
 
 
 def n_problems(folder: Path, source: str, variant_class: str | None = None) -> int | None:
-    """Read how many labelled problems a collection was made from; None where nothing says so.
-
-    Raises:
-        ValueError: its provenance is no JSON object.
-    """
+    """Read how many labelled problems a collection was made from; None where nothing says so."""
     path = folder / collection_name(source, variant_class) / PROVENANCE
     if not path.is_file():
         return None
@@ -182,9 +168,6 @@ def kind_of(made: dict[str, Any]) -> Any:
 
 def format_of_run(made: dict[str, Any]) -> ProblemFormat:
     """Read the format of the problems that a manifest or provenance is about.
-
-    Raises:
-        ValueError: its settings name none.
 
     >>> format_of_run({"config": {"labels": ["no", "yes"]}}).fields
     ('premise', 'hypothesis')

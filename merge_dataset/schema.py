@@ -154,9 +154,6 @@ class ProblemFormat:
     def with_optional(self, names: Iterable[str]) -> ProblemFormat:
         """Return the same format with these optional columns, in the order of `COLUMNS`.
 
-        Raises:
-            ValueError: one is not an optional column.
-
         >>> NLI.with_optional(["quality"]).signals[-1], NLI.with_optional(["quality"]) == NLI
         ('quality', True)
         """
@@ -183,9 +180,6 @@ def check_source(source: str) -> str:
     A slug is lower-case letters, digits and single hyphens; underscores are left
     for the class of variants in configuration names.
 
-    Raises:
-        ValueError: `source` is not a slug.
-
     >>> check_source("mnli-m")
     'mnli-m'
     """
@@ -209,9 +203,6 @@ def config_name(source: str, variant_class: str | None = None) -> str:
 
 def parse_config_name(name: str) -> tuple[str, str | None]:
     """Split a configuration's name into source and class of variants; inverse of `config_name`.
-
-    Raises:
-        ValueError: `name` is no configuration name.
 
     >>> parse_config_name("snli_nouns"), parse_config_name("demo")
     (('snli', 'noun'), ('demo', None))
@@ -252,9 +243,6 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
     eligible in two classes stands in both classes' files, and lists the variants of
     every word class that the folder has, not the paraphrases. A class has variants or
     no configuration at all.
-
-    Raises:
-        ValueError: `name` is no configuration name.
 
     >>> config_files("snli_nouns")["variants"], config_files("snli")["seeds"]
     (('snli/nouns/variants.parquet',), ('snli/seeds.parquet',))
@@ -320,9 +308,6 @@ def changed_words(original: str, replacement: str) -> dict[str, str]:
     `replacement`, wherever it stood. Replacements differ from each other, so what stands at a
     span says what stood there.
 
-    Raises:
-        ValueError: it is not so.
-
     >>> changed_words("girl a", "owl an")
     {'owl': 'girl', 'an': 'a'}
     """
@@ -371,11 +356,7 @@ def with_format(schema: pa.Schema, problem_format: ProblemFormat) -> pa.Schema:
 
 
 def format_of(schema: pa.Schema) -> ProblemFormat:
-    """Read the format that `with_format` recorded, with the optional columns that there are.
-
-    Raises:
-        ValueError: what is recorded is no format.
-    """
+    """Read the format that `with_format` recorded, with the optional columns that there are."""
     there = [name for name in OPTIONAL if name in schema.names]
     if _METADATA not in (schema.metadata or {}):
         return NLI.with_optional(there)

@@ -130,11 +130,7 @@ def require_settings(name: str, given: object, cls: type) -> None:
 
 
 def check_ranges(settings: Any) -> None:
-    """Check smallest numbers and members of all fields that declare them.
-
-    Raises:
-        ValueError: a number is too small, or a member none of those allowed.
-    """
+    """Check smallest numbers and members of all fields that declare them."""
     hints = get_type_hints(type(settings))
     for field, declared in declared_settings(type(settings)).items():
         value, least = getattr(settings, field.name), declared.minimum
@@ -206,11 +202,7 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
 
 
 def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Make settings of fields by name, as read from TOML; lists become tuples.
-
-    Raises:
-        ValueError: a key is no field; the message names the nearest one.
-    """
+    """Make settings of fields by name, as read from TOML; lists become tuples."""
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
@@ -240,11 +232,7 @@ def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises:
-        ValueError: it is none; the message begins with `where`.
-    """
+    """Parse TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -265,9 +253,6 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
     """Split pairs at their equals signs.
-
-    Raises:
-        ValueError: there is no equals sign.
 
     >>> parse_pairs(["context=passage"], "field=column")
     {'context': 'passage'}

@@ -390,10 +390,6 @@ def read_gates(
         texts: Such as `seed_variant_accuracy=0.7`, by keys of the metric's catalogue.
         is_least: Whether a value below is a failure; else a value above is.
         correctness_threshold: CT that figures are computed at.
-
-    Raises:
-        ValueError: no such figure, or no value of its range, or the figure is better the other
-            way round.
     """
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
     gates = []
@@ -415,11 +411,7 @@ def read_gates(
 
 
 def named_figure(option: str, key: str, correctness_threshold: int) -> Figure:
-    """Find the figure that an option names.
-
-    Raises:
-        ValueError: there is none; the option is named.
-    """
+    """Find the figure that an option names."""
     try:
         return figure_named(key, correctness_threshold)
     except ValueError as error:
@@ -442,11 +434,7 @@ def _limit(figure: Figure, number: str, option: str) -> float:
 
 
 def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> list[str]:
-    """Say which figures of which configurations fail, a line each; gates are for all of these.
-
-    Raises:
-        ValueError: a figure is undefined or undetermined, so that nothing can be said.
-    """
+    """Say which figures of which configurations fail, a line each; gates are for all of these."""
     lines = []
     for config, result in results.items():
         for gate in gates:

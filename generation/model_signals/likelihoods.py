@@ -194,11 +194,7 @@ class CausalLM:
     """A causal language model that scores sentences."""
 
     def __init__(self, loaded: Loaded) -> None:
-        """Wrap a live `*ForCausalLM`; `load` is the usual way in.
-
-        Raises:
-            ValueError: it has no token to begin a sentence with.
-        """
+        """Wrap a live `*ForCausalLM`; `load` is the usual way in."""
         model, tokenizer, name, self.revision, _ = loaded
         self.name = name
         self.architecture = type(model).__name__
@@ -230,9 +226,6 @@ class CausalLM:
             name: Name in manifests.
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference.
-
-        Raises:
-            ValueError: no such model, or no weights that are read.
         """
         loaded = load(inspect(model, CAUSAL_LM), device=device, dtype=dtype)
         return cls(loaded._replace(name=name))
@@ -431,11 +424,7 @@ class LikelihoodStore:
         self._parts.append(table)
 
     def of(self, sentences: Sequence[str]) -> Likelihoods:
-        """Return the likelihoods of sentences, in their order.
-
-        Raises:
-            KeyError: some are not in the store.
-        """
+        """Return the likelihoods of sentences, in their order."""
         rows, known = self._find([_key(sentence) for sentence in sentences])
         if not known.all():
             raise KeyError(f"{int((~known).sum())} sentences are not in {self.path}")

@@ -358,9 +358,6 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
 
     Returns:
         The model, as it describes itself.
-
-    Raises:
-        ValueError: the model cannot be used.
     """
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     config = built.config()

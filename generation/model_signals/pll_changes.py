@@ -134,9 +134,6 @@ def write_neighbour_changes(
 
     Returns:
         The contents of `neighbours.json`: the masked LMs and the numbers of texts and replacements.
-
-    Raises:
-        ValueError: besides, the build's letters are shuffled.
     """
     with Built.held(run, of) as built:
         config = built.config({"device": device, "dtype": dtype, "batch_tokens": batch_tokens})
@@ -264,9 +261,6 @@ def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
 
     Returns:
         The identities of the stores.
-
-    Raises:
-        ValueError: a model cannot be used, or has no room.
     """
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     kind, models, config = plan["kind"], plan["models"], built.config(plan["settings"])

@@ -152,9 +152,6 @@ def rewrite_in_parts(
     estimate of the speed to come.
 
     The model is opened only where something is missing.
-
-    Raises:
-        ValueError: the generator gave candidates for more or fewer requests than it was asked.
     """
     asked = [asdict(request) for request in requests]
     mine = folder / digest_of([identity, batch_size, asked])[:16]
@@ -213,11 +210,7 @@ def _ask(
 
 
 def ask(judge: PairModel, pairs: Sequence[Pair], on_progress: Callable[[int], object]) -> Any:
-    """Ask for a row of probabilities for each pair, (n, 3).
-
-    Raises:
-        ValueError: the model gave something else than probabilities for each.
-    """
+    """Ask for a row of probabilities for each pair, (n, 3)."""
     answers = np.empty((len(pairs), len(LABELS)))
     done = np.zeros(len(pairs), bool)
     for positions, rows in judge.probabilities(pairs):

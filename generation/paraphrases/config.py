@@ -48,11 +48,7 @@ def fill_prompt(prompt: str, hypothesis: str) -> str:
 
 
 def check_prompt(prompt: str) -> str:
-    """Return the prompt, which must have a place for the hypothesis.
-
-    Raises:
-        ValueError: it has no place for the hypothesis.
-    """
+    """Return the prompt, which must have a place for the hypothesis."""
     if "{hypothesis}" not in prompt:
         raise ValueError(
             f"prompt: expected {{hypothesis}} where the sentence is to stand, got {prompt!r}"

@@ -137,11 +137,7 @@ def paraphrase(
 
 
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
-    """Look at both models of a new run, before it makes anything.
-
-    Raises:
-        ValueError: with all that is wrong with either.
-    """
+    """Look at both models of a new run, before it makes anything."""
     if (Path(config.run) / "generator.json").is_file():
         return  # a run that goes on opens a model only where it has to
     generator = ModelRequest(

@@ -56,9 +56,6 @@ class Generator:
             decoding: How to search.
             prompt: What it is asked, with `{hypothesis}` in it.
             batch_size: Requests at a time; by default what suits the device.
-
-        Raises:
-            ValueError: a model or a prompt that cannot be used; the message says why.
         """
         model, tokenizer, name, self.revision, self.weights = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
@@ -139,9 +136,6 @@ class Generator:
             decoding: How to search.
             prompt: What it is asked, with `{hypothesis}` in it.
             batch_size: Requests at a time; by default what suits the device.
-
-        Raises:
-            ValueError: no such model, no weights in these formats, or not a trained generator.
         """
         found = inspect_model(model, TEXT_GENERATOR, gguf_file=gguf_file)
         loaded = load(found, device=device, dtype=dtype)
@@ -167,9 +161,6 @@ class Generator:
         Returns:
             `num_beams` candidates per request, among them equal and empty ones: the best of
             each group first, group by group, then each group's second best, and so on.
-
-        Raises:
-            ValueError: a prompt that does not fit the model's context.
         """
         if not requests:
             return []

@@ -197,12 +197,7 @@ def _model_signals(
 
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
-    """Overlay a run's settings by those of a build; what `suggest` did stays as it was.
-
-    Raises:
-        ValueError: other problems or other masked LMs are asked for, which `suggest` would have
-            to read and ask, or a name that no recipe has.
-    """
+    """Overlay a run's settings by those of a build; what `suggest` did stays as it was."""
     for name in ("ablation", "recipe", "run"):
         if settings.get(name) is not None:
             raise ValueError(f"expected settings of recipes for a build, got {name}")

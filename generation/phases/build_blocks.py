@@ -387,9 +387,6 @@ def block_unit(folder: Path, unit: str) -> dict[str, Any]:
 
     Returns:
         Names of the rows' files, and counts.
-
-    Raises:
-        ValueError: this machine has other versions of packages than the command's.
     """
     number = int(unit.split()[1])
     tables, counts = _builder(folder, json.dumps(plan_of(folder))).result(number)

@@ -52,9 +52,6 @@ def open_dataset(
     """Open a data set of the Hub, at the commit that its revision is now.
 
     Its revision `CONVERTED` is the Hub's own copy in Parquet.
-
-    Raises:
-        ValueError: it cannot be loaded; the message says what to do.
     """
     import datasets
 
@@ -86,11 +83,7 @@ def open_dataset(
 
 
 def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opened:
-    """Open what `save_to_disk` wrote, or a folder of data files.
-
-    Raises:
-        ValueError: it cannot be loaded; the message says what to do.
-    """
+    """Open what `save_to_disk` wrote, or a folder of data files."""
     import datasets
 
     saved = [folder / name for name in ("state.json", "dataset_dict.json")]

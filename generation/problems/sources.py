@@ -121,11 +121,6 @@ def load_problems(
             larger than memory.
         streaming: Read a data set of the Hub as it comes, and keep no copy in the cache.
         scratch: A temporary file like it keeps the ids of millions of rows; by default memory does.
-
-    Raises:
-        ValueError: there is no such source, columns are missing, or rows are malformed (with
-            file, line and reason).
-        FileNotFoundError: the file of `data` does not exist.
     """
     opened = _open(config, streaming=streaming)
     first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
@@ -182,11 +177,7 @@ def load_problems(
 
 
 def require_labels(config: ProblemSettings) -> None:
-    """Require that labels are named if problems are not NLI problems.
-
-    Raises:
-        ValueError: they are not; the message lists the labels in the data.
-    """
+    """Require that labels are named if problems are not NLI problems."""
     if config.labels or config.fields == NLI.fields:
         return
     opened = _open(config)
@@ -203,12 +194,7 @@ def require_labels(config: ProblemSettings) -> None:
 
 
 def require_source(config: ProblemSettings) -> None:
-    """Look at the first row of a file, before what takes longer: models, connections.
-
-    Raises:
-        ValueError: there is no such source, or a file cannot be read or lacks a column.
-        FileNotFoundError: the file of `data` does not exist.
-    """
+    """Look at the first row of a file, before what takes longer: models, connections."""
     place = config.data or config.dataset
     if place is None:
         if config.source != DEMO_SOURCE and source_of(config.source).hub is None:

@@ -79,9 +79,6 @@ class Tagger:
             spare_torch: If `MODELS` suffice, import spaCy without torch, which Thinc imports
                 if it is installed: that saves two seconds and 200 MB. spaCy's transformers
                 cannot run in that process afterwards, so this is for worker processes.
-
-        Raises:
-            ValueError: the model is not installed.
         """
         if spare_torch and model in (None, *MODELS) and "torch" not in sys.modules:
             sys.modules["torch"] = None  # type: ignore[assignment]

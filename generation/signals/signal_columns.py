@@ -233,11 +233,7 @@ class PllChanges:
         return CAUSAL in self.made_by
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
-        """Join the changes to replacements, whose columns for them are there already.
-
-        Raises:
-            ValueError: some that are required are missing.
-        """
+        """Join the changes to replacements, whose columns for them are there already."""
         for name, column in self.of(replacements, required=required).items():
             place = replacements.schema.get_field_index(name)
             field = replacements.schema.field(place)
@@ -245,11 +241,7 @@ class PllChanges:
         return replacements
 
     def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
-        """Read the changes of replacements, by column; null where there are none.
-
-        Raises:
-            ValueError: some that are required are missing.
-        """
+        """Read the changes of replacements, by column; null where there are none."""
         if not len(replacements):
             return {}
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))

@@ -28,11 +28,7 @@ _SHARDS_SEEN: Final = 8
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
-    """Map each masked LM's name in the provenance columns to the model to load.
-
-    Raises:
-        ValueError: no model is given, or two have the same name.
-    """
+    """Map each masked LM's name in the provenance columns to the model to load."""
     if not mlms:
         raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
     names: dict[str, str] = {}
@@ -52,11 +48,7 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
 def wanted_mlms(
     mlms: Sequence[str], *, dtype: Literal["float32", "bfloat16", "float16"]
 ) -> list[tuple[str, ModelRequest, Head]]:
-    """Tell what `suggest` will load, for a look beforehand.
-
-    Raises:
-        ValueError: no model is given, or two have the same name.
-    """
+    """Tell what `suggest` will load, for a look beforehand."""
     return [
         (name, ModelRequest(model=model, dtype=dtype), MASKED_LM)
         for name, model in mlm_names(mlms).items()
@@ -73,11 +65,7 @@ def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
 
 
 def ask(folder: Path, unit: str) -> None:
-    """Do a unit of work: add the missing answers to the store.
-
-    Raises:
-        ValueError: the model cannot be loaded, or another unit ran it with other settings.
-    """
+    """Do a unit of work: add the missing answers to the store."""
     from generation.suggestions.masked_lm import MaskedLM
     from generation.suggestions.word_pieces import score_words
 
@@ -167,11 +155,7 @@ def _record(run: RunFolder, name: str, what: str = "") -> Path:
 
 
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
-    """Summarise each masked LM for the manifest, once all its answers are in the store.
-
-    Raises:
-        ValueError: answers are missing.
-    """
+    """Summarise each masked LM for the manifest, once all its answers are in the store."""
     asked = Asked(Questions(run.questions), run.asked)
     records = []
     for name, store in stores_asked(run, config).items():
@@ -191,11 +175,7 @@ def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
 
 
 def stores_asked(run: RunFolder, config: Config) -> dict[str, SuggestionStore]:
-    """Open the stores that the units of work filled, by masked LM.
-
-    Raises:
-        ValueError: a masked LM was not asked.
-    """
+    """Open the stores that the units of work filled, by masked LM."""
     stores = {}
     for name in mlm_names(config.mlms):
         path = _record(run, name)
@@ -221,11 +201,7 @@ def stores_of(
 
 
 def unchanged_questions(run: RunFolder) -> Questions:
-    """Open the questions of a run.
-
-    Raises:
-        ValueError: a file that `suggest` left has been changed since.
-    """
+    """Open the questions of a run."""
     questions = Questions(run.questions)
     paths = [run.config, run.problems, questions.header]
     if "asked" in read_record(run.suggested):

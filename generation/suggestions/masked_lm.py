@@ -91,11 +91,7 @@ class MaskedLM:
     """A masked language model and its tokenizer."""
 
     def __init__(self, loaded: Loaded) -> None:
-        """Wrap a live `*ForMaskedLM`; `load` is the usual way in.
-
-        Raises:
-            ValueError: the tokenizer is not a fast one or has no mask token.
-        """
+        """Wrap a live `*ForMaskedLM`; `load` is the usual way in."""
         model, tokenizer, name, self.revision, self.weights = loaded
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
@@ -142,9 +138,6 @@ class MaskedLM:
             name: Name in provenance columns; by default the id or the folder's name.
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference (D5).
-
-        Raises:
-            ValueError: no such model, no weights that are read, or no trained masked-LM head.
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.

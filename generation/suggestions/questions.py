@@ -117,11 +117,7 @@ class Questions:
     """A run's distinct questions on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the questions that `write` left.
-
-        Raises:
-            FileNotFoundError: the folder holds no questions.
-        """
+        """Open the questions that `write` left."""
         header = folder / "questions.json"
         self.header = header
         if not header.is_file():
@@ -227,11 +223,7 @@ class Questions:
         ]
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
-        """Return [len(queries)] row numbers of questions in the order of shards and keys.
-
-        Raises:
-            ValueError: some are not among the run's questions.
-        """
+        """Return [len(queries)] row numbers of questions in the order of shards and keys."""
         known = np.memmap(self.folder / "keys.bin", KEY, mode="r")
         wanted = np.array([key_of(query) for query in queries], KEY)
         rows = np.searchsorted(known, wanted)
@@ -258,11 +250,7 @@ class Asked:
 
     @property
     def rows(self) -> NDArray[np.bool_]:
-        """[questions] Whether each is asked.
-
-        Raises:
-            ValueError: the file is about other questions.
-        """
+        """[questions] Whether each is asked."""
         if not self.path.is_file():
             return np.ones(len(self.questions), np.bool_)
         rows = np.fromfile(self.path, np.uint8)

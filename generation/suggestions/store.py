@@ -76,11 +76,7 @@ class SuggestionStore:
 
     @classmethod
     def create(cls, root: Path, identity: StoreIdentity, vocabulary: Vocabulary) -> Self:
-        """Open the store of `identity` under `root`, and make it if it does not exist.
-
-        Raises:
-            ValueError: the folder holds another store.
-        """
+        """Open the store of `identity` under `root`, and make it if it does not exist."""
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
@@ -95,12 +91,7 @@ class SuggestionStore:
 
     @classmethod
     def open(cls, root: Path, folder: str, *, expected: StoreIdentity | None = None) -> Self:
-        """Open a store that exists.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            ValueError: its identity is not the expected one.
-        """
+        """Open a store that exists."""
         header = root / folder / "store.json"
         if not header.is_file():
             raise FileNotFoundError(
@@ -124,11 +115,7 @@ class SuggestionStore:
         return cls(root / folder, identity)
 
     def vocabulary(self) -> Vocabulary:
-        """Read the texts and kinds of this store's token ids.
-
-        Raises:
-            ValueError: the file is damaged or missing.
-        """
+        """Read the texts and kinds of this store's token ids."""
         sound = next(sound_parts(self.path, "vocabulary.*"), None)
         if sound is None:
             raise ValueError(
@@ -198,11 +185,7 @@ class SuggestionStore:
             self._answer(waiting, score)
 
     def answers(self, shard: Shard, queries: Sequence[MaskedQuery]) -> Scores:
-        """Read the answers to a shard's questions, in the order of the questions.
-
-        Raises:
-            ValueError: some questions have no answer in the store.
-        """
+        """Read the answers to a shard's questions, in the order of the questions."""
         wanted = {key_of(query): row for row, query in enumerate(queries)}
         found, rows = [], []
         for keys, scores in self.parts(shard):

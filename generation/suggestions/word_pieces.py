@@ -63,9 +63,6 @@ def score_words(
     Returns:
         One row per query, in order, in the shape that `Scores` has for words of several pieces.
         Rows of queries whose word, or whose other masked occurrence, has more pieces are empty.
-
-    Raises:
-        ValueError: the model's input is too short for such words.
     """
     if max_pieces > mlm.max_tokens // 4:
         raise ValueError(

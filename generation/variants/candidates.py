@@ -114,11 +114,7 @@ class Candidates:
         probability_filter: bool,
         asked: Asked | None = None,
     ) -> Self:
-        """Filter a store's answers to the run's questions, one shard at a time.
-
-        Raises:
-            ValueError: some have no answer in the store.
-        """
+        """Filter a store's answers to the run's questions, one shard at a time."""
         folder.mkdir(parents=True)
         vocabulary, done = store.vocabulary(), 0
         words: dict[str, int] = {}
@@ -167,11 +163,7 @@ class Candidates:
         return self.store.vocabulary().with_words(read_json(self.folder / _WORDS))
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        """Return the candidates at some occurrences, in their order.
-
-        Raises:
-            ValueError: some are none of the run's questions.
-        """
+        """Return the candidates at some occurrences, in their order."""
         rows = self.questions.rows(queries)
         starts = self._open("starts")
         first, sizes = starts[rows], starts[rows + 1] - starts[rows]

@@ -111,9 +111,6 @@ def require_kind(judgement: Judgement, kind: JudgementKind) -> None:
 def check_annotator(name: str) -> str:
     """Return a name that a file can be called by, else raise.
 
-    Raises:
-        ValueError: it is none.
-
     >>> check_annotator("ann.b@example.org")
     'ann.b@example.org'
     """
@@ -159,9 +156,6 @@ def is_good(total: Any, annotators: Any = 1) -> Any:
 def parse_event(record: object) -> Event:
     """Read an event from its JSON object.
 
-    Raises:
-        ValueError: it is none.
-
     >>> parse_event({"variant_id": "snli:1/noun/dog/cat", "fluency": 5, "reasoning": 4})
     Answer(variant_id='snli:1/noun/dog/cat', fluency=5, reasoning=4, comment='')
     >>> parse_event({"variant_id": "snli:1/noun/dog/cat", "undone": True})
@@ -191,9 +185,6 @@ def parse_answer(record: Mapping[str, Any]) -> Judgement:
 def parse_score(value: object, name: str) -> int:
     """Read a score, which tables and other tools may give as a text or a float.
 
-    Raises:
-        ValueError: it is no whole number from 1 to 5.
-
     >>> parse_score(4, "fluency"), parse_score("4", "fluency"), parse_score(" 4.0", "fluency")
     (4, 4, 4)
     """
@@ -208,9 +199,6 @@ def parse_score(value: object, name: str) -> int:
 
 def parse_equivalent(value: object) -> bool:
     """Read yes or no, which tables and other tools may spell in other ways.
-
-    Raises:
-        ValueError: it is neither.
 
     >>> parse_equivalent(True), parse_equivalent("No"), parse_equivalent(" TRUE ")
     (True, False, True)
@@ -251,12 +239,7 @@ def current(standing: Iterable[Judgement]) -> dict[str, Judgement]:
 
 
 def append(path: Path, events: Iterable[Event]) -> None:
-    """Add events to an annotator's file; when this returns, they are on the disk.
-
-    Raises:
-        OSError: they could not be written, and the file is as it was.
-        ValueError: the file is damaged or somebody else's, and is as it was.
-    """
+    """Add events to an annotator's file; when this returns, they are on the disk."""
     lines = _read_lines(path)[0]
     time = datetime.now(UTC).isoformat(timespec="seconds")
     lines += [sealed(as_record(event) | {"time": time}).encode() for event in events]
@@ -283,11 +266,7 @@ def as_record(event: Event) -> dict[str, Any]:
 
 
 def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
-    """Read the events of an annotator's file; none where it does not exist.
-
-    Raises:
-        ValueError: it is damaged, was cut off or edited, or is another annotator's.
-    """
+    """Read the events of an annotator's file; none where it does not exist."""
     lines, first = _read_lines(path, renamed=renamed)
     return _parsed(path, lines, first)
 
@@ -361,11 +340,7 @@ def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:
 
 
 def read_standing(path: Path, *, renamed: bool = False) -> list[Judgement]:
-    """Read the answers that stand in an annotator's file, as `replay` gives them.
-
-    Raises:
-        ValueError: see `read_events`; or a line undoes what nobody said.
-    """
+    """Read the answers that stand in an annotator's file, as `replay` gives them."""
     events = read_events(path, renamed=renamed)
     try:
         return replay(events)

@@ -359,9 +359,6 @@ def original_spans(
 ) -> Spans:
     """Find where the seed has the words that were replaced.
 
-    Raises:
-        ValueError: the texts differ in something else.
-
     >>> original_spans("A girl, a girl.", "A boy, a boy.", [[2, 5], [9, 12]], {"boy": "girl"})
     [[2, 6], [10, 14]]
     """

@@ -165,12 +165,7 @@ def _kind_of(configs: Sequence[str]) -> JudgementKind:
 
 
 def read_session(folder: Path) -> Session:
-    """Read a session folder.
-
-    Raises:
-        FileNotFoundError: it is none.
-        ValueError: its files are malformed.
-    """
+    """Read a session folder."""
     if not (folder / SESSION).is_file():
         raise FileNotFoundError(
             f"{folder}: expected a session folder with {SESSION}, found none; restore it from a "

@@ -126,10 +126,6 @@ def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[st
     """Read annotators and answers of an export, JSON or JSON-MIN; skipped tasks are left out.
 
     An annotator whom the export names as user 3 is called `label-studio-3`.
-
-    Raises:
-        ValueError: it is no such export, an annotation is malformed, or somebody
-            annotated a task twice, differently.
     """
     try:
         exported = json.loads(read_text(path).removeprefix("\ufeff"))
@@ -277,10 +273,6 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
 
     Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
     other names are left out.
-
-    Raises:
-        ValueError: a column is missing, a row is malformed or contradicts another, or the file
-            was cut off.
     """
     found: dict[tuple[str, str], Judgement] = {}
     own = () if annotator is not None else ("annotator",)
@@ -344,10 +336,6 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
 
     Returns:
         The files written.
-
-    Raises:
-        FileExistsError: another file is there already, maybe with answers in it.
-        ValueError: the suffix is another.
     """
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
     if path.suffix not in RENDERERS:

@@ -76,11 +76,7 @@ class Statistics:
 
 
 def compute_statistics(folder: Path, config: str) -> Statistics:
-    """Count the seeds and variants of a configuration, whose files are whole.
-
-    Raises:
-        ValueError: it has no seeds or no drawn variants, so that means are undefined.
-    """
+    """Count the seeds and variants of a configuration, whose files are whole."""
     files = split_files(folder, config)
     with connect() as connection:
         seeds, variants = (parquet(folder / file for file in files[split]) for split in SPLITS)
@@ -239,11 +235,7 @@ def find_statistics_block(card: str) -> str | None:
 
 
 def read_front_matter(card: str) -> dict[str, Any]:
-    """Read the YAML of a card's text.
-
-    Raises:
-        ValueError: there is none between two lines of `---`, or it is no mapping.
-    """
+    """Read the YAML of a card's text."""
     opening, _, rest = card.partition("---\n")
     header, closing, _ = rest.partition("\n---\n")
     try:

@@ -145,11 +145,7 @@ class _OptionsOf:
         ]
 
     def take(self, values: dict[str, Any]) -> Given:
-        """Take the settings that were given out of a command's values.
-
-        Raises:
-            ValueError: a value is not written as it should be; the option is named.
-        """
+        """Take the settings that were given out of a command's values."""
         given = {}
         for field, setting in self.declared.items():
             value = values.pop(field.name)
@@ -207,11 +203,7 @@ DealtAsConfigured = Annotated[Given, options_of(TaskOptions, COMMANDS, defaults=
 
 
 def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
-    """Make the `Distribution` that options of a command name; None for this process.
-
-    Raises:
-        ValueError: tasks or resources without an executor, or resources out of range.
-    """
+    """Make the `Distribution` that options of a command name; None for this process."""
     executor, tasks, workers, resources = (
         dealt.get("executor"),
         dealt.get("tasks"),
@@ -351,11 +343,7 @@ _NOT_OF_RECIPES: Final = {
 
 
 def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
-    """Read `--set`: settings as KEY=VALUE in TOML; a value that is no TOML is a string.
-
-    Raises:
-        ValueError: there is no equals sign, or the name is one that no recipe has.
-    """
+    """Read `--set`: settings as KEY=VALUE in TOML; a value that is no TOML is a string."""
     values: dict[str, Any] = {}
     for text in texts or ():
         try:

@@ -217,9 +217,6 @@ def find_revision(folder: Path, repository: str) -> tuple[str, str]:
 def parse_version(text: str) -> Version:
     """Read a version.
 
-    Raises:
-        ValueError: it is none.
-
     >>> parse_version("1.2.0"), parse_version("v1.2.0")
     ((1, 2, 0), (1, 2, 0))
     """
@@ -241,9 +238,6 @@ def tag_of(version: Version) -> str:
 
 def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tuple[Version, str]:
     """Choose the version of the data, and say why it is that.
-
-    Raises:
-        ValueError: the version wanted has other data, or is older than one that is there.
 
     >>> choose_version({}, None)
     ((1, 0, 0), 'the first')
@@ -353,11 +347,7 @@ def benchmark(folder: Path) -> bytes | None:
 
 
 def task_ids(folder: Path) -> list[str]:
-    """List the tasks of a folder's `eval.yaml`, its own or that of `benchmark`.
-
-    Raises:
-        ValueError: its own is not as the Hub wants it.
-    """
+    """List the tasks of a folder's `eval.yaml`, its own or that of `benchmark`."""
     try:
         value = yaml.safe_load(benchmark(folder) or b"tasks: []")
         return [str(task["id"]) for task in value["tasks"]]

@@ -90,9 +90,6 @@ def check_published_dataset(
 
     Returns:
         Rows by configuration and split.
-
-    Raises:
-        ValueError: they differ; or anything that `load_dataset` raises.
     """
     import datasets
 
@@ -154,9 +151,6 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
 
     Returns:
         The example's figures.
-
-    Raises:
-        ValueError: figures differ; or anything that `evaluate.load` raises.
     """
     import evaluate
 

@@ -54,9 +54,6 @@ class Repository:
 def parse_repository(text: str, kind: RepositoryType) -> Repository:
     """Read OWNER/NAME.
 
-    Raises:
-        ValueError: it is no such name.
-
     >>> parse_repository("somebody/merge-nli", "dataset").short_name
     'merge-nli'
     """

@@ -106,9 +106,6 @@ class Judgements:
             answers: As `merge_dataset.annotation.answers.read_answers` gives it.
             items: By variant.
             seeds: Source and class → seeds in the dataset.
-
-        Raises:
-            ValueError: there are no answers, or some to variants of which nothing is known.
         """
         if not len(answers):
             raise ValueError("expected answers of annotators, got none that count")
@@ -220,11 +217,6 @@ def read_judgements(
         files: Session folders, annotators' files (.jsonl) and tables (.csv).
         sessions: Session folders that know the variants, beside those among `files`.
         dataset: A dataset folder, for variants that no session knows.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: one is malformed, there are answers to variants of which nothing is known, or
-            other texts were judged than the dataset has.
     """
     answers = read_answers(files)
     opened = [read_session(path) for path in files if path.is_dir()]
@@ -295,11 +287,7 @@ def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
 
 
 def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
-    """Count the seeds of each source and class that something was drawn from.
-
-    Raises:
-        ValueError: two sessions were drawn from different data.
-    """
+    """Count the seeds of each source and class that something was drawn from."""
     seeds: dict[Cell, int] = {}
     folders: dict[Cell, Path] = {}
     for session in sessions:

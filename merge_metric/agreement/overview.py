@@ -163,11 +163,7 @@ _DARK: Final = 0.3
 
 
 def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
-    """Draw scores by class and by masked LM: names and plots.
-
-    Raises:
-        ValueError: there are no scores, as of paraphrases.
-    """
+    """Draw scores by class and by masked LM: names and plots."""
     if scores is None:
         raise ValueError(
             "plots: expected scores of fluency and reasoning, got other answers; leave plots out"

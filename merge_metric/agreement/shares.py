@@ -337,11 +337,7 @@ _RULE: Final = (
 
 
 def drop_table(judgements: Judgements) -> Table:
-    """Tabulate what would go with each masked LM, a row for each.
-
-    Raises:
-        ValueError: nothing is known of the variants.
-    """
+    """Tabulate what would go with each masked LM, a row for each."""
     if judgements.items is None:
         raise ValueError("expected what is known of the variants, got answers alone")
     mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})

@@ -50,9 +50,6 @@ def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[st
 
     Returns:
         Model → id of a test problem → whether it is answered right.
-
-    Raises:
-        ValueError: a file is of none of the models.
     """
     tests: dict[str, dict[str, bool]] = {}
     for source in map(parse_source, files):
@@ -91,9 +88,6 @@ def accuracy(
             Models without any have no value there.
         n_subsamples: How many times test problems are drawn.
         rng_seed: Of the draws.
-
-    Raises:
-        ValueError: seeds are not among a model's test problems.
     """
     rows = []
     for run in runs:
@@ -276,9 +270,6 @@ def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> d
 
     Returns:
         Model → group, of the models whose group is known.
-
-    Raises:
-        ValueError: a text is not of this form, or names no model.
     """
     models = dict.fromkeys(source.model for source in sources)
     stated = {
@@ -385,9 +376,6 @@ def places(
     Returns:
         Model → `BEST` or `WORST`. Of one or two models none is the worst; of equal ones the
         first is the better one.
-
-    Raises:
-        ValueError: a model's answers to the test problems of a source are not there.
 
     >>> right = {"a": 1, "b": 3, "c": 2, "d": 0}
     >>> tests = {name: {f"s:{i}": i < n for i in range(4)} for name, n in right.items()}

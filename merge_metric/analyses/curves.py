@@ -169,9 +169,6 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
 
     Args:
         runs: The same models on each data set.
-
-    Raises:
-        ValueError: only one data set, or other models on one than on another.
     """
     rows: list[Row] = []
     for config, group in by_config(runs).items():

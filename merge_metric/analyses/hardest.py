@@ -108,9 +108,6 @@ def hardest(
             answers wrong.
         below: Instead those of whose variants less than this share, in 0–1, is answered right.
         corrections: Seed → annotator → the label that is right, as `read_corrections` reads it.
-
-    Raises:
-        ValueError: corrections have other labels, or are of other seeds.
     """
     rows: list[Row] = []
     notes: list[str] = []
@@ -210,10 +207,6 @@ def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
 
     Returns:
         Seed → annotator → label.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no such table, or an annotator gave a seed two labels.
     """
     found: dict[str, dict[str, str]] = {}
     for path in paths:

@@ -248,9 +248,6 @@ def load_encoder(name: str) -> Encode:
 
     Returns:
         Sentences → embeddings, as the model itself pools and scales them.
-
-    Raises:
-        ValueError: there is no such model, or its weights are in another format.
     """
     from sentence_transformers import SentenceTransformer
 

@@ -212,11 +212,7 @@ class Request:
 
 
 def find_analysis(name: str) -> Analysis:
-    """Find a registered analysis.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """Find a registered analysis."""
     if name not in ANALYSES:
         some = ", ".join(list(ANALYSES)[:_SHOWN])
         listed = f": {some}, …; `merge-nli analyse --help` lists all {len(ANALYSES)}"
@@ -320,11 +316,7 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
 def _dataset_folder(
     chosen: Analysis, sources: Sequence[PredictionsSource], dataset: Path | None
 ) -> Path:
-    """Find the dataset folder of the files that name none.
-
-    Raises:
-        ValueError: files name one where they may not, or there are none, or it is missing.
-    """
+    """Find the dataset folder of the files that name none."""
     name = chosen.name
     own = [source.dataset for source in sources if source.dataset]
     if own and not chosen.names_datasets:

@@ -48,12 +48,7 @@ _SUGGESTED: Final = "suggested.json"
 
 
 def file_of_build(run: Path, name: str) -> Path:
-    """Find a file of a finished build, as it was written.
-
-    Raises:
-        FileNotFoundError: there is no build.
-        ValueError: the file is another since.
-    """
+    """Find a file of a finished build, as it was written."""
     redo = f"run: merge-nli build --run {run}"
     manifest = run / MANIFEST
     if not manifest.is_file() or not (run / name).is_file():
@@ -69,12 +64,7 @@ def file_of_build(run: Path, name: str) -> Path:
 
 
 def read_counts(run: Path) -> dict[str, Any]:
-    """Read the record of `merge-nli count`.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is damaged, or the suggestions or the shared words are others since.
-    """
+    """Read the record of `merge-nli count`."""
     path = run / _COUNTS
     redo = f"run: merge-nli count --run {run}"
     if not path.is_file():
@@ -392,11 +382,7 @@ def _composition_rows(
 
 
 def composition(everything: Iterable[Counted]) -> Table:
-    """Make a row per word class, and one for all, of each configuration or run.
-
-    Raises:
-        ValueError: problems of two kinds, with different labels.
-    """
+    """Make a row per word class, and one for all, of each configuration or run."""
     found = list(everything)
     labels = {each for each, _ in found}
     if len(labels) > 1:

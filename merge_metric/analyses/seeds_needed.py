@@ -58,11 +58,7 @@ class Draws:
             )
 
     def weights(self, n_seeds: int, where: str) -> Floats:
-        """Draw, (draws, n_seeds): 1 for the seeds of a draw, 0 for all others.
-
-        Raises:
-            ValueError: there are not more seeds than are to be drawn.
-        """
+        """Draw, (draws, n_seeds): 1 for the seeds of a draw, 0 for all others."""
         if n_seeds <= self.seeds:
             raise ValueError(
                 f"{where}: expected more seeds than are drawn, got {n_seeds:,}, of which "
@@ -107,9 +103,6 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
     """Make a row per label and, with a model, of S and SV accuracy, for each configuration.
 
     Models of the same seeds see the same draws.
-
-    Raises:
-        ValueError: a configuration has too few seeds to draw from.
     """
     rows: list[Row] = []
     known: dict[str, list[Sequence[Any]]] = {}
@@ -387,9 +380,6 @@ def power(runs: Iterable[Run], how: Wanted, cluster: str = "") -> Table:
         runs: With their variants.
         how: What is to be shown.
         cluster: Text by which the runs' seeds are clustered, such as `premise`.
-
-    Raises:
-        ValueError: no configuration has answers of two models.
     """
     rows: list[Row] = []
     for config, of_models in by_config(runs).items():

@@ -82,9 +82,6 @@ def fooling_rates(
         runs: Models on configurations.
         in_domain: Sources that models were trained on: averages are also made of the others.
         settings: Of the bootstrap.
-
-    Raises:
-        ValueError: a source in the domain that no run is of.
     """
     runs = list(runs)
     labels = common_labels(runs)
@@ -248,9 +245,6 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     Returns:
         Model → number of parameters.
 
-    Raises:
-        ValueError: a text is not of this form, or a model comes twice.
-
     >>> parse_sizes(["base=110M", "xl=1.5b", "tiny=4386178"])
     {'base': 110000000, 'xl': 1500000000, 'tiny': 4386178}
     """
@@ -277,10 +271,6 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
         sources: Predictions files. Those of `merge-nli predict` say how many parameters their
             model has, and its architecture, which is its family.
         given: Model → number of parameters, which comes before what the files say.
-
-    Raises:
-        ValueError: a model's size is nowhere to be found or contradictory, or a size is given
-            for a model that has no predictions.
     """
     models = dict.fromkeys(source.model for source in sources)
     if unknown := [name for name in given if name not in models]:
@@ -418,11 +408,7 @@ _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 
 
 def shift(runs: Iterable[Run]) -> Table:
-    """Make a row per model and configuration, and averages (figure 3).
-
-    Raises:
-        ValueError: predictions without probabilities.
-    """
+    """Make a row per model and configuration, and averages (figure 3)."""
     rows = [_shift_row(run) for run in runs]
     means, larger = per_config(rows, (*_JSD, *_KS), _COUNTS), []
     averages = [row for row in means if row["averaged"]]
@@ -458,11 +444,7 @@ def shift(runs: Iterable[Run]) -> Table:
 
 
 def _shift_row(run: Run) -> Row:
-    """Compute divergences and σ of a run, and count the variants that they are of.
-
-    Raises:
-        ValueError: it has no probabilities.
-    """
+    """Compute divergences and σ of a run, and count the variants that they are of."""
     if run.shift is None:
         raise ValueError(
             f"{run.model}, {run.config}: expected label probabilities, in a column called "
@@ -508,11 +490,7 @@ _NAMES: Final = ("seeds", "variants, prediction unchanged", "variants, predictio
 
 
 def confidence(runs: Iterable[Run]) -> Table:
-    """Make a row per model and configuration, and averages (figure 4).
-
-    Raises:
-        ValueError: predictions without probabilities.
-    """
+    """Make a row per model and configuration, and averages (figure 4)."""
     runs = list(runs)
     one_label = np.eye(len(common_labels(runs)))  # which has all of the probability
     highest = float(sigma(one_label)[0])

@@ -170,9 +170,6 @@ def signals(
         bins: Of equally many variants, as far as values differ; signals of no more different
             values than that have a row for each.
         settings: Of the bootstrap.
-
-    Raises:
-        ValueError: no variant was annotated, or no signal is known.
     """
     every = [observe(each, cluster) for each in found]
     judged = any(each.judgements for each in every)

@@ -68,22 +68,13 @@ class Validated:
 
 
 def of_dataset(folder: Path, config: str) -> Validated:
-    """Read a configuration's distinct variants.
-
-    Raises:
-        ValueError: no masked LM validated any, as of paraphrases.
-    """
+    """Read a configuration's distinct variants."""
     files = [folder / name for name in split_files(folder, config)["variants"]]
     return _read(files, config, "variants", "original")
 
 
 def of_run(run: Path) -> Validated:
-    """Read all replacements of a run folder, or of a build inside one.
-
-    Raises:
-        FileNotFoundError: it has no build.
-        ValueError: the build has no replacement, or its file was changed since.
-    """
+    """Read all replacements of a run folder, or of a build inside one."""
     return _read([file_of_build(run, REPLACEMENTS)], None, "replacements", "word")
 
 

@@ -40,11 +40,7 @@ _SHOWN: Final = {
 
 
 def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
-    """Make the table of rows of `validity_row`.
-
-    Raises:
-        ValueError: there is no row.
-    """
+    """Make the table of rows of `validity_row`."""
     found = tuple(row for row in rows if row)
     if not found:
         raise ValueError(

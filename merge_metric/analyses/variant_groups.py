@@ -41,11 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def word_classes(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
-    """Make two rows per model, configuration and pair of classes: variants of each of the two.
-
-    Raises:
-        ValueError: a configuration of a single class, or no seed has variants of two.
-    """
+    """Make two rows per model, configuration and pair of classes: variants of each of the two."""
     rows = []
     for run in runs:
         of_row = np.asarray(run.values.get("word_class", ()), dtype=object)
@@ -100,9 +96,6 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
 
     Returns:
         Name of a model → its MLMs.
-
-    Raises:
-        ValueError: the file is not of this form.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -166,9 +159,6 @@ def source_mlms(
     their number. So equally many of each are drawn first; further rows have all of them.
     Groups without any variant in a configuration are left out, with a warning, and so
     are models that are not in the mapping.
-
-    Raises:
-        ValueError: no model is in the mapping, or nothing can be contrasted.
     """
     rows: list[dict[str, Any]] = []
     unknown: dict[str, None] = {}
@@ -252,9 +242,6 @@ def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
 
     The poster has this of two MLMs, each group on the seeds that it has. Such rows come first;
     further rows are on the seeds that have all groups, as in `source_mlms`, where any has.
-
-    Raises:
-        ValueError: a configuration with variants of less than two groups.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:

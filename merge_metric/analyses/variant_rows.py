@@ -107,9 +107,6 @@ def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
     Returns:
         `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0;
         `chance`, as the session has it that the variant was drawn for, null without one.
-
-    Raises:
-        ValueError: there are no answers, or none are scores, or a file is malformed.
     """
     answers, names = read_answers(paths), ", ".join(map(str, paths))
     if "fluency" not in answers.column_names:

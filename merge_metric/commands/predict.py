@@ -233,11 +233,7 @@ def _ask_nothing(
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
-    """Read the models of a list that are asked for, and the names of `--only`.
-
-    Raises:
-        ValueError: there is no such list or model, or names without a list.
-    """
+    """Read the models of a list that are asked for, and the names of `--only`."""
     from merge_metric.models.presets import read_presets
 
     if only is not None and preset is None:

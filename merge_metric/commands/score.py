@@ -250,11 +250,7 @@ def _read_tracker(name: str) -> str:
 
 
 def read_threshold(value: float) -> int:
-    """Check a correctness threshold, in percent, as a command line has it.
-
-    Raises:
-        ValueError: it is no whole number from 1 to 100.
-    """
+    """Check a correctness threshold, in percent, as a command line has it."""
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
     try:

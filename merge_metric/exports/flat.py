@@ -150,9 +150,6 @@ def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> d
 
     A variant that is in several subsamples is in each of their files. All subsamples share the
     seeds. Columns are those of the dataset.
-
-    Raises:
-        ValueError: the variants are in no subsample.
     """
     import pyarrow.compute as pc
 

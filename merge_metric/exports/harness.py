@@ -195,11 +195,7 @@ def task_export(
 def task_folder(
     out: Path, tasks: TaskSettings, export: str, readme: str, *, overwrite: bool
 ) -> Iterator[Path]:
-    """Yield a folder with the metric's modules, settings and a README, to write tasks into.
-
-    Raises:
-        FileExistsError: `out` holds something; see `registry.new_folder`.
-    """
+    """Yield a folder with the metric's modules, settings and a README, to write tasks into."""
     description = {
         "export": export,
         "dataset": tasks.dataset,

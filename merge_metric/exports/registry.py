@@ -160,11 +160,7 @@ def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
 
 
 def split_paths(folder: Path, config: str, split: str) -> list[Path]:
-    """List the Parquet files of a split, and require the columns of the contract.
-
-    Raises:
-        ValueError: there are no files, or one has other columns.
-    """
+    """List the Parquet files of a split, and require the columns of the contract."""
     paths = [folder / name for name in split_files(folder, config)[split]]
     if not paths:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
@@ -180,11 +176,7 @@ def split_paths(folder: Path, config: str, split: str) -> list[Path]:
 
 
 def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
-    """Yield the rows of a split as tables; the first one is empty and has the schema.
-
-    Raises:
-        ValueError: there are no files, or one has other columns.
-    """
+    """Yield the rows of a split as tables; the first one is empty and has the schema."""
     paths = split_paths(folder, config, split)
     yield read_schema(paths[0]).empty_table()
     for path in paths:

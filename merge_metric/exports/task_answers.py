@@ -198,9 +198,6 @@ def figures(
         `FIGURES` and `sv@CT`, averaged over subsamples if there are any, `without_label` (the
         share of answers that name none, each of which counts as wrong), `n_seeds` and
         `n_variants`; NaN if a figure is undefined.
-
-    Raises:
-        ValueError: a seed or variant is missing or came twice.
     """
     if not answers:
         raise ValueError("expected answers to all problems, got none")

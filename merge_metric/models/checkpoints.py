@@ -103,10 +103,6 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         found: From `inspection.inspect`.
         device: `auto` takes a GPU if there is one.
         dtype: One of `DTYPES`; `auto` is bfloat16 on CUDA devices and float32 elsewhere.
-
-    Raises:
-        ValueError: no such model, device or dtype, no weights in the formats read, or weights
-            that were not trained with this head.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -142,11 +138,7 @@ def describe_loaded(model: Any) -> dict[str, Any]:
 
 
 def resolve_device(device: str) -> str:
-    """`auto` → the best device there is; anything else must be a torch device.
-
-    Raises:
-        ValueError: torch knows no such device, or it is not there.
-    """
+    """`auto` → the best device there is; anything else must be a torch device."""
     import torch
 
     if device == "auto":

@@ -70,11 +70,7 @@ def unfit_torch() -> str:
 
 
 def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path:
-    """Convert a model's pickles, unless that was done before; return the folder.
-
-    Raises:
-        ValueError: they hold anything but tensors, are damaged, or this torch is too old.
-    """
+    """Convert a model's pickles, unless that was done before; return the folder."""
     if (known := find_converted(files, weights)) is not None:
         return known
     if reason := unfit_torch():
@@ -158,11 +154,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of a pickle, and give each memory of its own.
-
-    Raises:
-        ValueError: it holds anything but tensors, or is damaged.
-    """
+    """Read the tensors of a pickle, and give each memory of its own."""
     import warnings
 
     import torch

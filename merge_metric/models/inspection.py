@@ -241,11 +241,7 @@ class Inspection:
         return (*texts, *(weights.all_names if weights else ()))
 
     def require(self) -> Weights:
-        """Return the model's weights, if it can be loaded.
-
-        Raises:
-            ValueError: it cannot: the first problem.
-        """
+        """Return the model's weights, if it can be loaded."""
         if self.problems or self.weights is None:
             raise ValueError(self.problems[0])
         return self.weights
@@ -462,9 +458,6 @@ def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
     """Read the configuration that names a model's task, and the files it is among.
 
     For an adapter that does not name its task, it is the base model's.
-
-    Raises:
-        ValueError: there is no such configuration, or it is damaged.
     """
     if ADAPTER_CONFIG in files:
         adapter = read_adapter(files)

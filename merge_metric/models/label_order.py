@@ -127,11 +127,7 @@ def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
 
 
 def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None:
-    """Check an order that a user gives, before any model is looked at.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """Check an order that a user gives, before any model is looked at."""
     if text and text != SEEDS:
         parse_order(text, known)
 
@@ -139,11 +135,7 @@ def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None
 def check_classes(
     id2label: Mapping[int, str], name: str, known: tuple[str, ...] = LABELS
 ) -> list[str]:
-    """Return a classifier's own names for its classes.
-
-    Raises:
-        ValueError: not as many classes as labels.
-    """
+    """Return a classifier's own names for its classes."""
     labels = [str(id2label[number]) for number in sorted(id2label)]
     if len(labels) == len(known):
         return labels
@@ -163,11 +155,7 @@ def read_order(
     otherwise: LabelOrder | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
-    """Read the labels of a classifier's classes from its configuration, or look them up.
-
-    Raises:
-        ValueError: not as many classes as labels, or nothing says what they mean.
-    """
+    """Read the labels of a classifier's classes from its configuration, or look them up."""
     labels = check_classes(id2label, name, known)
     if found := _positions(labels, known):
         return LabelOrder(found, "id2label", known)
@@ -243,9 +231,6 @@ def order_from_seeds(
         classes: (n,), the model's answers as numbers of its classes.
         gold: (n,), positions among the labels.
         known: The labels of the problems.
-
-    Raises:
-        ValueError: too many labels, too few seeds, or it is not clear.
     """
     if len(known) > MOST_LABELS:
         raise ValueError(

@@ -71,11 +71,7 @@ class ModelFiles:
         return Path(cached) if isinstance(cached, str) else None
 
     def download(self, names: Iterable[str]) -> Path:
-        """Bring files to this machine, and return the folder that has them.
-
-        Raises:
-            ValueError: the Hub refuses, or cannot be reached.
-        """
+        """Bring files to this machine, and return the folder that has them."""
         if self.folder is not None:
             return self.folder
         from huggingface_hub import hf_hub_download
@@ -104,11 +100,7 @@ class ModelFiles:
                 write_text(reference, str(self.commit))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Read some bytes of a file; from the Hub only these are fetched.
-
-        Raises:
-            ValueError: the Hub refuses, or cannot be reached.
-        """
+        """Read some bytes of a file; from the Hub only these are fetched."""
         if (path := self.local(name)) is not None:
             with path.open("rb") as file:
                 file.seek(start)
@@ -139,11 +131,7 @@ class ModelFiles:
         return ValueError(f"{place}: {in_words(self.source, error)}")
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read a file with a JSON object.
-
-        Raises:
-            ValueError: it is none, or it cannot be read.
-        """
+        """Read a file with a JSON object."""
         size = self.sizes[name]
         if size > _LARGEST_TEXT:
             raise ValueError(
@@ -182,9 +170,6 @@ def find_files(
         model: Directory, Hub id with an optional `@revision`, or a .gguf file.
         gguf_file: Name of a GGUF file in the directory or repository.
         revision: On the Hub, where the id does not have it.
-
-    Raises:
-        ValueError: it is a URL.
     """
     if "://" in str(model):
         raise ValueError(
@@ -202,11 +187,7 @@ def find_files(
 
 
 def list_files(model: ModelFiles) -> ModelFiles:
-    """Find a model's commit and files.
-
-    Raises:
-        ValueError: there is no such model, or it may not be read; the message says why.
-    """
+    """Find a model's commit and files."""
     source = model.source
     if model.folder is not None:
         sizes = {

@@ -81,11 +81,7 @@ class OddAnswers:
         self._lock = threading.Lock()
 
     def look_at(self, answer: Any, prompt: str) -> None:
-        """Look at an answer to a prompt.
-
-        Raises:
-            ValueError: it is odd, and that is an error.
-        """
+        """Look at an answer to a prompt."""
         if not isinstance(answer, dict):
             return
         model, usage = answer.get("model"), answer.get("usage")

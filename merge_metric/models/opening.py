@@ -214,11 +214,7 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
 
 
 def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
-    """Raise if settings of servers or of answers in words are given that a model does not use.
-
-    Raises:
-        ValueError: there are some.
-    """
+    """Raise if settings of servers or of answers in words are given that a model does not use."""
     if request.answers == "words" and kind == "classifier":
         raise ValueError("answers: expected words only of language models, got a classifier")
     of_words: tuple[str, ...] = ("reasoning_effort", "server_settings")
@@ -237,11 +233,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
 
 
 def require_no_order(label_order: str | None, what: str) -> None:
-    """Raise if an order of labels is given for a model that has none.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Raise if an order of labels is given for a model that has none."""
     if label_order:
         raise ValueError(
             f"label_order: expected for classifiers only, got {label_order!r} for {what}"
@@ -251,11 +243,7 @@ def require_no_order(label_order: str | None, what: str) -> None:
 def find_order(
     model: PairModel, name: str, seeds: Callable[[], LabelledPairs], labels: tuple[str, ...]
 ) -> LabelOrder:
-    """Ask a model about seeds, and find out what its classes mean.
-
-    Raises:
-        ValueError: it is not clear.
-    """
+    """Ask a model about seeds, and find out what its classes mean."""
     pairs, gold = seeds()
     classes = np.empty(len(pairs), np.int64)
     for positions, probabilities in model.probabilities(pairs):
@@ -399,10 +387,6 @@ def as_pair_model(
         batch_size: Pairs that a function is given at a time.
         strict_server: Refuse answers of another model than the client was to ask, or to prompts
             that were cut.
-
-    Raises:
-        TypeError: it is nothing of the kind.
-        ValueError: it cannot be used, or nothing says which class is which label.
     """
     labels = problem_format.labels
     by_seeds, unknown = label_order == SEEDS and seeds is not None, unknown_order(labels)

@@ -210,11 +210,7 @@ class PairModel(Protocol):
 def require_probabilities(
     pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64], remedy: str = ""
 ) -> None:
-    """Check that answers to pairs are probabilities of labels, (n, n_labels).
-
-    Raises:
-        ValueError: they have another shape, or are not numbers.
-    """
+    """Check that answers to pairs are probabilities of labels, (n, n_labels)."""
     import numpy as np
 
     if np.shape(answers) != (len(pairs), len(labels)):

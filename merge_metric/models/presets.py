@@ -81,9 +81,6 @@ def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
     """Leave out models of a list that are not on the Hub, and say so on stderr.
 
     A model that is asked for by name is not left out.
-
-    Raises:
-        ValueError: one that is asked for by name is not on the Hub, or nothing is left.
     """
     named = {each.casefold() for each in only}
     missing = [preset for preset in presets if preset.not_on_hub]

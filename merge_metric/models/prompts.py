@@ -256,10 +256,6 @@ class PromptTokens:
             tokenizer: A fast tokenizer of transformers.
             prompt: What is asked.
             chat: Ask in the tokenizer's chat template.
-
-        Raises:
-            ValueError: no fast tokenizer, no chat template though one is asked for, or a
-                letter that is not one token of its own.
         """
         name = type(tokenizer).__name__
         if not getattr(tokenizer, "is_fast", False):
@@ -293,12 +289,7 @@ class PromptTokens:
         self.shared: list[int] = common_prefix(self.encode(probes))
 
     def encode(self, pairs: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Return the token ids of each pair's whole prompt, up to where the letter is to follow.
-
-        Raises:
-            ValueError: a prompt in which the answer is not a token of its own; a text that
-                changes how what stands after it is tokenised would do that.
-        """
+        """Return the token ids of each pair's whole prompt, up to where the letter is to follow."""
         encoded = self._encode(
             [text + self._form + self._choices[0] for text in self._texts(pairs)]
         )

@@ -112,11 +112,7 @@ def inspect_models(
 
 
 def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
-    """Raise if a model cannot be used, with all problems of all models.
-
-    Raises:
-        ValueError: a model cannot be used.
-    """
+    """Raise if a model cannot be used, with all problems of all models."""
     wrong = [look for look in looks if look.problems]
     who: dict[str, list[str]] = {}  # of a problem that several models have, each once
     for look in wrong:
@@ -141,11 +137,7 @@ def bytes_to_download(looks: Sequence[Inspection]) -> int:
 
 
 def this_machine(device: str) -> Machine:
-    """Measure this machine.
-
-    Raises:
-        ValueError: torch knows no such device, or it is not there.
-    """
+    """Measure this machine."""
     from merge_metric.models.checkpoints import resolve_device
 
     resolved = "cpu" if device == "cpu" else resolve_device(device)
@@ -162,9 +154,6 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
 
     On this machine, tasks that run at a time share its memory, unless each has GPUs of its own.
     On a cluster only what is asked for is known, which is no GPU's memory.
-
-    Raises:
-        ValueError: torch knows no such device, or it is not there.
     """
     if distribution is None:
         return this_machine(device)

@@ -334,9 +334,6 @@ def alternatives(answer: Any) -> dict[str, float]:
 
     Both endpoints' forms are understood, wherever they come from: a table of tokens, and a
     list of records. Empty if the completion has no token.
-
-    Raises:
-        ValueError: no completion, or one without log-probabilities.
     """
     try:
         choice = answer["choices"][0]
@@ -365,9 +362,6 @@ def said_in(answer: Any) -> Said:
     """Read what a model says out of a completion of either endpoint.
 
     What it thinks (`reasoning_content`, `reasoning`) is left out.
-
-    Raises:
-        ValueError: no completion.
 
     >>> said_in({"choices": [{"message": {"content": "B"}, "finish_reason": "stop"}]})
     Said(text='B', is_cut=False)
@@ -433,9 +427,6 @@ class Endpoint:
             retries: Attempts after the first; one at most while nothing listens at the address.
             backoff: Seconds before the second attempt, doubled for each further one, at
                 most a minute; a server's own `Retry-After` comes first.
-
-        Raises:
-            ValueError: not a URL of http or https.
         """
         import httpx
 
@@ -558,9 +549,6 @@ class Endpoint:
 
 def joined(stream: str) -> dict[str, Any]:
     r"""Join the events of a stream to the completion that a server would send as one.
-
-    Raises:
-        ValueError: an event is no JSON object, or the stream ends before its end.
 
     >>> joined('data: {"choices": [{"delta": {"content": "B"}}]}\n\ndata: [DONE]\n')["choices"]
     [{'message': {'content': 'B'}, 'finish_reason': None}]

@@ -49,9 +49,6 @@ class Template:
         A. True
         B. False
         Answer:
-
-        Raises:
-            ValueError: a name cannot stand in a question, or there are more labels than letters.
         """
         if len(labels) > len(ALPHABET):
             raise ValueError(

@@ -88,11 +88,7 @@ class Weights:
 def find_weights(
     files: ModelFiles, *, stem: str = "model", pickled: str = "pytorch_model"
 ) -> Weights:
-    """Find a model's weights: safetensors if there are any, else pickles; read their headers.
-
-    Raises:
-        ValueError: there are none, or they are not whole; the file is named.
-    """
+    """Find a model's weights: safetensors if there are any, else pickles; read their headers."""
     if (name := f"{stem}.safetensors") in files:
         return _read_headers(files, (name,), None)
     if (index := f"{stem}.safetensors.index.json") in files:
@@ -113,11 +109,7 @@ def find_weights(
 
 
 def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
-    """Read the header of a safetensors file, and check that the file is whole.
-
-    Raises:
-        ValueError: it is no such file, or only the beginning of one.
-    """
+    """Read the header of a safetensors file, and check that the file is whole."""
     size = files.sizes[name]
     first = files.read_range(name, 0, 100_000)
     _refuse_pointer(files, name, first)
@@ -263,11 +255,7 @@ class _Reader:
 
 
 def read_gguf(files: ModelFiles, name: str) -> Weights:
-    """Read the header of a GGUF file, and check that the file is whole.
-
-    Raises:
-        ValueError: it is no such file, or only the beginning of one.
-    """
+    """Read the header of a GGUF file, and check that the file is whole."""
     reader = _Reader(files, name)
     try:
         if reader.take(4) != b"GGUF":
@@ -334,11 +322,7 @@ _CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj
 
 
 def read_adapter(files: ModelFiles) -> dict[str, Any]:
-    """Read an adapter's configuration.
-
-    Raises:
-        ValueError: it is damaged, or of a kind that cannot be merged.
-    """
+    """Read an adapter's configuration."""
     where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
     if kind not in _MERGED:

@@ -63,12 +63,7 @@ class Words:
 
     @classmethod
     def of(cls, request: ModelRequest) -> Words:
-        """Read the settings that a user gave.
-
-        Raises:
-            ValueError: a server's setting is none or has a secret, or several samples can be no
-                different.
-        """
+        """Read the settings that a user gave."""
         more: dict[str, Any] = {}
         if request.reasoning_effort:
             more["reasoning_effort"] = request.reasoning_effort
@@ -166,11 +161,7 @@ class WritingModel:
         words: Words,
         chat_template: bool = False,
     ) -> None:
-        """Wrap a model that is loaded.
-
-        Raises:
-            ValueError: a chat template is asked for, and there is none.
-        """
+        """Wrap a model that is loaded."""
         if chat_template and not loaded.tokenizer.chat_template:
             raise ValueError(
                 f"{loaded.name}: expected a tokenizer with a chat template, got one without: leave "
@@ -217,11 +208,7 @@ class WritingModel:
     def resume(
         self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `PairModel.resume` does. Draws depend on the batch alone.
-
-        Raises:
-            ValueError: a prompt and its answer are longer than the model's context.
-        """
+        """Yield as `PairModel.resume` does. Draws depend on the batch alone."""
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:
             prompts = [self._encode(pair) for pair in some]

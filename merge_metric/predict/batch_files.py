@@ -61,10 +61,6 @@ def write_requests(
 
     Returns:
         The files, and how many requests each has.
-
-    Raises:
-        FileExistsError: a file is there, or predictions of another run are at `out`.
-        ValueError: the model is on no server.
     """
     server, run = require_server(model, "batch_out"), PredictRun.of(model, problems, out)
     run.require_replaceable(overwrite=overwrite)
@@ -123,10 +119,6 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
 
     Returns:
         How many questions were answered.
-
-    Raises:
-        ValueError: a line is no result of this run, or, when all are read, answers are missing;
-            what was found is kept.
     """
     server = require_server(run.model, "batch_in")
     samples = server.words.samples if server.words else 1
@@ -244,11 +236,7 @@ def _answer_in(result: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def read_prices(text: str | None) -> tuple[float, float] | None:
-    """Read prices of a million tokens of prompts and of answers, such as 0.15,0.6.
-
-    Raises:
-        ValueError: the text is no such pair.
-    """
+    """Read prices of a million tokens of prompts and of answers, such as 0.15,0.6."""
     if text is None:
         return None
     try:
@@ -279,9 +267,6 @@ def plan(
         out: The predictions file; what its journal has is not asked again.
         prices: Of a million tokens of prompts and of answers.
         tokenizer: A tokenizer.json, by which tokens are counted.
-
-    Raises:
-        ValueError: the model is asked no prompts, or answers have no limit.
 
     Returns:
         `requests`, `prompt_tokens` and how they were `counted_by`, `most_answer_tokens` and, with

@@ -205,11 +205,7 @@ class PredictRun:
 
     @classmethod
     def of(cls, model: PairModel, problems: pa.Table, out: Path) -> Self:
-        """Look at the problems.
-
-        Raises:
-            ValueError: there are none, or a predictions file has no such name.
-        """
+        """Look at the problems."""
         check_file(out)
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
@@ -286,11 +282,7 @@ class PredictRun:
         return metadata
 
     def tell_again(self, metadata: Mapping[str, Any]) -> None:
-        """Warn of what looks wrong in the finished file, as when it was written.
-
-        Raises:
-            ValueError: its answers are not as the server was asked, and the model is strict.
-        """
+        """Warn of what looks wrong in the finished file, as when it was written."""
         if getattr(self.model, "strict", False):
             require_as_asked(f"{self.out}: ", metadata, "; name another file, or move it away")
         tally = AnswerTally(self.labels)
@@ -312,9 +304,6 @@ class PredictRun:
             journal: Where answers go.
             share: Pairs wanted.
             name: What the progress bar says; None for no bar.
-
-        Raises:
-            ValueError: earlier answers are not as the server was asked, and the model is strict.
         """
         if getattr(self.model, "strict", False):
             remedy = "; remove it to ask again"
@@ -539,9 +528,6 @@ def require_replaceable(
         problems: What it is to be asked about.
         texts: Digest of these.
         overwrite: Whether another run's file may be replaced.
-
-    Raises:
-        FileExistsError: it must not be replaced.
     """
     if overwrite or not out.exists():
         return

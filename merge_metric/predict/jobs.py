@@ -90,12 +90,7 @@ def require_usable(
     *,
     entries: Sequence[Preset] = (),
 ) -> None:
-    """Inspect a model, or all of a list, before the first is run.
-
-    Raises:
-        ValueError: some cannot be used, or have no room: all that is wrong, and how to run the
-            others.
-    """
+    """Inspect a model, or all of a list, before the first is run."""
     labels = format_of_problems(problems).labels
     check_order_asked(request.label_order, labels)
     machine = machine or this_machine(request.device)
@@ -151,9 +146,6 @@ def run_here(
 
     Returns:
         What was done, and for each model of a list that failed why.
-
-    Raises:
-        FileExistsError: there is a predictions file of another run.
     """
     outcomes, failed = list[Outcome](), list[str]()
     for job in jobs:
@@ -217,11 +209,7 @@ def check_output(out: Path | None, *, is_folder: bool = False) -> None:
 def require_free(
     out: Path, known: Mapping[str, Any], problems: pa.Table, *, overwrite: bool
 ) -> None:
-    """Raise if a file has predictions of another run, before the model is loaded.
-
-    Raises:
-        FileExistsError: it must not be replaced.
-    """
+    """Raise if a file has predictions of another run, before the model is loaded."""
     if out.exists():
         texts = combined(problem_digests(problems))
         require_replaceable(out, known, problems, texts, overwrite=overwrite)

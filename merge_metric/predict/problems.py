@@ -291,9 +291,6 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
 
     Returns:
         The other problems; `SHOTS` in their description has id, texts and label of each example.
-
-    Raises:
-        ValueError: a source has too few seeds of a label, or none beside the examples.
     """
     problem_format = format_of_problems(problems)
     each = max(1, _SHOTS // len(problem_format.labels))
@@ -567,9 +564,6 @@ def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Put tables together, one at a time, in one whose columns lie in a temporary file.
 
     The file has no name and ends with the table, or with the process.
-
-    Raises:
-        OSError: there is no room for the file.
     """
     with naming(Path(gettempdir())), TemporaryFile() as file:
         with pa.ipc.new_stream(file, schema) as writer:

@@ -73,10 +73,6 @@ def run_models(
         out: The predictions file, or the folder of those of a list.
         extra: More for the metadata.
         overwrite: Replace predictions files of other runs.
-
-    Raises:
-        FileExistsError: there is a predictions file of another run.
-        ValueError: a model cannot be used, or not in tasks.
     """
     if distribution is not None and request.base_url:
         raise ValueError(
@@ -239,10 +235,6 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
 
     Returns:
         What `answer_share` says of each predictions file.
-
-    Raises:
-        ValueError: the model cannot be used, or there is no room for it.
-        FileExistsError: there is a predictions file of another run.
     """
     name, _, text = unit.rpartition(" ")
     share, plan = Share.parse(text), plan_of(folder)
@@ -365,11 +357,7 @@ def _write(
 
 
 def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Put the records of a job's shares together, file by file.
-
-    Raises:
-        ValueError: they had different models.
-    """
+    """Put the records of a job's shares together, file by file."""
     for of_file in zip(*found, strict=True):
         first = next((each for each in of_file if each["notes"]), of_file[0])
         for each in of_file:

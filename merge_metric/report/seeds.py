@@ -77,9 +77,6 @@ class ProblemFiles:
             columns: Names, or expressions over the files' columns.
             rest: What follows `FROM problems`.
             tables: Further tables that `rest` names.
-
-        Raises:
-            ValueError: a file is damaged, or lacks a column.
         """
         paths = [self.folder / file for file in self.files]
         starts, names = [0], set[str]()

@@ -26,11 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
-    """Raise where a variant has no seed in the dataset, or a seed no variant.
-
-    Raises:
-        ValueError: the dataset is damaged.
-    """
+    """Raise where a variant has no seed in the dataset, or a seed no variant."""
     files = split_files(folder, config)
     bare = seeds.n_rows == 0
     if not len(seeds.orphans) and not bare.any():
@@ -50,11 +46,7 @@ def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
 
 
 def require_same_identity(model: Model, config: str) -> None:
-    """Raise where a prediction names another seed or gold label than the dataset does.
-
-    Raises:
-        ValueError: it does.
-    """
+    """Raise where a prediction names another seed or gold label than the dataset does."""
     for split in SPLITS:
         files = model.dataset.numbers(config, split)
         (found,) = model.query(
@@ -88,9 +80,6 @@ def require_same_texts(model: Model, config: str) -> str:
 
     Returns:
         As `Run.texts`.
-
-    Raises:
-        ValueError: it was.
     """
     if not model.rows.versions:
         return UNVERIFIED
@@ -148,11 +137,7 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
 def judge_missing(
     model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
-    """Raise about missing predictions, or tell of the seeds left out, unless that was asked for.
-
-    Raises:
-        ValueError: predictions are missing, and may not, or no seed has all of them.
-    """
+    """Raise about missing predictions, or tell of the seeds left out, unless that was asked for."""
     tally, total, n_seeds = model.tally, len(complete), int(complete.sum())
     missing = f"predictions are missing for {tally.describe_missing(config)}"
     if n_seeds and allow_missing:
@@ -195,11 +180,7 @@ def judge_missing(
 
 
 def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: str) -> None:
-    """Let the metric say in what a dataset contradicts itself.
-
-    Raises:
-        ValueError: it does.
-    """
+    """Let the metric say in what a dataset contradicts itself."""
     folder = model.folder
     names = ["variant_id", "seed_id", "label", "subsamples"]
     variants = read_columns(folder, split_files(folder, config)["variants"], names)

@@ -74,12 +74,7 @@ PREDICTIONS = (str, Path, PredictionsSource, HasPredictions)
 def as_sources(
     name: str, given: Predictions | Iterable[Predictions] | Mapping[str, Predictions]
 ) -> list[PredictionsSource]:
-    """Turn one or several predictions, or names of models with theirs, into sources.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        TypeError: it is nothing of the kind.
-    """
+    """Turn one or several predictions, or names of models with theirs, into sources."""
     names = list(map(str, given)) if isinstance(given, Mapping) else None
     found = []
     for each in as_list(
@@ -104,10 +99,6 @@ def parse_source(text: str | Path) -> PredictionsSource:
     """Read `[NAME=]FILE[@DATASET]`.
 
     Without a name the model is called what the file's metadata say, else like the file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        TypeError: it is neither text nor a path.
     """
     path = as_path("predictions", text)
     name, dataset, text = "", None, str(text)
@@ -349,11 +340,7 @@ def _join(
     dataset: DatasetRelations,
     columns: Sequence[str],
 ) -> Model:
-    """Join a model's rows to the dataset, and check what is to be checked of all of them.
-
-    Raises:
-        ValueError: an id comes twice, or is none of the dataset's.
-    """
+    """Join a model's rows to the dataset, and check what is to be checked of all of them."""
     wanted = ["word_class", "subsamples", *columns]
     versions: set[int] = set()
     while not rows.count or versions != rows.versions:  # digests of a version not seen at first
@@ -395,10 +382,6 @@ def _drop_repeated_seeds(
     """Keep one of the predictions for a seed that several files answer alike; count the others.
 
     The files of replacements and of paraphrases have some seeds in common.
-
-    Raises:
-        ValueError: an id comes twice in a file, or files answer the same variant, or a seed
-            differently.
     """
     repeated = fetch(
         dataset.connection,

@@ -34,9 +34,6 @@ def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints
 
     Returns:
         Id of a seed → positions among the labels, `NO_LABEL` for none; empty where files have none.
-
-    Raises:
-        ValueError: an answer is none of the labels.
     """
     found: dict[str, Ints] = {}
     known = range(NO_LABEL, len(labels))

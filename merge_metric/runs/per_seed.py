@@ -25,12 +25,7 @@ VOTES: Final = "annotator_labels"
 
 
 def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bool = False) -> None:
-    """Raise, before anything is computed, if a file of results seed by seed cannot be written.
-
-    Raises:
-        ValueError: another suffix, or one that no spreadsheet reads where it is for those.
-        FileExistsError: there is a file, and it may not be replaced.
-    """
+    """Raise, before anything is computed, if a file of results seed by seed cannot be written."""
     if path.suffix not in SUFFIXES:
         raise ValueError(
             f"{path}: expected the name of a file of seeds to end in {', '.join(SUFFIXES)}, "
@@ -72,11 +67,7 @@ def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None)
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Put results of several configurations below each other.
-
-    Raises:
-        ValueError: there are none, or they have other texts or labels.
-    """
+    """Put results of several configurations below each other."""
     if not tables:
         raise ValueError("expected runs, got none")
     if any(table.schema != tables[0].schema for table in tables):

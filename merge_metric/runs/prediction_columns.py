@@ -72,9 +72,6 @@ def validate(
         `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
         given, `text_digest` (string) and `probabilities` (fixed-size list of float64); rows in
         the order given. See also `labels_of`.
-
-    Raises:
-        ValueError: something is missing, null, of another type, out of range or twice.
     """
     place = place or row_number
     if missing := describe_missing(REQUIRED, table.column_names):
@@ -116,11 +113,7 @@ def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
 def check_column(
     name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
 ) -> pa.ChunkedArray | pa.Array:
-    """Check one of `COLUMNS` by itself and bring it into its form; see `validate`.
-
-    Raises:
-        ValueError: as `validate`, without the name of the file.
-    """
+    """Check one of `COLUMNS` by itself and bring it into its form; see `validate`."""
     if name in IDS:
         return _strings(name, column, place)
     if name in ANSWERS:

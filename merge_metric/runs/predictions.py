@@ -127,10 +127,6 @@ def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
 
     Yields:
         Tables as `validate` gives them, all with the same columns.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a predictions file, or damaged; the message says where and why.
     """
     columns = _columns_of(path)
     if not columns.rows or not {*REQUIRED} <= {*columns.names}:
@@ -172,9 +168,6 @@ def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
 
     Yields:
         Id of a problem, and the value, of the rows that have one.
-
-    Raises:
-        ValueError: a value is of another type.
     """
     names = ["variant_id", name]
     if path.suffix in _CSV:
@@ -212,11 +205,7 @@ def place_in(path: Path) -> Place:
 
 
 def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
-    """Find the suffix of a predictions file's name, by default of one to be written.
-
-    Raises:
-        ValueError: it has another one.
-    """
+    """Find the suffix of a predictions file's name, by default of one to be written."""
     for suffix in suffixes:
         if path.name.endswith(suffix):
             return suffix
@@ -573,11 +562,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """Read the description of how a table was made from its schema.
-
-    Raises:
-        ValueError: it is no JSON object.
-    """
+    """Read the description of how a table was made from its schema."""
     value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got {value!r}")

@@ -267,9 +267,6 @@ def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
 
     Returns:
         File → eight hexadecimal digits.
-
-    Raises:
-        ValueError: a file cannot be read.
     """
     drawn = [file for file in dict.fromkeys(files) if _has_subsamples(folder / file)]
 
@@ -379,11 +376,7 @@ def choose(tally: Tally) -> list[str]:
 
 
 def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
-    """Check the configurations asked for; each once.
-
-    Raises:
-        ValueError: the folder has no such configuration.
-    """
+    """Check the configurations asked for; each once."""
     known = all_configurations(folder)
     require_configurations(folder, known, configs)
     return list(dict.fromkeys(configs))
@@ -431,11 +424,7 @@ def naming_dataset(folder: Path, file: str) -> Iterator[None]:
 
 
 def read_batches_of(folder: Path, file: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file of a dataset folder, some rows at a time.
-
-    Raises:
-        ValueError: the file cannot be read, or lacks a column.
-    """
+    """Read some columns of a file of a dataset folder, some rows at a time."""
     with naming_dataset(folder, file):
         parquet = open_parquet(folder / file)
     with parquet:
@@ -450,11 +439,7 @@ def read_batches_of(folder: Path, file: str, names: Sequence[str]) -> Iterator[p
 
 
 def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa.Table:
-    """Read some columns of some files of a dataset folder, one after the other.
-
-    Raises:
-        ValueError: a file cannot be read, or lacks a column.
-    """
+    """Read some columns of some files of a dataset folder, one after the other."""
     tables = []
     for file in files:
         with naming_dataset(folder, file), open_parquet(folder / file) as parquet:

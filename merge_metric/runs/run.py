@@ -260,12 +260,7 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Ru
 def runs_of(
     model: Model, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
 ) -> Iterator[Run]:
-    """Check and count a model's answers to one configuration after the other.
-
-    Raises:
-        ValueError: unknown configurations or columns, predictions for other texts or with other
-            gold labels than the dataset's, or predictions missing.
-    """
+    """Check and count a model's answers to one configuration after the other."""
     with naming_files(model.paths, beside=model.folder):
         configs = _chosen_configurations(model.tally, options)
         tell_other_draws(model, configs)
@@ -369,11 +364,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
 
 
 def require_text(folder: Path, config: str, cluster: str) -> None:
-    """Raise unless the problems of a configuration have a text of that name.
-
-    Raises:
-        ValueError: they have not.
-    """
+    """Raise unless the problems of a configuration have a text of that name."""
     known = format_in(folder, config).fields
     if cluster not in known:
         raise ValueError(
@@ -469,20 +460,12 @@ def by_config(runs: Iterable[HasCountsT]) -> dict[str, list[HasCountsT]]:
 
 
 def common_labels(runs: Sequence[HasCounts]) -> tuple[str, ...]:
-    """Find the labels that all runs share; those of NLI without a run.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """Find the labels that all runs share; those of NLI without a run."""
     return same_labels((run.config, run.counts.labels) for run in runs)
 
 
 def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Find the labels that all configurations share; those of NLI without one.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """Find the labels that all configurations share; those of NLI without one."""
     found = {labels: config for config, labels in configs}
     if len(found) > 1:
         parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
@@ -502,11 +485,7 @@ def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:
 
 
 def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts]:
-    """Keep the counts of the seeds that all have; log how many that leaves out.
-
-    Raises:
-        ValueError: there is no such seed.
-    """
+    """Keep the counts of the seeds that all have; log how many that leaves out."""
     everything = [set(each.seed_ids) for each in counts]
     kept = shared_seeds(counts)
     if not (n_common := len(kept[0].seed_ids)):

@@ -235,9 +235,6 @@ def save(figure: Figure, path: Path) -> None:
     Args:
         figure: Drawn.
         path: Ends in .png, .svg or .pdf; replaced where it exists.
-
-    Raises:
-        ValueError: another suffix.
     """
     check_output(path)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
