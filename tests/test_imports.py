@@ -21,47 +21,29 @@ SPACE = "merge_metric.seed_variant_accuracy"
 """The folder that is uploaded as it is."""
 
 ARROWS = {
-    "generation": (
-        "merge_dataset.schema",
-        "merge_dataset.dataset_columns",
-        "merge_dataset.files",
-        "merge_dataset.locks",
-        "merge_dataset.executors",
-        "merge_dataset.paths",
-        "merge_dataset.settings",
-        "merge_dataset.provenance",
-        "merge_dataset.json_lines",
-        "merge_dataset.data_files",
-        "merge_dataset.hub.errors",
-        "merge_dataset.known_sources",
-        "merge_dataset.lazy_names",
-        "merge_dataset.show",
-        "merge_metric.models",
-    ),
+    "generation": ("merge_dataset.schema", "merge_dataset.dataset_columns", "merge_dataset.files",
+        "merge_dataset.locks", "merge_dataset.executors", "merge_dataset.paths",
+        "merge_dataset.settings", "merge_dataset.provenance", "merge_dataset.json_lines",
+        "merge_dataset.data_files", "merge_dataset.hub.errors", "merge_dataset.known_sources",
+        "merge_dataset.lazy_names", "merge_dataset.show", "merge_metric.models"),
     "merge_metric": ("merge_dataset",),
     "merge_dataset": (),
-}
+}  # fmt: skip
 """Package → what it may import of the others; commands, beside this, import commands."""
 
 FRONTS = ("generation.__main__", "generation.cli", "generation.commands")
 """The front door: it mounts the commands of all packages."""
 
 HOMES = {
-    "torch": {
-        "generation.suggestions.masked_lm",
-        "generation.model_signals.likelihoods",
-        "generation.paraphrases.text_generator",
-    },
-    "transformers": {
-        "generation.suggestions.masked_lm",
-        "generation.paraphrases.text_generator",
-    },
+    "torch": {"generation.suggestions.masked_lm", "generation.model_signals.likelihoods",
+        "generation.paraphrases.text_generator"},
+    "transformers": {"generation.suggestions.masked_lm", "generation.paraphrases.text_generator"},
     "tokenizers": {"generation.suggestions.masked_lm"},
     "spacy": {"generation.problems.tagging"},
     "thinc": {"generation.problems.tagging"},
     "datatrove": {"merge_dataset.executors.worker", "merge_dataset.executors.clusters"},
     "ray": {"merge_dataset.executors.clusters"},
-}
+}  # fmt: skip
 """Heavy library → the only modules of generation and merge_dataset that may import it."""
 
 
@@ -299,14 +281,10 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 HELP = {
-    "": "generate",
-    "generate": "--source",
-    "paraphrase": "--max-rounds",
-    "score": "--allow-missing",
-    "annotate": "--annotator",
-    "analyse": "first-answers",
+    "": "generate", "generate": "--source", "paraphrase": "--max-rounds",
+    "score": "--allow-missing", "annotate": "--annotator", "analyse": "first-answers",
     "agreement": "--plots",
-}
+}  # fmt: skip
 """Command → what its help shows."""
 
 
@@ -332,13 +310,9 @@ for command in {list(HELP)!r}:
 def test_importing_these_is_cheap() -> None:
     """A package, its settings and its files need none of the heavy libraries, nor all together."""
     cheap = (
-        "generation",
-        "generation.config",
-        "generation.run_folder",
-        "merge_dataset.files",
-        "generation.paraphrases.config",
-        "merge_metric.commands.score",
-    )
+        "generation", "generation.config", "generation.run_folder", "merge_dataset.files",
+        "generation.paraphrases.config", "merge_metric.commands.score",
+    )  # fmt: skip
     done = run_python(
         f"import sys, {', '.join(cheap)}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     )

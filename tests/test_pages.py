@@ -41,14 +41,8 @@ PAGES = sorted(
 
 
 OTHER_OPTIONS = {
-    "--min-letters",
-    "--rounds",
-    "--problems",
-    "--rows",
-    "--again",
-    "--logits",
-    "--extra-index-url",
-}
+    "--min-letters", "--rounds", "--problems", "--rows", "--again", "--logits", "--extra-index-url",
+}  # fmt: skip
 """The setting that CONTRIBUTING.md adds, options of `make bench` and of other programs."""
 
 

@@ -16,14 +16,7 @@ import pytest
 from helpers.hub.publishing import desk_at_a_hub
 from helpers.tiny_classifiers import tiny_classifier
 
-from docs.pictures import (
-    THEMES,
-    draw_example,
-    draw_funnel,
-    figures_of,
-    funnel_of,
-    worked_example,
-)
+from docs.pictures import THEMES, draw_example, draw_funnel, figures_of, funnel_of, worked_example
 from generation.config import Config
 from merge_metric.runs.predictions import with_metadata
 

@@ -62,12 +62,7 @@ def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[
 
 @pytest.mark.parametrize("model", REAL)
 def test_generate_against_the_obvious_order(
-    model: str,
-    tmp_path: Path,
-    problem_file: Path,
-    shared_models: Path,
-    rounds: int,
-    budget: float,
+    model: str, tmp_path: Path, problem_file: Path, shared_models: Path, rounds: int, budget: float
 ) -> None:
     """The whole path from problems to variants, loading of models included: the same sets."""
     folder = model_folder(model, shared_models)

@@ -161,14 +161,10 @@ def test_the_prefix_cache(model: str, count: int, problem_file: Path, rounds: in
     found, expected = (np.array(each[0].answer) for each in replies)
     measurement.write(
         [
-            compare(
-                f"language model with six examples, {model}",
-                *sides,
-                unit="pair",
+            compare(f"language model with six examples, {model}", *sides, unit="pair",
                 at_least=AT_LEAST,
-                agreement=f"probabilities differ by {abs(found - expected).max():.0e} at most",
-            )
+                agreement=f"probabilities differ by {abs(found - expected).max():.0e} at most"),
         ]
-    )
+    )  # fmt: skip
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))

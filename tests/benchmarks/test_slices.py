@@ -33,9 +33,7 @@ COMMANDS: Final = {
 
 
 def test_slices(
-    problem_file: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time and memory of each command, in a process of its own; one round.
 

@@ -16,15 +16,10 @@ from generation.variants.optional_columns import require_columns
 from merge_dataset.schema import LABELS, WORD_CLASSES
 
 PAPER_MLMS = (
-    "google-bert/bert-base-cased",
-    "google-bert/bert-large-cased",
-    "FacebookAI/roberta-base",
-    "FacebookAI/roberta-large",
-    "albert/albert-base-v2",
-    "albert/albert-xxlarge-v2",
-    "google/electra-base-generator",
-    "google/electra-large-generator",
-)
+    "google-bert/bert-base-cased", "google-bert/bert-large-cased", "FacebookAI/roberta-base",
+    "FacebookAI/roberta-large", "albert/albert-base-v2", "albert/albert-xxlarge-v2",
+    "google/electra-base-generator", "google/electra-large-generator",
+)  # fmt: skip
 """D12."""
 
 NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
@@ -44,15 +39,11 @@ def test_the_bundled_recipes() -> None:
         ("paper-v2", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "class"),
         ("strict", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "class"),
         ("paper-v1", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "problem"),
-        (
-            "poster",
-            ("google-bert/bert-base-cased", "FacebookAI/roberta-base"),
-            (*NOUN_VERB_ADJECTIVE, "adverb"),
-            "word",
-        ),
+        ("poster", ("google-bert/bert-base-cased", "FacebookAI/roberta-base"),
+         (*NOUN_VERB_ADJECTIVE, "adverb"), "word"),
         ("demo", (BUNDLED_MLM,), NOUN_VERB_ADJECTIVE, "class"),
     ],
-)
+)  # fmt: skip
 def test_recipes_hold_what_was_decided(
     recipe: str, mlms: tuple[str, ...], classes: tuple[str, ...], scope: str
 ) -> None:

@@ -189,29 +189,15 @@ def test_a_word_of_two_texts() -> None:
 # --- From a file to variants, against the slow reference ---
 
 ROWS = [
-    {
-        "id": 1,
-        "passage": "A girl and her dog play near the small house.",
-        "question": "Where does the dog play?",
-        "answer": "The dog plays near the house.",
-        "verdict": "TRUE",
-    },
-    {
-        "id": 2,
-        "passage": "A girl and her dog play near the small house.",
-        "question": "Where does the dog play?",
-        "answer": "In the red car.",
-        "verdict": "no",
-    },
-    {
-        "id": 3,
-        "passage": "The man reads a good book. The book is red.",
-        "question": "Is the book of the man good?",
-        "answer": "The man sleeps.",
-        "verdict": "no",
-    },
+    {"id": 1, "passage": "A girl and her dog play near the small house.",
+     "question": "Where does the dog play?", "answer": "The dog plays near the house.",
+     "verdict": "TRUE"},
+    {"id": 2, "passage": "A girl and her dog play near the small house.",
+     "question": "Where does the dog play?", "answer": "In the red car.", "verdict": "no"},
+    {"id": 3, "passage": "The man reads a good book. The book is red.",
+     "question": "Is the book of the man good?", "answer": "The man sleeps.", "verdict": "no"},
     {"id": 4, "passage": "It rains.", "question": "Does it?", "answer": "Yes.", "verdict": "-"},
-]
+]  # fmt: skip
 LABEL_MAP = {"TRUE": "right", "no": "wrong"}
 
 

@@ -30,25 +30,19 @@ PAPER = ("noun", "verb", "adjective")
 """The classes of the paper."""
 
 PROBLEMS = {
-    "two occurrences": (
-        "A girl and another girl play near the small dog.",
-        "The girl sees a small dog near the girl.",
-    ),
+    "two occurrences": ("A girl and another girl play near the small dog.",
+        "The girl sees a small dog near the girl."),
     "title case": ("Children play near the café.", "Children sing in a café outside."),
-    "upper case": (
-        "The DOG and the DOG run, said a SMALL man.",
-        "A SMALL man said the DOG is good.",
-    ),
+    "upper case": ("The DOG and the DOG run, said a SMALL man.",
+        "A SMALL man said the DOG is good."),
     "quotation marks": ('The man said "girl" and "dog".', 'A man likes the "girl" and the "dog".'),
     "hyphen": ("The man-to-man game runs here.", "A man-to-man game runs today."),
     "curly apostrophe": ("The boys don’t walk here.", "The boys walk but they don’t run here."),
     "double space": ("A woman  holds a  red  book.", "The woman holds  the red book ."),
     "noun and verb": ("The walk is good.", "The women walk a good walk."),
-    "pieces": (
-        "The accordion player cannot see the horse.",
-        "The horse cannot run, the accordion player cannot run.",
-    ),
-}
+    "pieces": ("The accordion player cannot see the horse.",
+        "The horse cannot run, the accordion player cannot run."),
+}  # fmt: skip
 """Subject of each problem → premise, hypothesis."""
 
 

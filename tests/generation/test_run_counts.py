@@ -128,12 +128,8 @@ def test_table_5_by_hand() -> None:
         tag_match="coarse",
     )
     assert dict(zip(PASSED, counts[0, 0].tolist(), strict=True)) == {
-        "suggestions": 6,
-        "whole_words": 5,
-        "same_class": 3,
-        "more_probable": 3,
-        "both": 1,
-    }
+        "suggestions": 6, "whole_words": 5, "same_class": 3, "more_probable": 3, "both": 1,
+    }  # fmt: skip
     assert counts[0, 1].tolist() == [0] * 5  # not in the vocabulary
 
 

@@ -15,15 +15,10 @@ from selenium.webdriver.chrome.service import Service
 LOCAL_SCHEMES = ("about", "blob", "chrome", "chrome-untrusted", "data", "file")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OPTIONS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--force-device-scale-factor=1",
-    "--lang=en",
+    "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+    "--disable-background-networking", "--force-device-scale-factor=1", "--lang=en",
     f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {LOOPBACK[0]}, EXCLUDE {LOOPBACK[1]}",
-)
+)  # fmt: skip
 
 
 @contextmanager

@@ -17,10 +17,7 @@ _TEXTS: Final = {
 }
 """Format → texts of the seed, in which "dog" becomes "cat"."""
 
-_SHARED: Final[dict[ProblemFormat, tuple[str, ...]]] = {
-    PAIRS: (),
-    READING: ("context", "question"),
-}
+_SHARED: Final[dict[ProblemFormat, tuple[str, ...]]] = {PAIRS: (), READING: ("context", "question")}
 
 
 def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -25,11 +25,8 @@ from merge_metric.agreement.coefficients import (
 
 BAD: Final = "facebook/bart-base"
 MLMS: Final = (
-    BAD,
-    "FacebookAI/roberta-base",
-    "albert/albert-base-v2",
-    "google-bert/bert-base-cased",
-)
+    BAD, "FacebookAI/roberta-base", "albert/albert-base-v2", "google-bert/bert-base-cased",
+)  # fmt: skip
 SEEDS: Final = {"noun": 40, "verb": 20, "adjective": 10}
 """Class → seeds, each with twelve variants."""
 

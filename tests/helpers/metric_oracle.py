@@ -20,24 +20,11 @@ LETTERS = {"E": "entailment", "N": "neutral", "C": "contradiction"}
 OPPOSITES = (("entailment", "contradiction"),)
 
 FIGURES = (
-    "seed_accuracy",
-    "variant_accuracy",
-    "seed_variant_accuracy",
-    "qt_gap",
-    "matching_threshold",
-    "matching_threshold_low",
-    "matching_threshold_high",
-    "matching_gap",
-    "holding_threshold",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-    "sv_curve_area",
-    "core_index",
-    "contrast_consistency",
-    "agreement",
-    "agreement_gated_accuracy",
-    "stable_but_wrong",
-)
+    "seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "qt_gap", "matching_threshold",
+    "matching_threshold_low", "matching_threshold_high", "matching_gap", "holding_threshold",
+    "relaxed_fooling_rate", "strict_fooling_rate", "sv_curve_area", "core_index",
+    "contrast_consistency", "agreement", "agreement_gated_accuracy", "stable_but_wrong",
+)  # fmt: skip
 """The numbers that every set of seeds has, in each subsample."""
 
 WHERE_CURVE_MEETS_S = FIGURES[4:9]
@@ -274,9 +261,7 @@ def where_curve_meets_s(accuracy: Sequence[Fraction], own: Fraction) -> Figures:
 
 
 def figures(
-    rows: Sequence[Row],
-    threshold: int = 90,
-    opposites: Iterable[Sequence[str]] = OPPOSITES,
+    rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> Figures:
     """Every figure of one subsample."""
     accuracy, own = curve(rows), seed_accuracy(rows)
@@ -321,9 +306,7 @@ def parts(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def averaged(
-    rows: Sequence[Row],
-    threshold: int = 90,
-    opposites: Iterable[Sequence[str]] = OPPOSITES,
+    rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> dict[str, Any]:
     """Figures of each subsample averaged, `_std`, counts, the mean curve and its match."""
     each = [figures(part, threshold, opposites) for part in parts(rows)]
@@ -344,9 +327,7 @@ def averaged(
 
 
 def scores(
-    rows: Sequence[Row],
-    threshold: int = 90,
-    opposites: Iterable[Sequence[str]] = OPPOSITES,
+    rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> dict[str, Any]:
     """All that `score` says of labels alone: exact fractions; `_std` as floats."""
     names = [name for name, _ in rows[0].groups]

@@ -129,10 +129,7 @@ def found(
     """`find_replacements` for one shared word of one problem."""
     premise, hypothesis = sentences
     seed = Seed(
-        seed_id="snli:1",
-        source="snli",
-        texts=(premise.text, hypothesis.text),
-        label="neutral",
+        seed_id="snli:1", source="snli", texts=(premise.text, hypothesis.text), label="neutral"
     )
     problems = TaggedProblems(
         [seed], {premise.text: premise, hypothesis.text: hypothesis}, {seed.seed_id: [word]}

@@ -253,9 +253,6 @@ class World:
         judge = FakeJudge(self.verdict, budget=budget)
         config = settings(folder, data, **changes)
         run = paraphrase(
-            config,
-            generator=lambda: generator,
-            judge=lambda problems: judge,
-            overwrite=overwrite,
+            config, generator=lambda: generator, judge=lambda problems: judge, overwrite=overwrite
         )
         return run, generator, judge

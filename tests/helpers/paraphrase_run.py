@@ -15,22 +15,13 @@ Problem = tuple[str, str, str, Sequence[int], Sequence[str]]
 """Premise, hypothesis, gold label, annotators' votes, paraphrases of the hypothesis."""
 
 PROBLEMS: Mapping[str, Problem] = {
-    "1": (
-        "A girl and a small dog run.",
-        "A girl has a small dog.",
-        "neutral",
-        (1, 1, 2),
-        ("A girl owns a little dog.", "There is a girl with a small dog.", "The girl’s dog is 🐕."),
-    ),
-    "2": (
-        "A girl sees another girl.",
-        "The girl sees somebody.",
-        "entailment",
-        (0, 0, 0),
-        ("Somebody is seen by the girl.", "The girl can see a person."),
-    ),
+    "1": ("A girl and a small dog run.", "A girl has a small dog.", "neutral", (1, 1, 2),
+        ("A girl owns a little dog.", "There is a girl with a small dog.",
+          "The girl’s dog is 🐕.")),
+    "2": ("A girl sees another girl.", "The girl sees somebody.", "entailment", (0, 0, 0),
+        ("Somebody is seen by the girl.", "The girl can see a person.")),
     "4": ("Two boys sing.", "Nobody makes a sound.", "contradiction", (), ("It is all quiet.",)),
-}
+}  # fmt: skip
 """Pair id → problem that M answers right."""
 
 NLI_MODEL = {
@@ -140,10 +131,7 @@ def manifest(
 
 
 def write_paraphrase_run(
-    folder: Path,
-    source: str = "snli",
-    problems: Mapping[str, Problem] = PROBLEMS,
-    **changes: Any,
+    folder: Path, source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS, **changes: Any
 ) -> Path:
     """Write a run folder.
 

@@ -22,12 +22,9 @@ EVIL = "</script><img src=x onerror=\"document.title='owned'\">"
 """Markup that must never become part of the page."""
 
 _MLM = {
-    "name": "some/mlm",
-    "revision": "0123456789abcdef",
-    "architecture": "BertForMaskedLM",
-    "dtype": "float32",
-    "device": "cpu",
-}
+    "name": "some/mlm", "revision": "0123456789abcdef", "architecture": "BertForMaskedLM",
+    "dtype": "float32", "device": "cpu",
+}  # fmt: skip
 
 
 @dataclass

@@ -145,15 +145,11 @@ def uncased_words() -> PreTrainedTokenizerFast:
 
 _SIZES: Final[Mapping[str, Any]] = MappingProxyType(
     {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 48,
-        "max_position_embeddings": CONTEXT,
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": CONTEXT,
         "initializer_range": 0.2,
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

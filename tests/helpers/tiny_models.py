@@ -66,15 +66,12 @@ COMPOUNDS: Final = _LINES[8]
 """Too rare to become tokens, but what they have in common does: "##man", "##not"."""
 
 _TEMPLATES: Final = (
-    "{D} {a} {n} {v} {d} {n} .",
-    "{P} {v} {d} {a} {n} {r} .",
-    '{D} {n} said " {n} " and " {a} {p} " .',
-    "{D} {n} {v} and {d} {a} {n} don't {v} .",
+    "{D} {a} {n} {v} {d} {n} .", "{P} {v} {d} {a} {n} {r} .",
+    '{D} {n} said " {n} " and " {a} {p} " .', "{D} {n} {v} and {d} {a} {n} don't {v} .",
     "{N} , {n} and {n} {v} near {d} {n} .",
     '" {p} {v} " , said {d} {n} - {v} {n} , and he isn’t {a} .',
-    "{d} {a} - {n} {v} {r} in {d} {n} .",
-    "{D} {U} {n} {v} with {d} {U} .",
-)
+    "{d} {a} - {n} {v} {r} in {d} {n} .", "{D} {U} {n} {v} with {d} {U} .",
+)  # fmt: skip
 
 
 def sentences(count: int = 1500) -> list[str]:
@@ -206,10 +203,7 @@ def _unigram(
     tokenizer.train_from_iterator(
         sentences() + relatives,
         UnigramTrainer(
-            vocab_size=8000,
-            show_progress=False,
-            special_tokens=[unknown],
-            unk_token=unknown,
+            vocab_size=8000, show_progress=False, special_tokens=[unknown], unk_token=unknown
         ),
     )
     # Numbers and the last decimals differ from process to process.
@@ -236,14 +230,10 @@ def _deberta_tokenizer() -> PreTrainedTokenizerFast:
 
 _SIZES: Final[Mapping[str, Any]] = MappingProxyType(
     {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": MAX_TOKENS,
-        "initializer_range": 0.3,
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "max_position_embeddings": MAX_TOKENS, "initializer_range": 0.3,
     }
-)
+)  # fmt: skip
 
 _KINDS: Final[
     Mapping[str, tuple[Callable[[], PreTrainedTokenizerFast], Callable[..., PreTrainedConfig]]]

@@ -204,12 +204,7 @@ def python(tmp_path: Path) -> Callable[..., Any]:
         hub = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", f"import datasets, json\n{code}"]
         result = subprocess.run(
-            command,
-            env=os.environ | hub,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, env=os.environ | hub, cwd=folder, capture_output=True, text=True, check=False
         )
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)

@@ -37,11 +37,8 @@ def test_layout(make_run: MakeRun, tmp_path: Path) -> None:
     """Each class has its own files, seeds once each; no adverbs, no folder for them."""
     out = tmp_path / "merge-nli"
     assert export_dataset(make_run(), out) == [
-        "snli",
-        "snli_nouns",
-        "snli_verbs",
-        "snli_adjectives",
-    ]
+        "snli", "snli_nouns", "snli_verbs", "snli_adjectives",
+    ]  # fmt: skip
     classes = ("adjectives", "nouns", "verbs")
     assert set(contents(out)) == {"README.md", "snli/provenance.json", "snli/seeds.parquet"} | {
         f"snli/{c}/{s}.parquet" for c in classes for s in ("seeds", "variants")
@@ -182,13 +179,10 @@ def test_wrong_rows(
         ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
         ("mlms", ["bert"], "mlms: expected a JSON object, got str"),
         ("signals", ["bert"], "signals: expected a JSON object, got list"),
-        (
-            "signals",
-            {"mlm": {"name": "bert"}, "scheme": "PLL", "windowed": 0},
-            r"signals, mlm: expected the keys \['revision', 'architecture', 'dtype', 'device'\]",
-        ),
+        ("signals", {"mlm": {"name": "bert"}, "scheme": "PLL", "windowed": 0},
+         r"signals, mlm: expected the keys \['revision', 'architecture', 'dtype', 'device'\]"),
     ],
-)
+)  # fmt: skip
 def test_wrong_manifest(
     make_run: MakeRun, tmp_path: Path, key: str, value: Any, message: str
 ) -> None:

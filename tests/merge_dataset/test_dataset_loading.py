@@ -17,13 +17,9 @@ from merge_dataset.register import register_dataset
 Python = Callable[[str, Path], Any]
 
 NOUNS = [
-    "snli:1/noun/dog/cat",
-    "snli:1/noun/girl/boy",
-    "snli:1/noun/girl/man",
-    "snli:1/noun/girl/woman",
-    "snli:2/noun/girl/boy",
-    "snli:2/noun/girl/woman",
-]
+    "snli:1/noun/dog/cat", "snli:1/noun/girl/boy", "snli:1/noun/girl/man", "snli:1/noun/girl/woman",
+    "snli:2/noun/girl/boy", "snli:2/noun/girl/woman",
+]  # fmt: skip
 
 LOAD = """
 def rows(*path, **options):

@@ -134,13 +134,9 @@ def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
         write_rows(folder / f"{name}.parquet", table)
     found = check_dataset(folder)
     expected = (
-        "ids that occur once",
-        "texts that stand in one variant",
-        "label of the seed",
-        "premise_spans",
-        "another id than any seed's",
-        "every seed to have variants",
-    )
+        "ids that occur once", "texts that stand in one variant", "label of the seed",
+        "premise_spans", "another id than any seed's", "every seed to have variants",
+    )  # fmt: skip
     for each in expected:
         assert any(each in problem for problem in found), (each, found)
 

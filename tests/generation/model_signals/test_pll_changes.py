@@ -103,12 +103,9 @@ def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
     assert made["replacements"] == len(rows)
     assert made["windowed"] == 0
     assert made["mlm"] == {
-        "name": "roberta",
-        "revision": mlm.revision,
-        "architecture": "RobertaForMaskedLM",
-        "dtype": "float32",
-        "device": "cpu",
-    }
+        "name": "roberta", "revision": mlm.revision, "architecture": "RobertaForMaskedLM",
+        "dtype": "float32", "device": "cpu",
+    }  # fmt: skip
     assert made["sha256"] == digest_of_file(scored.signals)
     assert not list(scored.path.rglob("*.partial"))
 

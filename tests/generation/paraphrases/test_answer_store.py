@@ -101,23 +101,17 @@ class Broken:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda places: (places, np.zeros((2, 3))),
-            r"expected label probabilities of shape \(3, 3\), got \(2, 3\)",
-        ),
-        (
-            lambda places: (places[:2], np.zeros((2, 3))),
-            "expected an answer of the NLI model for each of 3 pairs, got 2",
-        ),
-        (
-            lambda places: (places, np.array([[1, 0, 0], [0.5, np.nan, 0.5], [1, 0, 0]])),
-            r"expected label probabilities, got \[0.5, nan, 0.5\] for the premise "
-            r"'Premise 1.' and hypothesis 'Hypothesis 1.'",
-        ),
+        (lambda places: (places, np.zeros((2, 3))),
+         r"expected label probabilities of shape \(3, 3\), got \(2, 3\)"),
+        (lambda places: (places[:2], np.zeros((2, 3))),
+         "expected an answer of the NLI model for each of 3 pairs, got 2"),
+        (lambda places: (places, np.array([[1, 0, 0], [0.5, np.nan, 0.5], [1, 0, 0]])),
+         r"expected label probabilities, got \[0.5, nan, 0.5\] for the premise "
+         r"'Premise 1.' and hypothesis 'Hypothesis 1.'"),
         (lambda places: (places, np.full((3, 3), np.inf)), r"got \[inf, inf, inf\] for the"),
     ],
     ids=["shape", "missing", "nan", "infinite"],
-)
+)  # fmt: skip
 def test_something_else_than_probabilities(change: Any, message: str, tmp_path: Path) -> None:
     """The message says what came, and for which pair; nothing is saved."""
     with pytest.raises(ValueError, match=message):

@@ -97,15 +97,9 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     write_problems(tmp_path / "data.jsonl", PROBLEMS)
     arguments = [
-        "--model",
-        "org/my nli",
-        "--source",
-        "snli",
-        "--data",
-        "data.jsonl",
-        "--label-order",
+        "--model", "org/my nli", "--source", "snli", "--data", "data.jsonl", "--label-order",
         "e,n,c",
-    ]
+    ]  # fmt: skip
     result = invoke(*arguments, "--max-rounds", "2", "--out", "my data")
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.replace("│", " ").split()) for line in result.stdout.splitlines()]

@@ -111,17 +111,10 @@ def test_other_problems_than_those_of_nli(changes: dict[str, Any]) -> None:
 # --- What decides the outcome ---
 
 RECORDED = {
-    "data": "elsewhere.jsonl",
-    "generator": "other",
-    "gguf_file": "a.gguf",
-    "model": "other",
-    "model_kind": "lm",
-    "model_revision": "abc",
-    "label_order": "c,e,n",
-    "device": "cuda",
-    "dtype": "bfloat16",
-    "run": "runs/other",
-}
+    "data": "elsewhere.jsonl", "generator": "other", "gguf_file": "a.gguf", "model": "other",
+    "model_kind": "lm", "model_revision": "abc", "label_order": "c,e,n", "device": "cuda",
+    "dtype": "bfloat16", "run": "runs/other",
+}  # fmt: skip
 """Settings of the machine, or that the manifest records as they came out."""
 
 OF_NLI = {"fields", "labels", "shared_fields", "field_columns"}

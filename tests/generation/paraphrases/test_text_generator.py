@@ -397,12 +397,9 @@ def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
     assert re.fullmatch(r"[0-9a-f]{64}", described.pop("revision"))
     assert set(described.pop("packages")) == {"torch", "transformers"}
     assert described == {
-        **expected,
-        "name": kind,
-        "chat_template": kind == "llama-chat",
-        "dtype": "float32",
+        **expected, "name": kind, "chat_template": kind == "llama-chat", "dtype": "float32",
         "device": "cpu",
-    }
+    }  # fmt: skip
     assert json.dumps(loaded.describe())
 
 
@@ -584,10 +581,7 @@ class Table:
         texts[:, NEVER] = -np.inf
         best = np.argsort(-texts, axis=1)[:, : min(k, VOCABULARY - len(NEVER))]
         return Following(
-            best,
-            np.take_along_axis(texts, best, 1),
-            np.array(ENDS)[ends.argmax(1)],
-            ends.max(1),
+            best, np.take_along_axis(texts, best, 1), np.array(ENDS)[ends.argmax(1)], ends.max(1)
         )
 
     def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:

@@ -209,11 +209,7 @@ def test_other_settings_tag_anew(find: Find, tasks: UnitsHere) -> None:
     ids=["tagger", "packages"],
 )
 def test_tasks_on_other_machines(
-    there: dict[str, Any],
-    said: str,
-    find: Find,
-    tasks: UnitsHere,
-    monkeypatch: pytest.MonkeyPatch,
+    there: dict[str, Any], said: str, find: Find, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another tagger, or other packages: the task says so and tags nothing."""
     call = suggesting.call_tasks

@@ -63,18 +63,10 @@ def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
     """Every file of a run is there, and no temporary one."""
     names = {path.name for path in run.path.iterdir()}
     assert names == {
-        "config.toml",
-        "manifest.json",
-        "suggested.json",
-        "suggestions",
-        "problems.parquet",
-        "questions",
-        "stores",
-        "replacements.parquet",
-        "exclusions.parquet",
-        "seeds.parquet",
+        "config.toml", "manifest.json", "suggested.json", "suggestions", "problems.parquet",
+        "questions", "stores", "replacements.parquet", "exclusions.parquet", "seeds.parquet",
         "variants.parquet",
-    }
+    }  # fmt: skip
     assert not list(run.path.rglob("*.partial"))
 
 
@@ -121,11 +113,8 @@ def test_each_word_has_replacements_or_a_reason(run: RunFolder) -> None:
     excluded = pq.read_table(run.exclusions).to_pylist()
     assert problems == replaced | {row["seed_id"] for row in excluded}
     assert {row["reason"] for row in excluded} <= {
-        "no_shared_word",
-        "no_replacement",
-        "too_few_replacements",
-        "unlabelled",
-    }
+        "no_shared_word", "no_replacement", "too_few_replacements", "unlabelled",
+    }  # fmt: skip
 
 
 @pytest.mark.slow(but=("64",))
@@ -368,14 +357,10 @@ def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_p
 @pytest.mark.parametrize(
     "name",
     [
-        "problems.parquet",
-        "config.toml",
-        "suggested.json",
-        "questions/questions.json",
-        "questions/keys.bin",
-        "questions/shards/0-0.parquet",
+        "problems.parquet", "config.toml", "suggested.json", "questions/questions.json",
+        "questions/keys.bin", "questions/shards/0-0.parquet",
     ],
-)
+)  # fmt: skip
 def test_what_was_changed_in_between_is_not_built_on(
     run: RunFolder, tmp_path: Path, name: str
 ) -> None:

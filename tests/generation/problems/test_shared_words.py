@@ -107,9 +107,7 @@ def test_three_texts_share_what_stands_in_all() -> None:
     question = sentence("Who/WP feeds/VBZ the/DT dog/NN")
     answer = sentence("The/DT boy/NN feeds/VBZ it/PRP dog/NNP")
     texts = [context, question, answer]
-    assert shared_words_of(texts) == [
-        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
-    ]
+    assert shared_words_of(texts) == [SharedWord("feeds", "verb", ((2,), (1,), (2,)))]
     assert shared_words_of(texts, sharing=(0, 2)) == [
         SharedWord("boy", "noun", ((1,), (), (1,))),
         SharedWord("feeds", "verb", ((2,), (1,), (2,))),
@@ -122,17 +120,10 @@ def test_three_texts_share_what_stands_in_all() -> None:
 
 
 TABLE_3 = {
-    "snli_test.jsonl": {
-        "noun": (33, 29, 38),
-        "verb": (32, 28, 40),
-        "adjective": (34, 24, 42),
-    },
-    "mnli_dev_matched.jsonl": {
-        "noun": (29, 31, 40),
-        "verb": (27, 32, 41),
-        "adjective": (26, 25, 48),
-    },
-}
+    "snli_test.jsonl": {"noun": (33, 29, 38), "verb": (32, 28, 40), "adjective": (34, 24, 42)},
+    "mnli_dev_matched.jsonl": {"noun": (29, 31, 40), "verb": (27, 32, 41), "adjective": (26, 25,
+        48)},
+}  # fmt: skip
 """Percent of neutral, contradiction and entailment among them, as the paper has it; there are
 other adverbs."""
 

@@ -132,25 +132,14 @@ def test_snli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
 
 TEXTS = {"premise": "p", "hypothesis": "h"}
 SNLI_TXT = {
-    "gold_label": "neutral",
-    "sentence1_parse": "(ROOT)",
-    "sentence1": 'A "boy" runs.',
-    "sentence2": "Boys' day",
-    "captionID": "c",
-    "pairID": "7",
-    "label1": "neutral",
-    "label2": "entailment",
-    "label3": "contradiction",
-    "label4": "",
-    "label5": "",
-}
+    "gold_label": "neutral", "sentence1_parse": "(ROOT)", "sentence1": 'A "boy" runs.',
+    "sentence2": "Boys' day", "captionID": "c", "pairID": "7", "label1": "neutral",
+    "label2": "entailment", "label3": "contradiction", "label4": "", "label5": "",
+}  # fmt: skip
 SICK = {
-    "pair_ID": "14",
-    "sentence_A": "A boy",
-    "sentence_B": "Boys",
-    "entailment_label": "ENTAILMENT",
+    "pair_ID": "14", "sentence_A": "A boy", "sentence_B": "Boys", "entailment_label": "ENTAILMENT",
     "relatedness_score": "4.5",
-}
+}  # fmt: skip
 VOTES = {**PLAIN, "annotator_labels": ["entailment", "-", "neutral"]}
 MINE = {**PLAIN, "tekst": "P!", "hyp": "H!", "oordeel": "n", "nr": 5}
 
@@ -386,20 +375,16 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (
-            '{"sentence1": ',
-            "expected a JSON object per line, got '.*' \\(Expecting value in column 14",
-        ),
+        ('{"sentence1": ',
+         "expected a JSON object per line, got '.*' \\(Expecting value in column 14"),
         ("[1, 2]", r"expected a JSON object per line, got '\[1, 2\]'"),
         ("null", "expected a JSON object per line, got 'null'"),
         ('{"label": 0, "label": 1}', "expected each key once, got 'label' twice"),
-        (
-            '{"n": 1' + "0" * 5000 + "}",
-            "expected numbers of at most 4,300 digits, got one of 5,001",
-        ),
+        ('{"n": 1' + "0" * 5000 + "}",
+         "expected numbers of at most 4,300 digits, got one of 5,001"),
         ('{"n": ' * 100_000, "expected a JSON object per line, got one nested too deeply"),
     ],
-)
+)  # fmt: skip
 def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str) -> None:
     """A line that is no JSON object is named with what it is."""
     with pytest.raises(ValueError, match=f"bad.jsonl:2: {reason}"):
@@ -434,17 +419,14 @@ def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
-        (
-            {"sentence1": "p", "hyp": "h", "gold_label": "n"},
-            {},
-            r"bad.jsonl: expected for the hypothesis a column sentence2 or hypothesis or "
-            r"sentence_B or text2, found gold_label, hyp, sentence1; name it with "
-            r"`hypothesis_column`",
-        ),
+        ({"sentence1": "p", "hyp": "h", "gold_label": "n"}, {},
+         r"bad.jsonl: expected for the hypothesis a column sentence2 or hypothesis or "
+         r"sentence_B or text2, found gold_label, hyp, sentence1; name it with "
+         r"`hypothesis_column`"),
         (PLAIN, {"label_column": "l"}, "for the label a column l, found .*label_column"),
         (PLAIN, {"id_column": "i"}, "for the id a column i, found .*id_column"),
     ],
-)
+)  # fmt: skip
 def test_a_missing_column_names_those_there_are(
     tmp_path: Path, row: Row, settings: dict[str, str], message: str
 ) -> None:
@@ -458,13 +440,10 @@ def test_a_missing_column_names_those_there_are(
     [
         ("e.jsonl", "\n\n", "^e.jsonl: expected problems, found no rows$"),
         ("e.csv", "premise,hypothesis,label\n", "^e.csv: expected problems, found no rows$"),
-        (
-            "h.jsonl",
-            json.dumps({**PLAIN, "gold_label": "hidden"}),
-            r"^h.jsonl: expected labelled problems, found none; 1 without",
-        ),
+        ("h.jsonl", json.dumps({**PLAIN, "gold_label": "hidden"}),
+         r"^h.jsonl: expected labelled problems, found none; 1 without"),
     ],
-)
+)  # fmt: skip
 def test_files_without_problems(tmp_path: Path, name: str, text: str, message: str) -> None:
     """A file that is empty or unlabelled is named."""
     (tmp_path / name).write_text(text, encoding="utf-8")
@@ -553,11 +532,7 @@ def test_the_papers_sources_have_their_hub_datasets(
 def test_class_names_count_not_their_numbers(hub: dict[str, Any]) -> None:
     """Where a data set numbers its classes in another order, the names decide."""
     hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
-    assert [s.label for s in loaded(Config()).seeds] == [
-        "contradiction",
-        "entailment",
-        "neutral",
-    ]
+    assert [s.label for s in loaded(Config()).seeds] == ["contradiction", "entailment", "neutral"]
 
 
 def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:

@@ -222,10 +222,7 @@ LISTENER = {"tok2vec": {"@architectures": "spacy.Tok2VecListener.v1"}}
         (pipeline(LISTENER, {**KNOWN, "encode": {**LAYERS, "window_size": 2}}), None),
         (pipeline(LISTENER, {**KNOWN, "encode": {"@architectures": "spacy.BiLSTM.v1"}}), None),
         (pipeline(LISTENER, {**KNOWN, "embed": {"@architectures": "spacy.CharEmbed"}}), None),
-        (
-            pipeline(LISTENER, {**KNOWN, "embed": {**HASHES, "include_static_vectors": True}}),
-            None,
-        ),
+        (pipeline(LISTENER, {**KNOWN, "embed": {**HASHES, "include_static_vectors": True}}), None),
         (pipeline({}), None),
     ],
 )

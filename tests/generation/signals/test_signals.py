@@ -246,22 +246,14 @@ def test_letters_that_are_shuffled(run: RunFolder, rows: list[Row]) -> None:
 # --- Filters ---
 
 LIMITS: dict[str, Any] = {
-    "min_log_odds": 1.0,
-    "min_mlms": 2,
-    "min_zipf_frequency": 4.5,
-    "same_number": True,
-    "same_tense": True,
-    "fitting_article": True,
-}
+    "min_log_odds": 1.0, "min_mlms": 2, "min_zipf_frequency": 4.5, "same_number": True,
+    "same_tense": True, "fitting_article": True,
+}  # fmt: skip
 
 MORE_LIMITS: dict[str, Any] = {
-    "attested_form": True,
-    "agreeing_number": True,
-    "fitting_determiner": True,
-    "no_compounds": True,
-    "min_valency": -1.0,
-    "min_quality": 0.5,
-}
+    "attested_form": True, "agreeing_number": True, "fitting_determiner": True,
+    "no_compounds": True, "min_valency": -1.0, "min_quality": 0.5,
+}  # fmt: skip
 """Limits on optional columns."""
 
 ROWS = replacement_schema(NLI.with_optional(Config(**MORE_LIMITS).optional_columns))
@@ -311,21 +303,12 @@ def random_rows(rng: random.Random) -> Iterator[Row]:
             "zipf_frequency": rng.choice([4.25, 4.5, 5.0]),
             "premise_pll_change": rng.choice([None, -2.0, 0.0]),
             "hypothesis_pll_change": rng.choice([None, -1.0, 1.0]),
-            **{
-                name: rng.choice([None, True, False])
-                for name in (
-                    "number_changed",
-                    "tense_changed",
-                    "article_fits",
-                    "form_attested",
-                    "number_agrees",
-                    "determiner_fits",
-                    "in_compound",
-                )
-            },
+            **{name: rng.choice([None, True, False]) for name in ("number_changed", "tense_changed",
+                "article_fits", "form_attested", "number_agrees", "determiner_fits",
+                "in_compound")},
             "valency": rng.choice([None, -1.5, -1.0, 0.5]),
             "quality": rng.choice([None, 0.25, 0.5, 0.75]),
-        }
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [None, "min_pll_change", *LIMITS, *MORE_LIMITS])
@@ -438,20 +421,16 @@ def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path
     ("settings", "message"),
     [
         ({"min_mlms": 0}, "min_mlms: expected at least 1 or nothing, got 0"),
-        (
-            {"same_tense": True, "class_filter": False},
-            "same_number, same_tense: expected class_filter with them, as without it replacements "
-            "are not tagged; set them to false",
-        ),
-        (
-            {"min_pll_change": -1.0},
-            "min_pll_change: expected pseudo-log-likelihoods in {}/signals.parquet, found none; "
-            "build once without `min_pll_change`, run `merge-nli signals --run {} --of wrong --mlm "
-            "MODEL`, then this command with --overwrite",
-        ),
+        ({"same_tense": True, "class_filter": False},
+         "same_number, same_tense: expected class_filter with them, as without it replacements "
+         "are not tagged; set them to false"),
+        ({"min_pll_change": -1.0},
+         "min_pll_change: expected pseudo-log-likelihoods in {}/signals.parquet, found none; "
+         "build once without `min_pll_change`, run `merge-nli signals --run {} --of wrong --mlm "
+         "MODEL`, then this command with --overwrite"),
         ({"min_zipf_frequency": 9.0}, "no word of its problems has a replacement"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_be(run: RunFolder, settings: Row, message: str) -> None:
     """Told before anything is built, but for limits that leave nothing."""
     with pytest.raises(ValueError, match=re.escape(message.replace("{}", str(run.path)))):

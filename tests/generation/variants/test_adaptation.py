@@ -235,19 +235,13 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
     found = pa.concat_tables([found_of(word, "verb", *new) for word, new in words.items()])
     made = adapted_rows(problems, found, tagger, Config(families="inflect"))
     assert variants(made) == {
-        "walked walking → jumped jumping": (
-            "He jumped and she was jumping.",
-            "She was jumping as he jumped.",
-        ),
-        "walked walking → sat sitting": (
-            "He sat and she was sitting.",
-            "She was sitting as he sat.",
-        ),
-        "walking walked → talking talked": (
-            "He talked and she was talking.",
-            "She was talking as he talked.",
-        ),
-    }
+        "walked walking → jumped jumping": ("He jumped and she was jumping.",
+            "She was jumping as he jumped."),
+        "walked walking → sat sitting": ("He sat and she was sitting.",
+            "She was sitting as he sat."),
+        "walking walked → talking talked": ("He talked and she was talking.",
+            "She was talking as he talked."),
+    }  # fmt: skip
     assert fates(made) == {KEPT: 3, Reason.SAME_TEXT: 1}
 
 

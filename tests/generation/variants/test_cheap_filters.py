@@ -73,11 +73,8 @@ def test_a_row_by_hand() -> None:
     assert survivors.log_odds.tolist() == [7.0, 4.0]
     assert survivors.starts.tolist() == [0, 2]
     assert rejections(survivors) == {
-        Reason.NOT_ALPHABETIC: 1,
-        Reason.SUBWORD: 1,
-        Reason.LESS_PROBABLE: 2,
-        Reason.DUPLICATE: 1,
-    }
+        Reason.NOT_ALPHABETIC: 1, Reason.SUBWORD: 1, Reason.LESS_PROBABLE: 2, Reason.DUPLICATE: 1,
+    }  # fmt: skip
 
 
 def test_reasons_are_tried_in_the_order_stated() -> None:
@@ -85,12 +82,8 @@ def test_reasons_are_tried_in_the_order_stated() -> None:
     assert CHEAP_REASONS == ("not_alphabetic", "subword", "less_probable", "duplicate")
     assert tuple(SUGGESTION_REASONS)[:4] == CHEAP_REASONS
     assert tuple(SUGGESTION_REASONS)[4:] == (
-        "in_problem",
-        "other_occurrence",
-        "other_sentence",
-        "tokenization",
-        "other_class",
-    )
+        "in_problem", "other_occurrence", "other_sentence", "tokenization", "other_class",
+    )  # fmt: skip
 
 
 def test_more_probable_means_strictly_more() -> None:
@@ -191,9 +184,7 @@ def by_row(survivors: Survivors) -> list[tuple[list[tuple[int, float]], dict[str
     return [
         (pairs[start:end], dict(zip(CHEAP_REASONS, rejected, strict=True)))
         for (start, end), rejected in zip(
-            itertools.pairwise(survivors.starts.tolist()),
-            survivors.rejected.tolist(),
-            strict=True,
+            itertools.pairwise(survivors.starts.tolist()), survivors.rejected.tolist(), strict=True
         )
     ]
 

@@ -125,11 +125,7 @@ def test_a_walk_does_not_go_further_than_it_has_to(wanted: int) -> None:
 
 
 TEXTS = ("A boy and a dog see a house.", "A dog and a boy run to the house.")
-WORDS = {
-    "boy": ("girl", "man", "owl"),
-    "dog": ("cat", "girl", "bird"),
-    "house": ("tree", "cat"),
-}
+WORDS = {"boy": ("girl", "man", "owl"), "dog": ("cat", "girl", "bird"), "house": ("tree", "cat")}
 """Nouns that both texts share → replacements: 3·3 + 3·2 + 3·2 = 21 pairs, 18 triples."""
 
 

@@ -22,14 +22,9 @@ def test_funnel_rows_are_sorted_and_complete() -> None:
     assert first[NOT_IN_VOCABULARY] == 3
     assert (second["suggestions"], second[KEPT], second["replacements"]) == (4, 3, 1)
     assert list(first) == [
-        "mlm",
-        "word_class",
-        "suggestions",
-        *SUGGESTION_REASONS,
-        KEPT,
-        "replacements",
+        "mlm", "word_class", "suggestions", *SUGGESTION_REASONS, KEPT, "replacements",
         NOT_IN_VOCABULARY,
-    ]
+    ]  # fmt: skip
 
 
 def test_every_column_is_explained() -> None:

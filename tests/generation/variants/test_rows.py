@@ -75,21 +75,12 @@ def test_substitute_several_words() -> None:
 SEEDS = {
     seed.seed_id: seed
     for seed in (
-        Seed(
-            seed_id="snli:2",
-            source="snli",
-            texts=("A girl sees a girl.", "A girl runs."),
-            label="contradiction",
-            annotator_labels=("contradiction", "neutral"),
-        ),
-        Seed(
-            seed_id="snli:10",
-            source="snli",
-            texts=("Small dogs bark.", "They are Small dogs."),
-            label="entailment",
-        ),
+        Seed(seed_id="snli:2", source="snli", texts=("A girl sees a girl.", "A girl runs."),
+            label="contradiction", annotator_labels=("contradiction", "neutral")),
+        Seed(seed_id="snli:10", source="snli", texts=("Small dogs bark.", "They are Small dogs."),
+            label="entailment"),
     )
-}
+}  # fmt: skip
 
 SPANS: dict[tuple[str, str], tuple[list[Span], list[Span]]] = {
     ("snli:2", "girl"): ([(2, 6), (14, 18)], [(2, 6)]),

@@ -60,11 +60,8 @@ def test_figure_2_a_word_of_the_problem_is_rejected() -> None:
     outcome = run(SMALL_P, SMALL_H, "boy", {"bert": bert})
     assert outcome.words == ["child", "kid"]
     assert outcome.counts("bert") == {
-        "suggestions": 7,
-        Reason.IN_PROBLEM: 3,
-        KEPT: 4,
-        "replacements": 2,
-    }
+        "suggestions": 7, Reason.IN_PROBLEM: 3, KEPT: 4, "replacements": 2,
+    }  # fmt: skip
 
 
 def test_figure_2_a_word_of_another_class_is_rejected() -> None:
@@ -75,12 +72,9 @@ def test_figure_2_a_word_of_another_class_is_rejected() -> None:
     outcome = run(SMALL_P, SMALL_H, "little", {"bert": bert}, {"teen": "NN"})
     assert outcome.words == ["small"]
     assert outcome.counts("bert") == {
-        "suggestions": 5,
-        Reason.OTHER_SENTENCE: 1,
-        Reason.WORD_CLASS: 2,
-        KEPT: 2,
+        "suggestions": 5, Reason.OTHER_SENTENCE: 1, Reason.WORD_CLASS: 2, KEPT: 2,
         "replacements": 1,
-    }
+    }  # fmt: skip
 
 
 # --- Several occurrences, several MLMs ---
@@ -331,10 +325,7 @@ def test_stricter_settings_never_find_more(case: Case) -> None:
     ],
 )
 def test_class_verdict(
-    tags: tuple[str, ...] | None,
-    originals: tuple[str, ...],
-    coarse: str | None,
-    fine: str | None,
+    tags: tuple[str, ...] | None, originals: tuple[str, ...], coarse: str | None, fine: str | None
 ) -> None:
     """Classes are compared place by place; `fine` compares the tags themselves."""
     for tag_match, verdict in (("coarse", coarse), ("fine", fine)):

@@ -105,20 +105,14 @@ _SHAPES: Final[
         "BERT-large": (_wordpiece, BertConfig, _LARGE),
         "RoBERTa-base": (_byte_level, RobertaConfig, _ROBERTA),
         "RoBERTa-large": (_byte_level, RobertaConfig, _ROBERTA | _LARGE),
-        "ALBERT-base": (
-            _unigram,
-            AlbertConfig,
-            {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-        ),
+        "ALBERT-base": (_unigram, AlbertConfig, {"hidden_size": 768, "num_attention_heads": 12,
+            "intermediate_size": 3072}),
         "ALBERT-xxlarge": (_unigram, AlbertConfig, {}),
         "ELECTRA-generator": (_wordpiece, ElectraConfig, {"embedding_size": 768, **_ELECTRA}),
-        "ELECTRA-large-generator": (
-            _wordpiece,
-            ElectraConfig,
-            {"embedding_size": 1024, "num_hidden_layers": 24, **_ELECTRA},
-        ),
+        "ELECTRA-large-generator": (_wordpiece, ElectraConfig, {"embedding_size": 1024,
+            "num_hidden_layers": 24, **_ELECTRA}),
     }
-)
+)  # fmt: skip
 """As the checkpoints of the paper's masked LMs have them. What is not said is the default of the
 library's configuration: those of BERT-base and of ALBERT-xxlarge."""
 

@@ -114,9 +114,7 @@ def transformers(
                 own.batch_repeat_interleave(len(some))
                 with torch.inference_mode():
                     logits = model(
-                        torch.tensor(padded),
-                        past_key_values=own,
-                        logits_to_keep=torch.tensor(kept),
+                        torch.tensor(padded), past_key_values=own, logits_to_keep=torch.tensor(kept)
                     ).logits
                 found |= {
                     i: logits[row, kept.index(last[row])].numpy() for row, i in enumerate(some)

@@ -215,16 +215,13 @@ def _line(row: dict[str, Any], measurement: dict[str, Any]) -> str:
         ", ".join(f"{share:.0%}" for share in row.get("shares", ())),
         ", ".join(f"{g['text']} {'met' if g['met'] else '**not met**'}" for g in row["goals"]),
         f"{row['unit']} (" + ", ".join(f"{s['units']:,}" for s in (ours, theirs) if s) + ")",
-        *(
-            _seconds(statistics.median(side[clock])) if side else ""
-            for clock in ("cpu", "wall")
-            for side in (ours, theirs)
-        ),
+        *(_seconds(statistics.median(side[clock])) if side else "" for clock in ("cpu",
+            "wall") for side in (ours, theirs)),
         *(f"{s['peak_mb']:,.0f} MB" if s and s["peak_mb"] else "" for s in (ours, theirs)),
         f"±{row['noise']:.0%}" if len(ours["cpu"]) > 1 else "one round",
         " → ".join(f"{load:g}" for load in measurement["load"]),
         row["agreement"],
-    ]
+    ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
 

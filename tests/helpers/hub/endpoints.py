@@ -183,14 +183,10 @@ class LoopbackHub:
         """Make the environment of the client libraries."""
         login = {} if token is None else {"HF_TOKEN": token}
         return login | {
-            "HF_ENDPOINT": self.url,
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
-            "no_proxy": "127.0.0.1,localhost",
-            "http_proxy": self.url,
-            "https_proxy": self.url,
-        }
+            "HF_ENDPOINT": self.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_UPDATE_DOWNLOAD_COUNTS": "0", "no_proxy": "127.0.0.1,localhost",
+            "http_proxy": self.url, "https_proxy": self.url,
+        }  # fmt: skip
 
     def serve(
         self, name: str, files: Mapping[str, bytes], *, allowed: tuple[str, ...] | None = None

@@ -32,14 +32,10 @@ def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
     done = annotate(dataset, "--out", tmp_path / "study", "--per-class", "2")
     assert (done.exit_code, done.stdout.splitlines()) == (
         0,
-        [
-            f"{tmp_path / 'study'}: 6 variants",
-            "  snli noun: 2 of 6",
-            "  snli verb: 2 of 3",
-            "  snli adjective: 2 of 2",
-            f"Next: merge-nli annotate --out {tmp_path / 'study'} --annotator NAME",
-        ],
-    )
+        [f"{tmp_path / 'study'}: 6 variants", "  snli noun: 2 of 6", "  snli verb: 2 of 3",
+         "  snli adjective: 2 of 2",
+         f"Next: merge-nli annotate --out {tmp_path / 'study'} --annotator NAME"],
+    )  # fmt: skip
     as_json = annotate("--out", tmp_path / "study", "--format", "json")
     written = json.loads((tmp_path / "study/session.json").read_text())
     del written["sha256"]

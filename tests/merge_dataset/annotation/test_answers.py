@@ -189,21 +189,15 @@ def test_each_answer_is_on_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch)
         ("[]", r"line 2: expected a JSON object per line, got '\[\]'$"),
         ('{"variant_id": ""}', "line 2: variant_id: expected the id of a variant, got ''"),
         ('{"fluency": 1, "reasoning": 1}', "variant_id: expected the id of a variant, got None"),
-        (
-            '{"variant_id": "a", "fluency": 6, "reasoning": 1}',
-            "line 2: fluency: expected a whole number from 1 to 5, got 6",
-        ),
+        ('{"variant_id": "a", "fluency": 6, "reasoning": 1}',
+         "line 2: fluency: expected a whole number from 1 to 5, got 6"),
         ('{"variant_id": "a", "fluency": 5}', "reasoning: expected a whole number .*, got None"),
-        (
-            '{"variant_id": "a", "fluency": 5, "reasoning": 4, "comment": 3}',
-            "line 2: comment: expected a text, got 3",
-        ),
-        (
-            "oops",
-            r"line 2: expected a JSON object per line, got 'oops' \(Expecting value in column 1\)$",
-        ),
+        ('{"variant_id": "a", "fluency": 5, "reasoning": 4, "comment": 3}',
+         "line 2: comment: expected a text, got 3"),
+        ("oops",
+         r"line 2: expected a JSON object per line, got 'oops' \(Expecting value in column 1\)$"),
     ],
-)
+)  # fmt: skip
 def test_malformed_lines_are_named(path: Path, line: str, message: str) -> None:
     """The file, the line, what was expected, what came."""
     path.parent.mkdir(parents=True)
@@ -287,25 +281,18 @@ def test_a_table_of_one_annotator_needs_no_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "",
-            r"expected the columns annotator, .* in its first line, found none of them$",
-        ),
-        (
-            f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{COW},1,,\n",
-            f"line 3: expected both scores or neither, got no reasoning; fill it in, or empty the "
-            f"other to leave '{COW}' unanswered",
-        ),
+        ("", r"expected the columns annotator, .* in its first line, found none of them$"),
+        (f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{COW},1,,\n",
+         f"line 3: expected both scores or neither, got no reasoning; fill it in, or empty the "
+         f"other to leave '{COW}' unanswered"),
         (f"{','.join(SCHEMA.names)}\nann,{CAT},,2,\n", "line 2: .* or neither, got no fluency;"),
         (f"{','.join(SCHEMA.names)}\nann,{CAT},1,six,\n", "line 2: reasoning: .* got 'six'"),
         (f"{','.join(SCHEMA.names)}\nann,,1,2,\n", "line 2: variant_id: expected the id"),
         (f"{','.join(SCHEMA.names)}\n,{CAT},1,2,\n", "line 2: annotator: expected a name"),
-        (
-            f'{",".join(SCHEMA.names)}\nann,{CAT},1,2,"a',
-            "line 2: a quotation mark is opened and never closed",
-        ),
+        (f'{",".join(SCHEMA.names)}\nann,{CAT},1,2,"a',
+         "line 2: a quotation mark is opened and never closed"),
     ],
-)
+)  # fmt: skip
 def test_malformed_tables_are_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "answers.csv"
     path.write_text(text)

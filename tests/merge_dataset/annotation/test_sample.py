@@ -82,10 +82,7 @@ def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     assert item.seed_id == "snli:1"
     assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
     assert item.mlms == ["a/bert", "b/roberta"]
-    assert item.mlms_by_field == {
-        "premise": ["b/roberta"],
-        "hypothesis": ["a/bert", "b/roberta"],
-    }
+    assert item.mlms_by_field == {"premise": ["b/roberta"], "hypothesis": ["a/bert", "b/roberta"]}
     assert item.chance == 1
     assert item.stratum == {"class": "noun", "source": "snli", "mlm": item.stratum["mlm"]}
     assert item.seed_texts == {

@@ -52,20 +52,13 @@ def test_the_page_is_told_what_to_show(client: Client) -> None:
         "id": CAT,
         "label": "neutral",
         "changes": [["dog", "cat"]],
-        "texts": [
-            {
-                "field": "premise",
-                "original": [["A girl and a small ", False], ["dog", True], [" run.", False]],
-                "variant": [["A girl and a small ", False], ["cat", True], [" run.", False]],
-            },
-            {
-                "field": "hypothesis",
-                "original": [["A girl has a small ", False], ["dog", True], [".", False]],
-                "variant": [["A girl has a small ", False], ["cat", True], [".", False]],
-            },
-        ],
+        "texts": [{"field": "premise", "original": [["A girl and a small ", False], ["dog", True],
+            [" run.", False]], "variant": [["A girl and a small ", False], ["cat", True], [" run.",
+            False]]}, {"field": "hypothesis", "original": [["A girl has a small ", False], ["dog",
+            True], [".", False]], "variant": [["A girl has a small ", False], ["cat", True], [".",
+            False]]}],
         "shared": [],
-    }
+    }  # fmt: skip
     assert "bert" not in json.dumps(told)
 
 

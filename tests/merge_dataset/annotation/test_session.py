@@ -56,17 +56,13 @@ def test_a_line_of_the_sample(session: Session) -> None:
         "stratum": {"class": "noun", "source": "snli", "mlm": row["stratum"]["mlm"]},
         "original": "dog",
         "replacement": "cat",
-        "seed_texts": {
-            "premise": "A girl and a small dog run.",
-            "hypothesis": "A girl has a small dog.",
-        },
-        "variant_texts": {
-            "premise": "A girl and a small cat run.",
-            "hypothesis": "A girl has a small cat.",
-        },
+        "seed_texts": {"premise": "A girl and a small dog run.",
+            "hypothesis": "A girl has a small dog."},
+        "variant_texts": {"premise": "A girl and a small cat run.",
+            "hypothesis": "A girl has a small cat."},
         "seed_spans": {"premise": [[19, 22]], "hypothesis": [[19, 22]]},
         "variant_spans": {"premise": [[19, 22]], "hypothesis": [[19, 22]]},
-    }
+    }  # fmt: skip
 
 
 def test_the_same_command_goes_on(dataset: Path, session: Session) -> None:
@@ -161,11 +157,7 @@ def forget_digests(folder: Path) -> None:
         ("session.json", "{}", r"session\.json: expected what a session was drawn from, found no"),
         ("session.json", "{", r"session\.json: expected JSON, got something else at line 1"),
         ("sample.jsonl", "{}\n", r"sample\.jsonl: line 1: expected an item: .*miss"),
-        (
-            "sample.jsonl",
-            "oops\n",
-            r"sample\.jsonl: line 1: expected an item: expected a JSON",
-        ),
+        ("sample.jsonl", "oops\n", r"sample\.jsonl: line 1: expected an item: expected a JSON"),
     ],
 )
 def test_malformed_sessions_are_named(session: Session, file: str, text: str, message: str) -> None:

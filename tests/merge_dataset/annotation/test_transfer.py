@@ -58,19 +58,13 @@ def test_a_table_has_room_for_the_scores(session: Session, tmp_path: Path) -> No
         i.variant_id for i in shuffled(session.items, "ann")
     ]
     assert next(row for row in rows if row["variant_id"] == CAT) == {
-        "annotator": "ann",
-        "variant_id": CAT,
-        "label": "neutral",
-        "original": "dog",
-        "replacement": "cat",
-        "original_premise": "A girl and a small dog run.",
+        "annotator": "ann", "variant_id": CAT, "label": "neutral", "original": "dog",
+        "replacement": "cat", "original_premise": "A girl and a small dog run.",
         "variant_premise": "A girl and a small cat run.",
         "original_hypothesis": "A girl has a small dog.",
-        "variant_hypothesis": "A girl has a small cat.",
-        "fluency": "",
-        "reasoning": "",
+        "variant_hypothesis": "A girl has a small cat.", "fluency": "", "reasoning": "",
         "comment": "",
-    }
+    }  # fmt: skip
 
 
 def test_a_filled_in_table_is_taken_in(session: Session, tmp_path: Path) -> None:
@@ -181,16 +175,12 @@ def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None
     path = written(
         tmp_path / "export.json",
         [
-            task(
-                CAT,
-                annotation(1, "5", "4 mostly good", comment="a\nb"),
-                annotation({"id": 2, "email": "bo@example.org"}, "2", "1"),
-                annotation(3, "1", "1", was_cancelled=True),
-            ),
+            task(CAT, annotation(1, "5", "4 mostly good", comment="a\nb"), annotation({"id": 2,
+                "email": "bo@example.org"}, "2", "1"), annotation(3, "1", "1", was_cancelled=True)),
             task(WOMAN, annotation(1, "3", "3")),
             task("snli:1/noun/girl/boy"),
         ],
-    )
+    )  # fmt: skip
     assert import_answers(session, path) == [
         ImportCounts("bo@example.org", 1, 0, 0),
         ImportCounts("label-studio-1", 2, 0, 0),
@@ -219,17 +209,12 @@ def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> 
     path = written(
         tmp_path / "export.json",
         [
-            {"variant_id": CAT, "problem": "", "fluency": "4", "reasoning": "5", "comment": "x"}
-            | minimal,
-            {
-                "variant_id": WOMAN,
-                "fluency": [{"rating": 2}],
-                "reasoning": [{"rating": 3}],
-                "comment": {"text": ["one", "two"]},
-            }
-            | minimal,
+            {"variant_id": CAT, "problem": "", "fluency": "4", "reasoning": "5",
+             "comment": "x"} | minimal,
+            {"variant_id": WOMAN, "fluency": [{"rating": 2}], "reasoning": [{"rating": 3}],
+             "comment": {"text": ["one", "two"]}} | minimal,
         ],
-    )
+    )  # fmt: skip
     assert import_answers(session, path) == [ImportCounts("label-studio-7", 2, 0, 0)]
     assert saved(session, "label-studio-7") == {
         CAT: Answer(CAT, 4, 5, "x"),
@@ -240,29 +225,22 @@ def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("exported", "message"),
     [
-        (
-            {},
-            "expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, got some",
-        ),
+        ({}, "expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, got some"),
         (["x"], "task 1: expected a JSON object, got .x"),
         ([{"id": 1}], "task 1: variant_id: expected the id of a variant in the task's data, got N"),
         ([{"annotations": []}], "task 1: expected data, and a list of annotations, got something"),
         ([task(CAT, "x")], "task 1: expected an annotation with a list of results, got"),
-        (
-            [task(CAT), task(CAT, {"result": 1})],
-            "task 2: expected an annotation with a list of res",
-        ),
+        ([task(CAT), task(CAT, {"result": 1})],
+         "task 2: expected an annotation with a list of res"),
         ([task(CAT, annotation(1, "5"))], "task 1: reasoning: expected a whole number .* got None"),
         ([task(CAT, annotation(1, "5", "6"))], "task 1: reasoning: expected .* 1 to 5, got '6'"),
         ([task(CAT, annotation(1, "5", "good"))], "reasoning: expected .* 1 to 5, got 'good'"),
         ([task(CAT, annotation(None, "5", "5"))], "expected who annotated it, got null; name them"),
-        (
-            [task(CAT, annotation(1, "5", "5"), annotation(1, "5", "4"))],
-            f"task 1: expected one answer of label-studio-1 to '{CAT}', got two",
-        ),
+        ([task(CAT, annotation(1, "5", "5"), annotation(1, "5", "4"))],
+         f"task 1: expected one answer of label-studio-1 to '{CAT}', got two"),
         ([task("snli:99", annotation(1, "5", "5"))], "expected variants of .*, got 'snli:99'"),
     ],
-)
+)  # fmt: skip
 def test_malformed_exports_are_named(
     session: Session, tmp_path: Path, exported: object, message: str
 ) -> None:

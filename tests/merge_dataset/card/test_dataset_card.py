@@ -124,22 +124,14 @@ def test_every_column_is_described() -> None:
     [
         ("demo", ["cc0-1.0"], "original", []),
         ("snli", ["cc-by-sa-4.0"], "extended|snli", ["Bowman, Samuel R."]),
-        (
-            "mnli-m",
-            ["cc-by-3.0", "cc-by-sa-3.0", "other"],
-            "extended|multi_nli",
-            ["Williams, Adina and Nangia"],
-        ),
-        (
-            "mnli-mm",
-            ["cc-by-3.0", "cc-by-sa-3.0", "other"],
-            "extended|multi_nli",
-            ["Williams, Adina and Nangia"],
-        ),
+        ("mnli-m", ["cc-by-3.0", "cc-by-sa-3.0", "other"], "extended|multi_nli",
+         ["Williams, Adina and Nangia"]),
+        ("mnli-mm", ["cc-by-3.0", "cc-by-sa-3.0", "other"], "extended|multi_nli",
+         ["Williams, Adina and Nangia"]),
         ("anli-r1", ["cc-by-nc-4.0"], "extended|anli", ["Nie, Yixin"]),
         ("my-own", ["unknown"], "extended|other-my-own", []),
     ],
-)
+)  # fmt: skip
 def test_each_source_has_its_own_licence_and_citation(
     make_run: Callable[..., Path],
     tmp_path: Path,

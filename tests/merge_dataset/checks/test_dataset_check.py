@@ -262,43 +262,22 @@ SEED_OF_SEVERAL = {"premise": "A girl and a boy.", "hypothesis": "A cat, a girl.
 @pytest.mark.parametrize(
     ("change", "expected", "got"),
     [
-        (
-            {"original": "girl boy A"},
-            "another word in replacement for each in original",
-            "'girl boy A' and 'owl ape An an'",
-        ),
-        (
-            {"replacement": "owl owl An an"},
-            "another word in replacement for each in original",
-            "'girl boy A a' and 'owl owl An an'",
-        ),
-        (
-            {"original": "girl boy A an"},
-            "original and replacement to differ in each word",
-            "['an']",
-        ),
-        (
-            {"original": "girl boy A a dog", "replacement": "owl ape An an cat"},
-            "every word of replacement at some span",
-            "['cat']",
-        ),
-        (
-            {"hypothesis_spans": [[0, 1], [7, 9], [10, 13]]},
-            "the replacement at hypothesis_spans",
-            "['A'], not 'owl' or 'ape' or 'An' or 'an'",
-        ),
-        (
-            {"original": "boy girl A a"},
-            "the seed's premise once the original is put back",
-            "'A boy and a girl.'",
-        ),
-        (
-            {"premise_spans": [[0, 2], [3, 6], [14, 17]]},
-            "the seed's premise once the original is put back",
-            "'A girl and an boy.'",
-        ),
+        ({"original": "girl boy A"}, "another word in replacement for each in original",
+         "'girl boy A' and 'owl ape An an'"),
+        ({"replacement": "owl owl An an"}, "another word in replacement for each in original",
+         "'girl boy A a' and 'owl owl An an'"),
+        ({"original": "girl boy A an"}, "original and replacement to differ in each word",
+         "['an']"),
+        ({"original": "girl boy A a dog", "replacement": "owl ape An an cat"},
+         "every word of replacement at some span", "['cat']"),
+        ({"hypothesis_spans": [[0, 1], [7, 9], [10, 13]]}, "the replacement at hypothesis_spans",
+         "['A'], not 'owl' or 'ape' or 'An' or 'an'"),
+        ({"original": "boy girl A a"}, "the seed's premise once the original is put back",
+         "'A boy and a girl.'"),
+        ({"premise_spans": [[0, 2], [3, 6], [14, 17]]},
+         "the seed's premise once the original is put back", "'A girl and an boy.'"),
     ],
-)
+)  # fmt: skip
 def test_several_changes_that_are_wrong(change: Any, expected: str, got: str) -> None:
     """Pairs that are none, words that stand nowhere, spans that are missing."""
     assert (expected, got) in list(row_problems(SEVERAL | change, SEED_OF_SEVERAL, 10))
@@ -428,36 +407,24 @@ def add(name: str) -> Callable[[Path], None]:
     ("change", "problem"),
     [
         (remove(SEEDS), f"{SEEDS}: expected a file, for the split seeds of snli; got none"),
-        (
-            remove(NOUN_SEEDS),
-            f"{NOUN_SEEDS}: expected a file, for the split seeds of snli_nouns; got none",
-        ),
-        (
-            remove(NOUNS),
-            f"{NOUN_SEEDS}: expected every Parquet file to belong to a configuration; got one of "
-            f"none",
-        ),
+        (remove(NOUN_SEEDS),
+         f"{NOUN_SEEDS}: expected a file, for the split seeds of snli_nouns; got none"),
+        (remove(NOUNS),
+         f"{NOUN_SEEDS}: expected every Parquet file to belong to a configuration; got one of "
+         f"none"),
         (remove("README.md"), "README.md: expected a dataset card; got no such file"),
-        (
-            lambda folder: shutil.copy(folder / SEEDS, folder / "seeds.parquet"),
-            "seeds.parquet: expected every Parquet file to belong to a configuration; got one of "
-            "none",
-        ),
-        (
-            add("merge-nli.py"),
-            "merge-nli.py: expected no script of the folder's name: datasets would refuse to load "
-            "the folder; got one",
-        ),
-        (
-            lambda folder: (folder / ".mnli-m.partial").mkdir(),
-            ".mnli-m.partial: expected no leftover of an interrupted export; got one; export again",
-        ),
-        (
-            lambda folder: (folder / "README.md").write_text("# Mine\n"),
-            "README.md: expected YAML between two lines of ---; got no mapping but nothing",
-        ),
+        (lambda folder: shutil.copy(folder / SEEDS, folder / "seeds.parquet"),
+         "seeds.parquet: expected every Parquet file to belong to a configuration; got one of "
+         "none"),
+        (add("merge-nli.py"),
+         "merge-nli.py: expected no script of the folder's name: datasets would refuse to load "
+         "the folder; got one"),
+        (lambda folder: (folder / ".mnli-m.partial").mkdir(),
+         ".mnli-m.partial: expected no leftover of an interrupted export; got one; export again"),
+        (lambda folder: (folder / "README.md").write_text("# Mine\n"),
+         "README.md: expected YAML between two lines of ---; got no mapping but nothing"),
     ],
-)
+)  # fmt: skip
 def test_wrong_files(dataset: Path, change: Callable[[Path], object], problem: str) -> None:
     """Missing, foreign and colliding files are told."""
     change(dataset)
@@ -495,35 +462,23 @@ def test_wrong_provenance(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (
-            "| `snli_verbs` | 2 |",
-            "| `snli_verbs` | 7 |",
-            "README.md: expected the statistics of the data: ['| `snli_verbs` | 2 | 50.0 | 0.0 | "
-            "50.0 | 3 | 1.5 | 2.0 |']; got ['| `snli_verbs` | 7 | 50.0 | 0.0 | 50.0 | 3 | 1.5 | "
-            "2.0 |']",
-        ),
-        (
-            "<!-- statistics -->",
-            "",
-            "README.md: expected a statistics block: <!-- statistics --> …; got none",
-        ),
-        (
-            "- config_name: snli_verbs\n  description",
-            "- config_name: snli_verb\n  description",
-            "README.md: expected `configs` in the YAML for ['snli', 'snli_nouns', 'snli_verbs', "
-            "'snli_adjectives']; got none for snli_verbs; one for snli_verb",
-        ),
-        (
-            "path: snli/verbs/seeds.parquet",
-            "path: snli/verb/seeds.parquet",
-            "README.md: expected data_files of snli_verbs in the YAML to be [{'split': 'seeds', "
-            "'path': 'snli/verbs/seeds.parquet'}, {'split': 'variants', 'path': "
-            "'snli/verbs/variants.parquet'}]; got [{'split': 'seeds', 'path': "
-            "'snli/verb/seeds.parquet'}, {'split': 'variants', 'path': "
-            "'snli/verbs/variants.parquet'}]",
-        ),
+        ("| `snli_verbs` | 2 |", "| `snli_verbs` | 7 |",
+         "README.md: expected the statistics of the data: ['| `snli_verbs` | 2 | 50.0 | 0.0 | "
+         "50.0 | 3 | 1.5 | 2.0 |']; got ['| `snli_verbs` | 7 | 50.0 | 0.0 | 50.0 | 3 | 1.5 | "
+         "2.0 |']"),
+        ("<!-- statistics -->", "",
+         "README.md: expected a statistics block: <!-- statistics --> …; got none"),
+        ("- config_name: snli_verbs\n  description", "- config_name: snli_verb\n  description",
+         "README.md: expected `configs` in the YAML for ['snli', 'snli_nouns', 'snli_verbs', "
+         "'snli_adjectives']; got none for snli_verbs; one for snli_verb"),
+        ("path: snli/verbs/seeds.parquet", "path: snli/verb/seeds.parquet",
+         "README.md: expected data_files of snli_verbs in the YAML to be [{'split': 'seeds', "
+         "'path': 'snli/verbs/seeds.parquet'}, {'split': 'variants', 'path': "
+         "'snli/verbs/variants.parquet'}]; got [{'split': 'seeds', 'path': "
+         "'snli/verb/seeds.parquet'}, {'split': 'variants', 'path': "
+         "'snli/verbs/variants.parquet'}]"),
     ],
-)
+)  # fmt: skip
 def test_card_that_does_not_fit(dataset: Path, old: str, new: str, problem: str) -> None:
     """Figures and configurations of the card are compared with the data."""
     card = dataset / "README.md"

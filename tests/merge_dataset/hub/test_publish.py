@@ -32,24 +32,15 @@ from merge_metric.models.templates import Template
 
 NAME = "somebody/merge-nli"
 DATA = (
-    "snli/adjectives/seeds.parquet",
-    "snli/adjectives/variants.parquet",
-    "snli/nouns/seeds.parquet",
-    "snli/nouns/variants.parquet",
-    "snli/provenance.json",
-    "snli/seeds.parquet",
-    "snli/verbs/seeds.parquet",
-    "snli/verbs/variants.parquet",
-)
+    "snli/adjectives/seeds.parquet", "snli/adjectives/variants.parquet", "snli/nouns/seeds.parquet",
+    "snli/nouns/variants.parquet", "snli/provenance.json", "snli/seeds.parquet",
+    "snli/verbs/seeds.parquet", "snli/verbs/variants.parquet",
+)  # fmt: skip
 FILES = {"README.md", "eval.yaml", *DATA}
 SMALL = {
-    "README.md",
-    "eval.yaml",
-    "snli/provenance.json",
-    "snli/seeds.parquet",
-    "snli/verbs/seeds.parquet",
-    "snli/verbs/variants.parquet",
-}
+    "README.md", "eval.yaml", "snli/provenance.json", "snli/seeds.parquet",
+    "snli/verbs/seeds.parquet", "snli/verbs/variants.parquet",
+}  # fmt: skip
 """Files of the folder with one seed."""
 
 
@@ -196,15 +187,11 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
         "id": "snli",
         "config": "snli",
         "split": "variants",
-        "field_spec": {
-            "input": "hypothesis",
-            "target": "label",
-            "choices": ["variant_id"],
-            "metadata": ["premise", "variant_id", "seed_id"],
-        },
+        "field_spec": {"input": "hypothesis", "target": "label", "choices": ["variant_id"],
+            "metadata": ["premise", "variant_id", "seed_id"]},
         "solvers": [{"name": "prompt_template", "args": {}}, {"name": "generate"}],
         "scorers": [{"name": "answer", "args": {"pattern": "letter"}}],
-    }
+    }  # fmt: skip
 
 
 def test_what_is_no_benchmark(dataset: Path, tmp_path: Path) -> None:
@@ -618,24 +605,15 @@ def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
 @pytest.mark.parametrize(
     ("file", "change", "told"),
     [
-        (
-            "snli/nouns/variants.parquet",
-            lambda rows: rows[1].update(label=0),
-            "snli, split variants: expected the rows of snli/nouns/variants.parquet, got others: "
-            "label of snli:1/noun/girl/boy is 1 instead of 0",
-        ),
-        (
-            "snli/nouns/seeds.parquet",
-            lambda rows: rows.pop(),
-            "snli_nouns, split seeds: expected 1 rows as in ['snli/nouns/seeds.parquet'], got 2",
-        ),
-        (
-            "snli/seeds.parquet",
-            lambda rows: rows.append(rows[0]),
-            "snli, split seeds: expected more than 3 rows, as in ['snli/seeds.parquet']",
-        ),
+        ("snli/nouns/variants.parquet", lambda rows: rows[1].update(label=0),
+         "snli, split variants: expected the rows of snli/nouns/variants.parquet, got others: "
+         "label of snli:1/noun/girl/boy is 1 instead of 0"),
+        ("snli/nouns/seeds.parquet", lambda rows: rows.pop(),
+         "snli_nouns, split seeds: expected 1 rows as in ['snli/nouns/seeds.parquet'], got 2"),
+        ("snli/seeds.parquet", lambda rows: rows.append(rows[0]),
+         "snli, split seeds: expected more than 3 rows, as in ['snli/seeds.parquet']"),
     ],
-)
+)  # fmt: skip
 def test_rows_are_compared(
     monkeypatch: pytest.MonkeyPatch,
     dataset: Path,
@@ -690,13 +668,9 @@ except SystemExit:
 def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No cache of the user's and no offline mode, but their login."""
     given = {
-        "HF_DATASETS_CACHE": "/c",
-        "HUGGINGFACE_HUB_CACHE": "/c",
-        "HF_HUB_OFFLINE": "1",
-        "HF_EVALUATE_OFFLINE": "1",
-        "HF_ENDPOINT": "https://hub.test",
-        "PYTHONPATH": "/mine",
-    }
+        "HF_DATASETS_CACHE": "/c", "HUGGINGFACE_HUB_CACHE": "/c", "HF_HUB_OFFLINE": "1",
+        "HF_EVALUATE_OFFLINE": "1", "HF_ENDPOINT": "https://hub.test", "PYTHONPATH": "/mine",
+    }  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     made = fresh_environment(tmp_path)
