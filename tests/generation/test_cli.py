@@ -125,12 +125,10 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
     options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1"
     arguments = ["suggest", "--recipe", "demo", *options.split(), "--setup", "module load cuda"]
     CliRunner().invoke(app, arguments)
-    assert asked == {
-        "overwrite": False,
-        "distribution": Distribution(executor="slurm", tasks=9, workers=1,
-            resources=Resources(cpus=2, gpus=1, memory_gb=8, time="1:00:00", partition="gpu",
-            sbatch={"gres": "gpu:a100:1"}, setup="module load cuda")),
-    }  # fmt: skip
+    wanted = Resources(cpus=2, gpus=1, memory_gb=8, time="1:00:00", partition="gpu",
+                       sbatch={"gres": "gpu:a100:1"}, setup="module load cuda")  # fmt: skip
+    distribution = Distribution(executor="slurm", tasks=9, workers=1, resources=wanted)
+    assert asked == {"overwrite": False, "distribution": distribution}
 
 
 def test_options_of_another_executor_are_refused() -> None:

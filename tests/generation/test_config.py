@@ -325,18 +325,10 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
 # --- What decides the outcome ---
 
 MACHINE = {
-    "data": "elsewhere.jsonl",
-    "slice_problems": 7,
-    "mlms": ("other",),
-    "device": "cuda",
-    "dtype": "bfloat16",
-    "batch_tokens": 99,
-    "workers": 4,
-    "ask_all": True,
-    "tagger": "en_core_web_lg",
-    "store": "there",
-    "run": "runs/other",
-}
+    "data": "elsewhere.jsonl", "slice_problems": 7, "mlms": ("other",), "device": "cuda",
+    "dtype": "bfloat16", "batch_tokens": 99, "workers": 4, "ask_all": True,
+    "tagger": "en_core_web_lg", "store": "there", "run": "runs/other",
+}  # fmt: skip
 """Settings of the machine, each with a value that is not the default."""
 
 

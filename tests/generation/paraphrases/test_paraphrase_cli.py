@@ -132,15 +132,8 @@ def test_paraphrases_of_another_model_are_not_replaced(
     """Unless that is said; what was found stays in the run folder."""
     data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
     arguments = [
-        "--model",
-        "m",
-        "--source",
-        "snli",
-        "--data",
-        str(data),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+        "--model", "m", "--source", "snli", "--data", str(data), "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
     assert invoke(*arguments, "--run", str(tmp_path / "one")).exit_code == 0
     judge = paraphrase_run.open_judge
 
@@ -195,13 +188,9 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     result = invoke(*arguments, "--format", "json")
     assert result.exit_code == 0, result.output
     return {
-        "arguments": arguments,
-        "made": json.loads(result.stdout),
-        "folder": folder,
-        "classifier": classifier,
-        "entailment": entailment,
-        "problems": problems,
-    }
+        "arguments": arguments, "made": json.loads(result.stdout), "folder": folder,
+        "classifier": classifier, "entailment": entailment, "problems": problems,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

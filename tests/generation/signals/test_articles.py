@@ -68,15 +68,10 @@ def test_an_article_is_tagged_as_one() -> None:
 @pytest.mark.parametrize(
     ("article", "word", "expected"),
     [
-        ("a", "owl", "an"),
-        ("an", "dog", "a"),
-        ("A", "Owl", "An"),
-        ("An", "dog", "A"),
-        ("AN", "OWL", "AN"),
-        ("AN", "DOG", "A"),
-        ("an", "hour", "an"),
+        ("a", "owl", "an"), ("an", "dog", "a"), ("A", "Owl", "An"), ("An", "dog", "A"),
+        ("AN", "OWL", "AN"), ("AN", "DOG", "A"), ("an", "hour", "an"),
     ],
-)
+)  # fmt: skip
 def test_repairs_keep_the_casing(article: str, word: str, expected: str) -> None:
     """A single capital is that of a beginning (D6)."""
     assert repaired(article, word) == expected

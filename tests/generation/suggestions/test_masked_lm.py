@@ -283,13 +283,10 @@ def test_words_of_several_tokens_have_no_answer(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "piece"),
     [
-        ("bert-uncased", "cafe"),
-        ("bert-cased", "café"),
-        ("roberta", "ĠcafÃ©"),
-        ("albert", "▁cafe"),
-        ("deberta", "▁café"),
+        ("bert-uncased", "cafe"), ("bert-cased", "café"), ("roberta", "ĠcafÃ©"),
+        ("albert", "▁cafe"), ("deberta", "▁café"),
     ],
-)
+)  # fmt: skip
 def test_the_original_is_found_under_its_accent(kind: str, piece: str) -> None:
     """Tokenizers that strip accents still know which token stands for the word."""
     scores = tiny_mlm(kind).score([ask("The café is near.", "café")], k=3)

@@ -125,12 +125,8 @@ def test_pairs_and_edits(tagger: Tagger) -> None:
         Edit(FAMILY, 1, 0, "Owls"),
     )
     assert made.pairs() == [
-        ("girl", "owl"),
-        ("girls", "owls"),
-        ("Girls", "Owls"),
-        ("A", "An"),
-        ("a", "an"),
-    ]
+        ("girl", "owl"), ("girls", "owls"), ("Girls", "Owls"), ("A", "An"), ("a", "an"),
+    ]  # fmt: skip
     assert made.is_more
     assert not made.is_ambiguous()
     assert made.text_edits() == [

@@ -92,11 +92,8 @@ def variant(
     seed_id: str, word: str, text: str, subsamples: tuple[int, ...], **more: Any
 ) -> Variant:
     settings: dict[str, Any] = {
-        "premise_mlms": ("b",),
-        "hypothesis_mlms": ("a", "b"),
-        "log_odds": 0.5,
-        **more,
-    }
+        "premise_mlms": ("b",), "hypothesis_mlms": ("a", "b"), "log_odds": 0.5, **more,
+    }  # fmt: skip
     return Variant(
         Replacement(
             seed_id=seed_id,

@@ -120,11 +120,8 @@ def test_scope_word() -> None:
         excluded("s:2", "verb", "runs", 1),
     ]
     assert kept_by("word", 12)[0] == {
-        ("s:1", "boy"): 12,
-        ("s:1", "runs"): 19,
-        ("s:2", "boy"): 19,
-        ("t:3", "big"): 25,
-    }
+        ("s:1", "boy"): 12, ("s:1", "runs"): 19, ("s:2", "boy"): 19, ("t:3", "big"): 25,
+    }  # fmt: skip
 
 
 def test_an_unknown_scope() -> None:
@@ -267,12 +264,8 @@ def test_a_small_draw_stays_as_it_is() -> None:
     """Golden values: published subsamples have to be drawn alike by every version."""
     variants = drawn(several("snli:1", "noun", "boy", 6), subsamples=3, size=2, rng_seed=0)
     assert {v.replacement.replacement: v.subsamples for v in variants} == {
-        "boy000": (1,),
-        "boy002": (0, 2),
-        "boy003": (2,),
-        "boy004": (1,),
-        "boy005": (0,),
-    }
+        "boy000": (1,), "boy002": (0, 2), "boy003": (2,), "boy004": (1,), "boy005": (0,),
+    }  # fmt: skip
 
 
 def test_the_draw_has_its_version() -> None:
@@ -286,11 +279,5 @@ def test_the_draw_has_its_version() -> None:
     assert DRAW == 2
     found = zip(drawn["replacement"].to_pylist(), drawn["subsamples"].to_pylist(), strict=True)
     assert {int(name.removeprefix("word")): numbers for name, numbers in found} == {
-        15: [0, 1],
-        16: [0],
-        21: [1],
-        24: [1],
-        27: [0],
-        4: [0, 1],
-        5: [0, 1],
-    }
+        15: [0, 1], 16: [0], 21: [1], 24: [1], 27: [0], 4: [0, 1], 5: [0, 1],
+    }  # fmt: skip

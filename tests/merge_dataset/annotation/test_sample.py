@@ -177,20 +177,11 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
     texts = {"context": "A cat sat.", "question": "Who sat?", "answer": "The cat."}
     seed = {"variant_id": "quiz:1", "seed_id": "quiz:1", "source": "quiz", "label": 1, **texts}
     variant = seed | {
-        "variant_id": "quiz:1/noun/cat/owl",
-        "context": "A owl sat.",
-        "answer": "The owl.",
-        "word_class": "noun",
-        "original": "cat",
-        "replacement": "owl",
-        "context_spans": [[2, 5]],
-        "question_spans": [],
-        "answer_spans": [[4, 7]],
-        "mlms": ["a/bert"],
-        "context_mlms": ["a/bert"],
-        "question_mlms": [],
-        "answer_mlms": ["a/bert"],
-    }
+        "variant_id": "quiz:1/noun/cat/owl", "context": "A owl sat.", "answer": "The owl.",
+        "word_class": "noun", "original": "cat", "replacement": "owl", "context_spans": [[2, 5]],
+        "question_spans": [], "answer_spans": [[4, 7]], "mlms": ["a/bert"],
+        "context_mlms": ["a/bert"], "question_mlms": [], "answer_mlms": ["a/bert"],
+    }  # fmt: skip
     folder = tmp_path / "merge-quiz/quiz"
     for path, row in (
         (folder / "seeds.parquet", seed),

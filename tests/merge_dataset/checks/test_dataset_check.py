@@ -48,135 +48,61 @@ def test_good_dataset(dataset: Path) -> None:
     ("file", "change", "problem"),
     [
         (NOUNS, put("label", 0), f"{NOUNS}: expected the label of the seed; got 0 ({FIRST})"),
-        (
-            NOUNS,
-            put("seed_id", "snli:9"),
-            f"{NOUNS}: expected the seed of every variant in the seeds split; got 'snli:9' "
-            f"({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("premise", "A girl and a small cat ran."),
-            f"{NOUNS}: expected the seed's premise once the original is put back; got "
-            f"'A girl and a small dog ran.' ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("hypothesis", "The girl has a small cat."),
-            f"{NOUNS}: expected the replacement at hypothesis_spans; got ['l c'], not 'cat' "
-            f"({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("hypothesis_spans", []),
-            f"{NOUNS}: expected hypothesis_spans: at least one [start, end), ascending, inside "
-            f"the text; got [] ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("original", "mouse"),
-            f"{NOUNS}: expected the seed's premise once the original is put back; got "
-            f"'A girl and a small mouse run.' ({FIRST})",
-        ),
-        (
-            NOUNS,
-            lambda rows: rows[0].update(
-                replacement="dog",
-                premise="A girl and a small dog run.",
-                hypothesis="A girl has a small dog.",
-            ),
-            f"{NOUNS}: expected original and replacement to differ; got 'dog' ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("word_class", "verb"),
-            f"{NOUNS}: expected word_class to be 'noun'; got 'verb' ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("subsamples", [0, 3]),
-            f"{NOUNS}: expected subsamples: at least one number in 0..2, ascending, each once; "
-            f"got [0, 3] ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("mlms", ["b/roberta"]),
-            f"{NOUNS}: expected mlms to be the sorted union of premise_mlms and "
-            f"hypothesis_mlms; got ['b/roberta'] ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("mlm_count", 1),
-            f"{NOUNS}: expected mlm_count to be the number of mlms, 2; got 1 ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("hypothesis_pll_change", None),
-            f"{NOUNS}: expected premise_pll_change and hypothesis_pll_change, or neither; got only "
-            f"premise_pll_change ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("source", "demo"),
-            f"{NOUNS}: expected the source 'snli'; got 'demo' ({FIRST})",
-        ),
-        (
-            NOUNS,
-            put("replacement", None),
-            f"{NOUNS}: expected a value for replacement; got None ({FIRST})",
-        ),
-        (
-            NOUNS,
-            lambda rows: rows[1].update(variant_id=FIRST),
-            f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times",
-        ),
-        (
-            "snli/adjectives/variants.parquet",
-            put("variant_id", FIRST),
-            f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times",
-        ),
-        (
-            NOUNS,
-            lambda rows: rows.__delitem__(slice(4, 6)),
-            f"{NOUN_SEEDS}: expected every seed to have variants; got 'snli:2' (snli:2)",
-        ),
-        (
-            SEEDS,
-            lambda rows: rows.append(rows[0] | {"seed_id": "snli:4", "variant_id": "snli:4"}),
-            f"{SEEDS}: expected every seed to have variants; got 'snli:4' (snli:4)",
-        ),
-        (
-            NOUN_SEEDS,
-            lambda rows: rows.append(rows[0]),
-            f"{NOUN_SEEDS}: expected ids that occur once; got 'snli:1' 2 times",
-        ),
-        (
-            SEEDS,
-            lambda rows: rows.pop(),
-            "snli/verbs/seeds.parquet: expected every seed among the seeds of all classes; got "
-            "'snli:3' (snli:3)",
-        ),
-        (
-            NOUN_SEEDS,
-            put("annotator_labels", [2]),
-            f"{NOUN_SEEDS}: expected annotator_labels as in the seeds of all classes; got [2] "
-            f"instead of [1, 1, 2] (snli:1)",
-        ),
-        (
-            SEEDS,
-            put("variant_id", "x"),
-            f"{SEEDS}: expected variant_id to equal seed_id in seeds; got 'x' (x)",
-        ),
-        (
-            SEEDS,
-            put("label", 3),
-            f"{SEEDS}: expected a label of 0 to 2; got 3 (snli:1)",
-        ),
-        (
-            SEEDS,
-            put("premise", None),
-            f"{SEEDS}: expected a value for premise; got None (snli:1)",
-        ),
+        (NOUNS, put("seed_id", "snli:9"),
+         f"{NOUNS}: expected the seed of every variant in the seeds split; got 'snli:9' "
+         f"({FIRST})"),
+        (NOUNS, put("premise", "A girl and a small cat ran."),
+         f"{NOUNS}: expected the seed's premise once the original is put back; got "
+         f"'A girl and a small dog ran.' ({FIRST})"),
+        (NOUNS, put("hypothesis", "The girl has a small cat."),
+         f"{NOUNS}: expected the replacement at hypothesis_spans; got ['l c'], not 'cat' "
+         f"({FIRST})"),
+        (NOUNS, put("hypothesis_spans", []),
+         f"{NOUNS}: expected hypothesis_spans: at least one [start, end), ascending, inside "
+         f"the text; got [] ({FIRST})"),
+        (NOUNS, put("original", "mouse"),
+         f"{NOUNS}: expected the seed's premise once the original is put back; got "
+         f"'A girl and a small mouse run.' ({FIRST})"),
+        (NOUNS, lambda rows: rows[0].update(replacement="dog",
+         premise="A girl and a small dog run.", hypothesis="A girl has a small dog."),
+         f"{NOUNS}: expected original and replacement to differ; got 'dog' ({FIRST})"),
+        (NOUNS, put("word_class", "verb"),
+         f"{NOUNS}: expected word_class to be 'noun'; got 'verb' ({FIRST})"),
+        (NOUNS, put("subsamples", [0, 3]),
+         f"{NOUNS}: expected subsamples: at least one number in 0..2, ascending, each once; "
+         f"got [0, 3] ({FIRST})"),
+        (NOUNS, put("mlms", ["b/roberta"]),
+         f"{NOUNS}: expected mlms to be the sorted union of premise_mlms and "
+         f"hypothesis_mlms; got ['b/roberta'] ({FIRST})"),
+        (NOUNS, put("mlm_count", 1),
+         f"{NOUNS}: expected mlm_count to be the number of mlms, 2; got 1 ({FIRST})"),
+        (NOUNS, put("hypothesis_pll_change", None),
+         f"{NOUNS}: expected premise_pll_change and hypothesis_pll_change, or neither; got only "
+         f"premise_pll_change ({FIRST})"),
+        (NOUNS, put("source", "demo"),
+         f"{NOUNS}: expected the source 'snli'; got 'demo' ({FIRST})"),
+        (NOUNS, put("replacement", None),
+         f"{NOUNS}: expected a value for replacement; got None ({FIRST})"),
+        (NOUNS, lambda rows: rows[1].update(variant_id=FIRST),
+         f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times"),
+        ("snli/adjectives/variants.parquet", put("variant_id", FIRST),
+         f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times"),
+        (NOUNS, lambda rows: rows.__delitem__(slice(4, 6)),
+         f"{NOUN_SEEDS}: expected every seed to have variants; got 'snli:2' (snli:2)"),
+        (SEEDS, lambda rows: rows.append(rows[0] | {"seed_id": "snli:4", "variant_id": "snli:4"}),
+         f"{SEEDS}: expected every seed to have variants; got 'snli:4' (snli:4)"),
+        (NOUN_SEEDS, lambda rows: rows.append(rows[0]),
+         f"{NOUN_SEEDS}: expected ids that occur once; got 'snli:1' 2 times"),
+        (SEEDS, lambda rows: rows.pop(),
+         "snli/verbs/seeds.parquet: expected every seed among the seeds of all classes; got "
+         "'snli:3' (snli:3)"),
+        (NOUN_SEEDS, put("annotator_labels", [2]),
+         f"{NOUN_SEEDS}: expected annotator_labels as in the seeds of all classes; got [2] "
+         f"instead of [1, 1, 2] (snli:1)"),
+        (SEEDS, put("variant_id", "x"),
+         f"{SEEDS}: expected variant_id to equal seed_id in seeds; got 'x' (x)"),
+        (SEEDS, put("label", 3), f"{SEEDS}: expected a label of 0 to 2; got 3 (snli:1)"),
+        (SEEDS, put("premise", None), f"{SEEDS}: expected a value for premise; got None (snli:1)"),
     ],
 )  # fmt: skip
 def test_wrong_rows(
@@ -230,20 +156,11 @@ def test_many_of_a_kind_are_counted(dataset: Path, edit_dataset: Edit) -> None:
 
 
 VARIANT: dict[str, Any] = {
-    "premise": "A boy and a boy.",
-    "hypothesis": "A boy.",
-    "original": "girl",
-    "replacement": "boy",
-    "premise_spans": [[2, 5], [12, 15]],
-    "hypothesis_spans": [[2, 5]],
-    "mlms": ["a", "b"],
-    "premise_mlms": ["b"],
-    "hypothesis_mlms": ["a", "b"],
-    "mlm_count": 2,
-    "premise_pll_change": None,
-    "hypothesis_pll_change": None,
-    "subsamples": [0, 9],
-}
+    "premise": "A boy and a boy.", "hypothesis": "A boy.", "original": "girl", "replacement": "boy",
+    "premise_spans": [[2, 5], [12, 15]], "hypothesis_spans": [[2, 5]], "mlms": ["a", "b"],
+    "premise_mlms": ["b"], "hypothesis_mlms": ["a", "b"], "mlm_count": 2,
+    "premise_pll_change": None, "hypothesis_pll_change": None, "subsamples": [0, 9],
+}  # fmt: skip
 SEED = {"premise": "A girl and a girl.", "hypothesis": "A girl."}
 
 

@@ -68,53 +68,38 @@ def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
     ("change", "problem"),
     [
         (put(premise="Two girls sing."), f"the seed's premise; got 'Two girls sing.' ({ID})"),
-        (
-            put(original="Nobody sings."),
-            f"original to be the seed's hypothesis; got 'Nobody sings.' ({ID})",
-        ),
-        (
-            put(replacement="quiet"),
-            f"replacement to be the hypothesis; got 'quiet' ({ID})",
-        ),
+        (put(original="Nobody sings."),
+         f"original to be the seed's hypothesis; got 'Nobody sings.' ({ID})"),
+        (put(replacement="quiet"), f"replacement to be the hypothesis; got 'quiet' ({ID})"),
         (put(premise_spans=[[0, 3]]), f"premise_spans to be empty in paraphrases; got [[0, 3]] "
-            f"({ID})"),
-        (
-            put(hypothesis_spans=[[0, 5]]),
-            f"hypothesis_spans to cover the whole hypothesis; got [[0, 5]], not [[0, 16]] ({ID})",
-        ),
+         f"({ID})"),
+        (put(hypothesis_spans=[[0, 5]]),
+         f"hypothesis_spans to cover the whole hypothesis; got [[0, 5]], not [[0, 16]] ({ID})"),
         (put(mlms=["a/bert"]), f"mlms to be empty in paraphrases; got ['a/bert'] ({ID})"),
         (put(premise_mlms=["a"]), f"premise_mlms to be empty in paraphrases; got ['a'] ({ID})"),
         (put(hypothesis_mlms=["a"]), f"hypothesis_mlms to be empty in paraphrases; got ['a'] "
-            f"({ID})"),
+         f"({ID})"),
         (put(log_odds=0.5), f"log_odds to be null in paraphrases; got 0.5 ({ID})"),
         (put(mlm_count=0), f"mlm_count to be null in paraphrases; got 0 ({ID})"),
         (put(article_fits=True), f"article_fits to be null in paraphrases; got True ({ID})"),
         (put(subsamples=[0, 1]), f"subsamples to be [0] in paraphrases; got [0, 1] ({ID})"),
         (put(subsamples=[]), f"subsamples to be [0] in paraphrases; got [] ({ID})"),
-        (
-            put(variant_id="snli:4/paraphrase/0"),
-            "variant_id to be the seed's, the class and a digest of the hypothesis; got other than "
-            f"{ID.removeprefix('snli:4')} (snli:4/paraphrase/0)",
-        ),
+        (put(variant_id="snli:4/paraphrase/0"),
+         "variant_id to be the seed's, the class and a digest of the hypothesis; got other than "
+         f"{ID.removeprefix('snli:4')} (snli:4/paraphrase/0)"),
         (put(annotator_labels=[2]), f"the annotator_labels of the seed; got [2] ({ID})"),
         (put(label=1), f"the label of the seed; got 1 ({ID})"),
         (put(word_class="noun"), f"word_class to be 'paraphrase'; got 'noun' ({ID})"),
         (put(source="demo"), f"the source 'snli'; got 'demo' ({ID})"),
         (put(hypothesis=None), f"a value for hypothesis; got None ({ID})"),
-        (
-            put(seed_id="snli:9"),
-            f"the seed of every variant in the seeds split; got 'snli:9' ({ID})",
-        ),
+        (put(seed_id="snli:9"),
+         f"the seed of every variant in the seeds split; got 'snli:9' ({ID})"),
         (rewrite(" "), "a hypothesis with words in it; got ' ' ("),
-        (
-            rewrite("Nobody makes a sound."),
-            "another hypothesis than the seed's; got 'Nobody makes a sound.' (",
-        ),
+        (rewrite("Nobody makes a sound."),
+         "another hypothesis than the seed's; got 'Nobody makes a sound.' ("),
         (lambda rows: rows.append(rows[-1]), f"ids that occur once; got '{ID}' 2 times"),
-        (
-            lambda rows: rows.append(rows[-1] | {"variant_id": "another"}),
-            "each paraphrase of a seed once; got 'It is all quiet.' 2 times (snli:4)",
-        ),
+        (lambda rows: rows.append(rows[-1] | {"variant_id": "another"}),
+         "each paraphrase of a seed once; got 'It is all quiet.' 2 times (snli:4)"),
     ],
 )  # fmt: skip
 def test_wrong_variants(
