@@ -70,10 +70,8 @@ def test_markers_and_logs_are_datatroves(tmp_path: Path) -> None:
     run(tmp_path, units(3), tasks=9)
     logs = tmp_path / "tasks" / "0001"
     assert sorted(path.name for path in (logs / "completions").iterdir()) == [
-        "00000",
-        "00001",
-        "00002",
-    ]
+        "00000", "00001", "00002",
+    ]  # fmt: skip
     assert "Processing done for rank=2" in (logs / "logs" / "task_00002.log").read_text()
     run(tmp_path, units(4), tasks=1)
     assert (tmp_path / "tasks" / "0002" / "completions" / "00000").exists()

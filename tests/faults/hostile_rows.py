@@ -22,30 +22,15 @@ KINDS = ("csv", "jsonl", "parquet")
 COLUMNS = ("id", "premise", "hypothesis", "label")
 
 TEXTS = (
-    '=HYPERLINK("http://x.test","a dog") and a dog',
-    "@SUM(1+1)*cmd|' /C calc'!A0 a dog",
-    "<script>alert(1)</script> a dog runs",
-    "a dog \u202egnirts sdrawkcab\u202c runs",
-    "a\u200bdog\u200d r\u0301u\u0323ns",
-    "ein Hund la\u0308uft \U0001f415\u200d\U0001f9ba",
-    "a dog\u0000runs",
-    'a dog "quoted", and; a\tcat',
-    "two\nlines of a dog",
-    "two\r\nlines of a dog",
-    "old\rMac dog",
-    "a dog\u2028runs\u2029far\u0085",
-    "../../etc/passwd a dog",
-    "C:\\dogs\\run",
-    "null",
-    "NaN",
-    "\ufeffa dog runs",
-    "hund " * 4000,
-    "x" * 140_000,
-    "{hypothesis} {0} %s $(dog) `dog`",
-    "'; DROP TABLE dogs; --",
-    "\u3000a dog\u3000",
-    "\u0661\u0662\u0663 dogs",
-)
+    '=HYPERLINK("http://x.test","a dog") and a dog', "@SUM(1+1)*cmd|' /C calc'!A0 a dog",
+    "<script>alert(1)</script> a dog runs", "a dog \u202egnirts sdrawkcab\u202c runs",
+    "a\u200bdog\u200d r\u0301u\u0323ns", "ein Hund la\u0308uft \U0001f415\u200d\U0001f9ba",
+    "a dog\u0000runs", 'a dog "quoted", and; a\tcat', "two\nlines of a dog",
+    "two\r\nlines of a dog", "old\rMac dog", "a dog\u2028runs\u2029far\u0085",
+    "../../etc/passwd a dog", "C:\\dogs\\run", "null", "NaN", "\ufeffa dog runs", "hund " * 4000,
+    "x" * 140_000, "{hypothesis} {0} %s $(dog) `dog`", "'; DROP TABLE dogs; --",
+    "\u3000a dog\u3000", "\u0661\u0662\u0663 dogs",
+)  # fmt: skip
 """Odd, and texts all the same."""
 
 NO_TEXTS = ("", " ", "\t\n", "\u3000", "\u00a0", "a" * 1_000_001)

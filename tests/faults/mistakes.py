@@ -74,20 +74,16 @@ def _texts() -> dict[str, str]:
     )]  # fmt: skip
     number, empty, variant = (f"{good}\n{json.dumps(row)}\n" for row in other)
     return {
-        "chapter.tex": "Call me Ishmael.\n",
-        "comma.csv": _table(",", "A girl, who runs."),
+        "chapter.tex": "Call me Ishmael.\n", "comma.csv": _table(",", "A girl, who runs."),
         "notes.txt": "Call Ann about the figures.\n",
         "odd.csv": "id,text_a,text_b,label\n1,A girl runs.,She runs.,neutral\n",
-        "semicolon.csv": _table(";"),
-        "words.csv": _table(",", label="ja"),
+        "semicolon.csv": _table(";"), "words.csv": _table(",", label="ja"),
         "numbers.csv": _table(",", label="3"),
         "questions.jsonl": '{"passage": "It is wet.", "question": "Is it?", "label": "yes"}\n',
-        "number-text.jsonl": number,
-        "no-text.jsonl": empty,
-        "variant-id.jsonl": variant,
+        "number-text.jsonl": number, "no-text.jsonl": empty, "variant-id.jsonl": variant,
         "cut.jsonl": f"{good}\n{good[:50]}",
         "unlabelled.jsonl": json.dumps({**small_world.ROWS[0], "gold_label": "-"}) + "\n",
-    }
+    }  # fmt: skip
 
 
 def _predictions() -> dict[str, str]:

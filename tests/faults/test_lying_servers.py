@@ -41,18 +41,15 @@ def _completion(text: str, **log_probs: float) -> dict[str, Any]:
 _PLACES: tuple[Callable[[str], Reply], ...] = (
     lambda key: Reply({"error": {"message": key}}, 401),
     lambda key: Reply({"error": {"message": key}}, 503),
-    lambda key: Reply({"error": {"message": key}}),
-    lambda key: Reply({key: [{key: key}]}),
-    lambda key: Reply(f"<html>{key}".encode()),
-    lambda key: Reply(("[" * 100_000 + key).encode()),
-    lambda key: Reply(_completion(key)),
-    lambda key: Reply(_completion(f" {key}", A=9.0)),
+    lambda key: Reply({"error": {"message": key}}), lambda key: Reply({key: [{key: key}]}),
+    lambda key: Reply(f"<html>{key}".encode()), lambda key: Reply(("[" * 100_000 + key).encode()),
+    lambda key: Reply(_completion(key)), lambda key: Reply(_completion(f" {key}", A=9.0)),
     lambda key: Reply({"choices": [{"logprobs": {"content": [{"token": key}]}}]}),
     lambda key: Reply({"choices": [{"logprobs": key}]}),
     lambda key: Reply({"model": key, "usage": key, **_completion(" A", B=-3.0, C=-4.0)}),
     lambda key: Reply(b"", 302, {"Location": f"http://127.0.0.1:9/{quote(key)}"}),
     lambda key: Reply(b"", 429, {"Retry-After": key}),
-)
+)  # fmt: skip
 
 
 def make(folder: Path) -> None:

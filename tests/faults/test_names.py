@@ -51,26 +51,12 @@ INPUTS = {"d": "merge-nli", "r": "runs/demo", "s": "study", "p.parquet": "a.parq
 NAMES = {
     "spaces and quotes": ("it's", 'a "b" c', " a", "`a`", "a  b"),
     "characters of patterns": ("[a]*?", "a[0-9]", "*", "?", "**", "{a,b}", "[!a]"),
-    "characters of other languages": (
-        "a%20b",
-        "%s",
-        "a;b",
-        "a;DROP TABLE x",
-        "$HOME",
-        "~",
-        "{0}",
-        "a\\b",
-        "a=1",
-        "a#b",
-        "a&b",
-        "a|b",
-        "<a>",
-        "a\nb",
-    ),
+    "characters of other languages": ("a%20b", "%s", "a;b", "a;DROP TABLE x", "$HOME", "~", "{0}",
+                                      "a\\b", "a=1", "a#b", "a&b", "a|b", "<a>", "a\nb"),
     "leading dashes": ("./-a", "./--out"),
     "letters of other scripts": ("Mädchen", "女孩", "👩‍👧", "e\u0301", "\u202ea"),
     "not UTF-8": (os.fsdecode(b"M\xe4dchen"), os.fsdecode(b"\xff\xfe")),
-}
+}  # fmt: skip
 
 
 def _rows_of(path: Path) -> str:

@@ -317,12 +317,9 @@ def test_different_seeds_and_different_gold_labels() -> None:
 def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:
     """From the command line; in Python always."""
     words = [
-        "compare",
-        str(files / "weak.parquet"),
-        str(files / "strong.parquet"),
-        "--n-bootstrap",
+        "compare", str(files / "weak.parquet"), str(files / "strong.parquet"), "--n-bootstrap",
         "20",
-    ]
+    ]  # fmt: skip
     words += ["--dataset", str(files / "merge-nli")]
     plain, explained = (
         CliRunner().invoke(app, [*words, *more]).stdout for more in ([], ["--explain"])

@@ -240,13 +240,8 @@ def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None
         for label in [problem_format.labels[n % 3 > 0].upper() if n else "-"]
     ]
     options = (
-        "--dataset",
-        folder,
-        "--config",
-        config,
-        "--train",
-        write(tmp_path / "t.jsonl", rows),
-    )
+        "--dataset", folder, "--config", config, "--train", write(tmp_path / "t.jsonl", rows),
+    )  # fmt: skip
     for name, more in (("majority", options[:4]), ("hypothesis-only", options)):
         out = tmp_path / f"{name}.parquet"
         run_cli("baseline", name, *more, "--out", out)
@@ -306,11 +301,9 @@ def test_texts_as_pairs(tmp_path: Path) -> None:
     columns = ["premise", "hypothesis", "premise_spans", "hypothesis_spans"]
     (made,) = three.select(columns).to_pylist()
     assert made == {
-        "premise": "A dog.",
-        "hypothesis": "dog😀? The dog.",
-        "premise_spans": [[2, 5]],
+        "premise": "A dog.", "hypothesis": "dog😀? The dog.", "premise_spans": [[2, 5]],
         "hypothesis_spans": [[0, 3], [10, 13]],
-    }
+    }  # fmt: skip
     for start, end in made["hypothesis_spans"]:
         assert made["hypothesis"][start:end] == "dog"
     pq.write_table(table.set_column(1, "a", [pa.nulls(1, pa.string())]), tmp_path / "t.parquet")

@@ -98,22 +98,18 @@ OF_TWO = ("compare_files", "compare_models")
 
 OTHER: dict[str, Callable[[Any], Any]] = {
     "SeedVariantCallback": lambda given: merge_metric.SeedVariantCallback(given, "merge-nli"),
-    "build": generation.build,
-    "builder": lambda given: merge_dataset.builder(given, "snli"),
+    "build": generation.build, "builder": lambda given: merge_dataset.builder(given, "snli"),
     "check_dataset": merge_dataset.check_dataset,
     "export_dataset": lambda given: merge_dataset.export_dataset(given, "out"),
-    "evaluate_model": lambda given: evaluate_model(len, given),
-    "generate": generation.generate,
+    "evaluate_model": lambda given: evaluate_model(len, given), "generate": generation.generate,
     "paraphrase": generation.paraphrase,
     "push_to_hub": lambda given: merge_dataset.push_to_hub(given, "me/merge-nli"),
     "read_answers": merge_dataset.read_answers,
-    "register_dataset": merge_dataset.register_dataset,
-    "register_metric": register_metric,
-    "score_run": score_run,
-    "suggest": generation.suggest,
+    "register_dataset": merge_dataset.register_dataset, "register_metric": register_metric,
+    "score_run": score_run, "suggest": generation.suggest,
     "write_predictions": lambda given: write_predictions(given, pa.table({})),
     "write_report": lambda given: write_report(given, "report.html"),
-}
+}  # fmt: skip
 """Functions of something else that is given first."""
 
 RECORDS = {"Comparison", "Evaluation", "Run", "RunFolder", "Table"}
@@ -165,12 +161,9 @@ def places(folder: Path, files: list[Path]) -> dict[str, Path]:
     answers = folder.parent / "ann.csv"
     answers.write_text("annotator,variant_id,fluency,reasoning,comment\nann,a/1,5,5,\n")
     return {
-        "build": run.path,
-        "export_dataset": run.path,
-        "read_answers": answers,
-        "register_metric": folder.parent / "cache",
-        "write_predictions": files[0],
-    }
+        "build": run.path, "export_dataset": run.path, "read_answers": answers,
+        "register_metric": folder.parent / "cache", "write_predictions": files[0],
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -107,12 +107,10 @@ def test_allow_missing(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFi
         (["--allow-missing"], "expected a dataset folder with --allow-missing, got none"),
         (["--dataset", "nowhere"], "nowhere: expected a dataset folder, found no folder there"),
         (["--n-bootstrap", "-1"], "--n-bootstrap: expected 0 or more, got '-1'"),
-        (
-            ["--format", "xml"],
-            "--format: expected one of text, markdown, latex, csv, json, got 'xml'",
-        ),
+        (["--format", "xml"],
+         "--format: expected one of text, markdown, latex, csv, json, got 'xml'"),
     ],
-)
+)  # fmt: skip
 def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> None:
     """Exit code 2, the message on stderr, nothing on stdout."""
     result = score(predictions, *arguments)

@@ -149,19 +149,10 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
     with redirect_stdout(said), redirect_stderr(said):
         code = pytest.main(
             [
-                "-x",
-                "-q",
-                "--tb=line",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:xdist",
-                "-W",
-                "ignore::pytest.PytestAssertRewriteWarning",
-                *options,
-                *tests,
+                "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-W",
+                "ignore::pytest.PytestAssertRewriteWarning", *options, *tests,
             ]
-        )
+        )  # fmt: skip
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     # Names of cases may have spaces; what failed stands behind " - ".

@@ -63,11 +63,9 @@ def run(place: Path, *arguments: object, **environment: str) -> subprocess.Compl
 def offline(place: Path) -> dict[str, str]:
     """Variables that keep each tracker's runs in the folder."""
     return {
-        "WANDB_MODE": "offline",
-        "WANDB_SILENT": "true",
-        "MLFLOW_TRACKING_URI": (place / "mlruns").as_uri(),
-        "MLFLOW_ALLOW_FILE_STORE": "true",
-    }
+        "WANDB_MODE": "offline", "WANDB_SILENT": "true",
+        "MLFLOW_TRACKING_URI": (place / "mlruns").as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true",
+    }  # fmt: skip
 
 
 def score(place: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -56,10 +56,8 @@ def test_what_is_undefined_is_said() -> None:
     table = pair_table(judgements(("ann", "a", 5, 4), ("ben", "a", 5, 4), ("eve", "b", 1, 1)), NONE)
     same, apart = row(table, a="ann", b="ben", score="F"), row(table, a="ann", b="eve", score="F")
     assert (same["kappa"], same["agreement"], same["note"]) == (
-        None,
-        1,
-        "undefined: every answer is 5",
-    )
+        None, 1, "undefined: every answer is 5",
+    )  # fmt: skip
     assert (apart["kappa"], apart["agreement"], apart["n_both"]) == (None, None, 0)
     assert apart["note"] == "both judged none"
     assert row(table, a="ann", b="ben", score="good")["note"] == "undefined: every answer is good"
@@ -131,13 +129,9 @@ def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
     assert scores.title == "What ann said (rows) where ben said what (columns)"
     counts = {(r["answer"], key): r[key] for r in scores.rows for key in r if key != "answer"}
     assert {place: n for place, n in counts.items() if n} == {
-        ("5", "F5"): 1,
-        ("4", "F5"): 1,
-        ("1", "F1"): 1,
-        ("5", "R4"): 1,
-        ("4", "R4"): 1,
+        ("5", "F5"): 1, ("4", "F5"): 1, ("1", "F1"): 1, ("5", "R4"): 1, ("4", "R4"): 1,
         ("2", "R3"): 1,
-    }
+    }  # fmt: skip
     expected = {"a": "ann", "b": "ben", "both": 1, "a_only": 0, "b_only": 1, "neither": 1}
     assert good.rows == (expected,)
 

@@ -51,14 +51,11 @@ def shares(
 NOUNS_AND_VERBS = judged(
     {"a": (5, 5), "b": (5, 4), "c": (1, 5), "d": (4, 4), "e": (5, 4), "f": (2, 2)},
     {
-        "a": item("noun", "x/one"),
-        "b": item("noun", "x/one", "x/two"),
-        "c": item("noun", "x/two"),
-        "d": item("noun", "x/one", "x/two"),
-        "e": item("verb", "x/two"),
-        "f": item("verb", "x/one"),
+        "a": item("noun", "x/one"), "b": item("noun", "x/one", "x/two"),
+        "c": item("noun", "x/two"), "d": item("noun", "x/one", "x/two"),
+        "e": item("verb", "x/two"), "f": item("verb", "x/one"),
     },
-)
+)  # fmt: skip
 """Good are a, b and e: two of four nouns, one of two verbs."""
 
 

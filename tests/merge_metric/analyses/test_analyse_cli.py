@@ -67,15 +67,13 @@ def analyse(folder: Path, name: str, *more: str) -> Result:
 EXTRA: dict[str, list[str]] = {
     "accuracy": ["--test", "a={}/a-test.parquet", "--test", "b={}/b-test.parquet"],
     "mlms": ["--mlm-map", "{}/mlms.toml"],
-    "ablations": [
-        "{}/a-union.parquet@{}/merge-nli-union",
-        "b={}/b-union.parquet@{}/merge-nli-union",
-    ],
+    "ablations": ["{}/a-union.parquet@{}/merge-nli-union",
+                  "b={}/b-union.parquet@{}/merge-nli-union"],
     "hardest": ["--top", "5"],
     "classes": ["--n-bootstrap", "20"],
     "curves": ["--n-bootstrap", "20", "--rng-seed", "3"],
     "stability": ["--seeds", "30", "--draws", "5"],
-}
+}  # fmt: skip
 
 
 SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap"}
@@ -148,58 +146,29 @@ def test_the_help_lists_the_analyses() -> None:
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        (
-            "curves",
-            ["--top", "3"],
-            "--top: expected with hardest",
-        ),
-        (
-            "matching",
-            ["--bins", "3"],
-            "got it with matching, which takes --best-and-worst, --group, --test",
-        ),
+        ("curves", ["--top", "3"], "--top: expected with hardest"),
+        ("matching", ["--bins", "3"],
+         "got it with matching, which takes --best-and-worst, --group, --test"),
         ("matching", ["--best-and-worst"], "expected the training groups of models, as"),
-        (
-            "curves",
-            ["--group", "c=S"],
-            "--group: expected those of models with predictions, a, b, got one of 'c'",
-        ),
-        (
-            "curves",
-            ["--group", "a"],
-            "--group: expected the training group of a model as NAME=GROUP",
-        ),
-        (
-            "matching",
-            [
-                "--best-and-worst",
-                "--group",
-                "a=S",
-                "--group",
-                "b=S",
-                "--test",
-                "a={}/a-test.parquet",
-            ],
-            "predictions for all test problems, got none of b; add --test b=FILE",
-        ),
+        ("curves", ["--group", "c=S"],
+         "--group: expected those of models with predictions, a, b, got one of 'c'"),
+        ("curves", ["--group", "a"],
+         "--group: expected the training group of a model as NAME=GROUP"),
+        ("matching",
+         ["--best-and-worst", "--group", "a=S", "--group", "b=S", "--test", "a={}/a-test.parquet"],
+         "predictions for all test problems, got none of b; add --test b=FILE"),
         ("classes", ["--config", "s_nouns"], "expected a configuration of several word classes"),
         ("curves", ["--out", "plot.jpg"], "expected a plot's file to end in .png, .svg, .pdf"),
-        (
-            "curves",
-            ["{}/a-union.parquet@{}/merge-nli-union"],
-            "FILE@DATASET only for accuracy, ablations, fooling",
-        ),
-        (
-            "curves",
-            ["{}/a-union.parquet"],
-            "to answer different problems, as all are of the model a, got",
-        ),
+        ("curves", ["{}/a-union.parquet@{}/merge-nli-union"],
+         "FILE@DATASET only for accuracy, ablations, fooling"),
+        ("curves", ["{}/a-union.parquet"],
+         "to answer different problems, as all are of the model a, got"),
         ("ablations", [], "expected predictions for two data sets or more"),
         ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
         ("mlms", [], "got none of a, b among BERT-B-S"),
         ("mlms", ["--mlm-map", "{}/none.toml"], "none.toml"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_one_line(name: str, more: list[str], message: str, folder: Path) -> None:
     """Exit code 2 and what was expected; no table."""
     result = analyse(folder, name, *more)
@@ -297,15 +266,11 @@ def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[...
     for source in ("snli", "anli-r1", "anli-r2"):
         a, b = (found[model, f"{source}_paraphrases"] for model in "ab")
         assert (a["n_right"], a["relaxed_fooling_rate"], a["strict_fooling_rate"]) == (
-            3,
-            1 / 3,
-            1 / 3,
-        )
+            3, 1 / 3, 1 / 3,
+        )  # fmt: skip
         assert (b["n_right"], b["relaxed_fooling_rate"], b["strict_fooling_rate"]) == (
-            3,
-            2 / 3,
-            1 / 3,
-        )
+            3, 2 / 3, 1 / 3,
+        )  # fmt: skip
     assert found["(mean)", "(all paraphrases)"]["relaxed_fooling_rate"] == pytest.approx(0.5)
     one = rows_of(
         analyse_own("fooling", *FILES, "--config", "snli_paraphrases", "--format", "json")
@@ -339,13 +304,11 @@ def test_an_encoder_adds_distances(
         (["overlap"], "overlap: expected a dataset folder, got none; add --dataset FOLDER"),
         (["fooling", FILES[0], "b-own.parquet"], "or name it for every file: FILE@FOLDER"),
         (["curves", "a-own.parquet"], "curves: expected a dataset folder, got none; add --data"),
-        (
-            ["fooling", FILES[0], "a=b-own.parquet@b-own"],
-            "got 'a-own' and 'b-own' for 'a' on anli-r1_paraphrases; name them apart",
-        ),
+        (["fooling", FILES[0], "a=b-own.parquet@b-own"],
+         "got 'a-own' and 'b-own' for 'a' on anli-r1_paraphrases; name them apart"),
         (["confidence", "a-bare.parquet@a-own"], "`merge-nli predict` writes them"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_own_paraphrases_are_one_line(
     arguments: list[str], message: str, analyse_own: Callable[..., Result]
 ) -> None:

@@ -249,12 +249,10 @@ def test_one_masked_lm_and_several_by_hand() -> None:
     """The poster's split: on the seeds of each group, then on those with all of them."""
     mlms = {"noun": ("bert",), "verb": ("roberta",), "adjective": ("bert", "roberta")}
     rows = [
-        *hand(0, "noun", "E", "E", "EE"),
-        *hand(0, "verb", "E", "E", "EN"),
-        *hand(0, "adjective", "E", "E", "E"),
-        *hand(1, "noun", "C", "N", "CN"),
+        *hand(0, "noun", "E", "E", "EE"), *hand(0, "verb", "E", "E", "EN"),
+        *hand(0, "adjective", "E", "E", "E"), *hand(1, "noun", "C", "N", "CN"),
         *hand(2, "adjective", "N", "N", "NNNE"),
-    ]
+    ]  # fmt: skip
     rows = [replace(row, groups=(row.groups[0], ("mlm", mlms[word_of(row)]))) for row in rows]
     table = sole_mlms([run(rows)], Settings(n_bootstrap=0))
     found = {(row["contrast"], row["group"]): row for row in table.rows}
@@ -277,11 +275,8 @@ def test_one_masked_lm_and_several_by_hand() -> None:
 def test_origins_of_every_list_of_mlms() -> None:
     """One of the model's own, of its kind, of others; several whatever they are; none."""
     assert {mlm: origin([mlm], BERT) for mlm in MLMS} == {
-        "bert": "equiv",
-        "bert-large": "size",
-        "roberta": "one",
-        "albert": "one",
-    }
+        "bert": "equiv", "bert-large": "size", "roberta": "one", "albert": "one",
+    }  # fmt: skip
     assert origin(["bert", "bert-large"], BERT) == origin(["albert", "roberta"], BERT) == "multi"
     assert origin([], BERT) is None
 

@@ -258,10 +258,8 @@ def some_runs() -> list[Run]:
 
 
 SIZES = {
-    "large": Size(300, "Bert"),
-    "base": Size(100, "Bert"),
-    "other": Size(200, "Roberta"),
-}
+    "large": Size(300, "Bert"), "base": Size(100, "Bert"), "other": Size(200, "Roberta"),
+}  # fmt: skip
 
 
 def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
@@ -294,11 +292,9 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         for name, metadata in described.items()
     ]
     assert read_sizes(sources, {"mine": 7, "xl": 901}) == {
-        "bert": Size(110, "Bert"),
-        "xl": Size(901, "DebertaV2"),
-        "gpt": Size(124, "GPT2"),
+        "bert": Size(110, "Bert"), "xl": Size(901, "DebertaV2"), "gpt": Size(124, "GPT2"),
         "mine": Size(7, "other"),
-    }
+    }  # fmt: skip
     with pytest.raises(
         ValueError, match="got none of mine, as the predictions do not say it; add --size mine="
     ):

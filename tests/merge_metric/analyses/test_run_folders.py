@@ -30,13 +30,9 @@ Word = dict[str, Any]
 def word(seed: str, word_class: str, form: str, premise: int = 1, **more: Any) -> Word:
     """A shared word that stands once in the hypothesis."""
     return {
-        "seed_id": seed,
-        "word_class": word_class,
-        "word": form,
-        "premise_occurrences": premise,
-        "hypothesis_occurrences": more.get("hypothesis", 1),
-        "other_forms": more.get("forms", []),
-    }
+        "seed_id": seed, "word_class": word_class, "word": form, "premise_occurrences": premise,
+        "hypothesis_occurrences": more.get("hypothesis", 1), "other_forms": more.get("forms", []),
+    }  # fmt: skip
 
 
 def write_run(
@@ -86,15 +82,13 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
         tmp_path / "run",
         ["entailment", "entailment", "neutral", "contradiction", "neutral"],
         [
-            word("s:0", "noun", "man"),
-            word("s:0", "noun", "dog", premise=2),
-            word("s:0", "verb", "is", forms=["are"]),
-            word("s:1", "noun", "girl"),
+            word("s:0", "noun", "man"), word("s:0", "noun", "dog", premise=2),
+            word("s:0", "verb", "is", forms=["are"]), word("s:1", "noun", "girl"),
             word("s:2", "verb", "runs", hypothesis=3, forms=["running"]),
             word("s:3", "adverb", "quickly"),
         ],
         [("s:0", "noun", "man"), ("s:2", "verb", "runs"), ("s:2", "verb", "runs running")],
-    )
+    )  # fmt: skip
     table = potential_seeds(run)
     shown = {
         (row["which"], row["word_class"]): tuple(
@@ -155,12 +149,9 @@ def counts(mlm: str, word_class: str, field: str, *numbers: int) -> dict[str, An
     names = ("occurrences", "not_in_vocabulary", "suggestions", "whole_words", "same_class",
              "more_probable", "both")  # fmt: skip
     return {
-        "source": "s",
-        "mlm": mlm,
-        "word_class": word_class,
-        "field": field,
+        "source": "s", "mlm": mlm, "word_class": word_class, "field": field,
         **dict(zip(names, numbers, strict=True)),
-    }
+    }  # fmt: skip
 
 
 def test_table_5_by_hand() -> None:

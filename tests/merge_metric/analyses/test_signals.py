@@ -388,22 +388,16 @@ def test_commands_of_the_readme_run(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--dataset", "merge-nli"],
-            "signals: expected predictions files or --annotations, got neither",
-        ),
-        (
-            ["--dataset", "merge-nli", "--annotations", "empty.csv"],
-            "empty.csv: expected annotations, found none",
-        ),
-        (
-            ["--dataset", "merge-nli", "--annotations", "others.csv"],
-            "expected annotations of variants of these configurations, got only others; are they "
-            "of another dataset?",
-        ),
+        (["--dataset", "merge-nli"],
+         "signals: expected predictions files or --annotations, got neither"),
+        (["--dataset", "merge-nli", "--annotations", "empty.csv"],
+         "empty.csv: expected annotations, found none"),
+        (["--dataset", "merge-nli", "--annotations", "others.csv"],
+         "expected annotations of variants of these configurations, got only others; are they "
+         "of another dataset?"),
         (["--annotations", "scores.csv"], "signals: expected a dataset folder, got none"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_one_line(
     arguments: list[str], message: str, analyse: Callable[..., Result]
 ) -> None:

@@ -96,10 +96,8 @@ def test_random_replacements_against_sets(tmp_path: Path) -> None:
                 expected = {
                     "mlm": sum(each == {row["by"]} for each in sets),
                     "number": sizes[int(row["by"].split()[0])] if "LMs" in row["by"] else 0,
-                    "several": sum(len(each) > 1 for each in sets),
-                    "none": sizes[0],
-                    "all": 60,
-                }[row["kind"]]
+                    "several": sum(len(each) > 1 for each in sets), "none": sizes[0], "all": 60,
+                }[row["kind"]]  # fmt: skip
                 assert row[key] == expected, (row["by"], key)
         for k in range(1, n_mlms + 1):
             found = [
@@ -123,17 +121,10 @@ def test_kept_is_exact_for_one_row() -> None:
 def variant(n: int, premise: Names, hypothesis: Names, word_class: str = "noun") -> dict[str, Any]:
     """A row of the split `variants`."""
     return {
-        "variant_id": f"s:1/{word_class}/man/w{n}",
-        "seed_id": "s:1",
-        "source": "s",
-        "label": 0,
-        "word_class": word_class,
-        "original": "man",
-        "mlms": sorted({*premise, *hypothesis}),
-        "premise_mlms": list(premise),
-        "hypothesis_mlms": list(hypothesis),
-        "subsamples": [0],
-    }
+        "variant_id": f"s:1/{word_class}/man/w{n}", "seed_id": "s:1", "source": "s", "label": 0,
+        "word_class": word_class, "original": "man", "mlms": sorted({*premise, *hypothesis}),
+        "premise_mlms": list(premise), "hypothesis_mlms": list(hypothesis), "subsamples": [0],
+    }  # fmt: skip
 
 
 def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:

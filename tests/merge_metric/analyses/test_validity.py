@@ -132,14 +132,11 @@ def rows_of(cases: Cases, **columns: Any) -> VariantRows:
     """The variants as a table, of seeds that the model answers right."""
     seed, kind, changed, good, weight = zip(*cases, strict=True)
     table = {
-        "seed_id": [f"s:{number}" for number in seed],
-        "word_class": kind,
-        "seed_right": [True] * len(seed),
-        "changed": changed,
+        "seed_id": [f"s:{number}" for number in seed], "word_class": kind,
+        "seed_right": [True] * len(seed), "changed": changed,
         "good": pa.array([None if each is None else float(each) for each in good], pa.float64()),
-        "chance": [1 / each for each in weight],
-        **columns,
-    }
+        "chance": [1 / each for each in weight], **columns,
+    }  # fmt: skip
     return VariantRows("snli", "data", pa.table(table))
 
 

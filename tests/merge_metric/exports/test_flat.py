@@ -71,11 +71,9 @@ def test_jsonl(folder: Path, tmp_path: Path) -> None:
     """Row by row the dataset's, the all-classes configuration from both of its files."""
     done = export_jsonl(folder, tmp_path / "out", ["snli", "snli_verbs"])
     assert done.contents["files"] == {
-        "snli/seeds.jsonl": 8,
-        "snli/variants.jsonl": 8 * 6 + 4 * 6,
-        "snli_verbs/seeds.jsonl": 4,
+        "snli/seeds.jsonl": 8, "snli/variants.jsonl": 8 * 6 + 4 * 6, "snli_verbs/seeds.jsonl": 4,
         "snli_verbs/variants.jsonl": 24,
-    }
+    }  # fmt: skip
     for name, files in FILES.items():
         assert same(of_jsonl(tmp_path / "out" / f"{name}.jsonl"), of_dataset(folder, *files))
     text = (tmp_path / "out/snli/variants.jsonl").read_text(encoding="utf-8")
@@ -183,10 +181,8 @@ def test_an_earlier_export_is_replaced_only_on_request(folder: Path, tmp_path: P
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
     assert files == [MARK, "snli/seeds.jsonl", "snli/variants.jsonl"]
     assert json.loads((out / MARK).read_text()) == {
-        "export": "jsonl",
-        "dataset": f"../{folder.name}",
-        "configurations": ["snli"],
-    }
+        "export": "jsonl", "dataset": f"../{folder.name}", "configurations": ["snli"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -140,10 +140,8 @@ def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_p
     assert f"data/{data.name}" == first
     card = data.joinpath("README.md").read_text(encoding="utf-8")
     assert [each["config_name"] for each in yaml.safe_load(card.split("---\n")[1])["configs"]] == [
-        "snli",
-        "snli_nouns",
-        "snli_verbs",
-    ]
+        "snli", "snli_nouns", "snli_verbs",
+    ]  # fmt: skip
 
 
 # --- lighteval and Inspect ---

@@ -117,10 +117,8 @@ def test_both_models_are_recorded(tmp_path: Path) -> None:
     assert len(own) == 64
     assert of_base == base.revision
     assert loaded.weights["base"] == {
-        "name": base.name,
-        "revision": base.revision,
-        **base.weights,
-    }
+        "name": base.name, "revision": base.revision, **base.weights,
+    }  # fmt: skip
 
 
 def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +135,9 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("fewer", {}, lambda t: t.pop(first), rf"lacks {first}: is it an adapter of another"),
         ("more", {}, lambda t: t.update(x=torch.zeros(1)), "has, beside others, x"),
         ("other", {"target_modules": ["key"]}, None, "is it an adapter of another base model"),
-        (
-            "head",
-            {},
-            lambda t: [t.pop(n) for n in list(t) if "class" in n],
-            r"it lacks 'base_model.*classifier",
-        ),
-    ]
+        ("head", {}, lambda t: [t.pop(n) for n in list(t) if "class" in n],
+         r"it lacks 'base_model.*classifier"),
+    ]  # fmt: skip
     for name, changes, edit, reason in cases:
         folder = shutil.copytree(whole, tmp_path / name)
         change(folder, **changes)

@@ -156,11 +156,8 @@ def test_other_labels_and_choices() -> None:
     assert [places.read(text) for text in said] == [3, 1, 0, -1, 2, -1]
     pair = answer_reader(("entailment", "not_entailment"))
     said = [
-        "not_entailment",
-        "Answer: not_entailment",
-        "The label is not entailment.",
-        "entailment",
-    ]
+        "not_entailment", "Answer: not_entailment", "The label is not entailment.", "entailment",
+    ]  # fmt: skip
     assert [pair.read(text) for text in said] == [1, 1, 1, 0]
     ends = answer_reader(("0", "1"), ("He (Tom) left.", "She stayed."))
     assert [ends.read(f"The answer is: {text}") for text in ("He (Tom) left.", "B")] == [0, 1]

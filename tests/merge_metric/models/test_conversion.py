@@ -83,11 +83,9 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
     """By this torch, by old ones, in files, with tensors that share memory; each once."""
     expected = answers(tiny_classifier("bert-uncased"))
     ways = {
-        "zip": whole,
-        "old": lambda t, f: whole(t, f, _use_new_zipfile_serialization=False),
-        "sharded": sharded,
-        "tied": tied,
-    }
+        "zip": whole, "old": lambda t, f: whole(t, f, _use_new_zipfile_serialization=False),
+        "sharded": sharded, "tied": tied,
+    }  # fmt: skip
     for number, (name, save) in enumerate(ways.items(), 1):
         folder = pickled(tmp_path, name, save)
         assert any("once" in note for note in inspect(folder, CLASSIFIER).notes)

@@ -113,17 +113,9 @@ def test_all_folders_give_what_plain_models_give(predict: Predict, tmp_path: Pat
 # --- Damages ---
 
 SHARPEST = (
-    "cut/half",
-    "cut/pickle-pointer",
-    "cut/gguf",
-    "index/upwards",
-    "config/layers",
-    "config/custom-head",
-    "sizes",
-    "tokenizer/none",
-    "payload/zip",
-    "payload/old",
-)
+    "cut/half", "cut/pickle-pointer", "cut/gguf", "index/upwards", "config/layers",
+    "config/custom-head", "sizes", "tokenizer/none", "payload/zip", "payload/old",
+)  # fmt: skip
 """One of each kind; the others belong to the second tier."""
 
 

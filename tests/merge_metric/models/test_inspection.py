@@ -49,10 +49,8 @@ def test_what_is_there(tmp_path: Path) -> None:
     found = inspect(folder_of(tmp_path, WHOLE, {"num_labels": 3}), CLASSIFIER, dtype="float16")
     assert found.problems == found.notes == found.packages == ()
     assert (found.format, found.tokenizer, found.parameters) == (
-        "safetensors",
-        "tokenizer.json",
-        24,
-    )
+        "safetensors", "tokenizer.json", 24,
+    )  # fmt: skip
     assert (found.memory_bytes, found.download_bytes, found.files.commit) == (48, 0, None)
     assert found.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
@@ -76,11 +74,8 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         (WHOLE, {"num_hidden_layers": 10**7}, "config.json: it says num_hidden_layers 10,000,000"),
         (WHOLE, {"text_config": {"n_layer": 10**7}}, "config.json: it says n_layer 10,000,000"),
         (WHOLE, {"vocab_size": 8}, "vocab_size 8; the largest dimension of the weights is 7"),
-        (
-            WHOLE,
-            {"num_attention_heads": -2},
-            "config.json: num_attention_heads: expected no negative number, got -2",
-        ),
+        (WHOLE, {"num_attention_heads": -2},
+         "config.json: num_attention_heads: expected no negative number, got -2"),
         (WHOLE, {"num_labels": 10**9}, "config.json: expected num_labels up to 10,000"),
         (WHOLE, {"architectures": "Bert"}, "config.json: expected architectures, a list of names"),
         (WHOLE, {"architectures": ["BertForNLI"]}, "got BertForNLI, which needs code of its own"),
@@ -91,7 +86,8 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         (WHOLE | {"model.safetensors": content[:-1]}, None, "model.safetensors: expected "),
         (WHOLE | {"model.safetensors": content[:30]}, None, "its header is not whole"),
         (WHOLE | {"model.safetensors": b""}, None, "its header is not whole"),
-        (WHOLE | {"model.safetensors": content[:8] + b"\xff" * 99}, None, "model.safetensors: its"),
+        (WHOLE | {"model.safetensors": content[:8] + b"\xff" * 99}, None,
+         "model.safetensors: its"),
         (WHOLE | {"model.safetensors": content.replace(b"7, 3", b"7, 4")}, None, "contradicts"),
         (WHOLE | {"model.safetensors": b"version https://git-lfs"}, None, "by git lfs pull"),
         (indexed("../a.safetensors"), None, f"{index}: expected names of .safetensors files besi"),
@@ -99,30 +95,17 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         (indexed("a.safetensors", "b.safetensors"), None, "a.safetensors is missing, and 1 more"),
         (indexed(), None, f"{index}: expected weight_map, a table of files, got none"),
         (but("model.safetensors"), None, "model.safetensors or pytorch_model.bin, found none"),
-        (
-            but("model.safetensors", tf_model__h5=b""),
-            None,
-            "found tf_model.h5 (TensorFlow weights)",
-        ),
+        (but("model.safetensors", tf_model__h5=b""), None,
+         "found tf_model.h5 (TensorFlow weights)"),
         (but("model.safetensors", a__gguf=b""), None, "name one with `gguf_file`, such as a.gguf"),
-        (
-            but("model.safetensors", pytorch_model__bin=b"x"),
-            None,
-            "expected a file that torch save",
-        ),
-        (
-            but("tokenizer.json"),
-            None,
-            "expected the files of a tokenizer (tokenizer.json, vocab.tx",
-        ),
-        (
-            but(
-                "tokenizer.json", tokenizer_config__json=b'{"auto_map": {}, "tokenizer_class": "T"}'
-            ),
-            None,
-            "tokenizer_config.json: expected a tokenizer of transformers, got T, which needs code",
-        ),
-    ]
+        (but("model.safetensors", pytorch_model__bin=b"x"), None,
+         "expected a file that torch save"),
+        (but("tokenizer.json"), None,
+         "expected the files of a tokenizer (tokenizer.json, vocab.tx"),
+        (but("tokenizer.json", tokenizer_config__json=b'{"auto_map": {}, "tokenizer_class": "T"}'),
+         None,
+         "tokenizer_config.json: expected a tokenizer of transformers, got T, which needs code"),
+    ]  # fmt: skip
     for files, config, said in cases:
         folder = folder_of(tmp_path, files, config)
         problems = inspect(folder, CLASSIFIER).problems
@@ -214,19 +197,13 @@ def test_gguf(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "edit", "said"),
     [
-        (
-            "custom",
-            {"classifier.": "head.dense."},
-            "and has ['head.dense.bias', 'head.dense.weight']",
-        ),
-        (
-            "more",
-            {"+": "classifier.middle.weight"},
-            "got ['classifier.middle.weight'], which it wo",
-        ),
+        ("custom", {"classifier.": "head.dense."},
+         "and has ['head.dense.bias', 'head.dense.weight']"),
+        ("more", {"+": "classifier.middle.weight"},
+         "got ['classifier.middle.weight'], which it wo"),
         ("layers", {"+": "bert.encoder.layer.0.adapter.weight"}, "which it would leave out"),
     ],
-)
+)  # fmt: skip
 def test_weights_of_another_class(
     name: str, edit: dict[str, str], said: str, tmp_path: Path
 ) -> None:

@@ -102,13 +102,10 @@ def oracle(kind: str, prompt: Prompt = SHOTS) -> NDArray[np.float64]:
 
 @pytest.mark.slow(
     but=(
-        "gpt2-True-100",
-        "opt-False-None",
-        "llama-True-None",
-        "llama-separate-True-100",
+        "gpt2-True-100", "opt-False-None", "llama-True-None", "llama-separate-True-100",
         "llama-end-True-None",
     )
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("prefix_cache", "batch_tokens"), [(True, None), (True, 100), (False, None)]
 )

@@ -118,11 +118,9 @@ def test_snli_examples_are_snlis(shared_data: Path) -> None:
 def test_descriptions_tell_prompts_apart() -> None:
     """The digest is of all that is asked: examples, their order, the start."""
     prompts = [
-        read_prompt("snli"),
-        read_prompt("mnli"),
-        read_prompt("snli", start="<s>"),
+        read_prompt("snli"), read_prompt("mnli"), read_prompt("snli", start="<s>"),
         replace(read_prompt("snli"), examples=read_prompt("snli").examples[::-1]),
-    ]
+    ]  # fmt: skip
     assert len({prompt.describe()["prompt_sha256"] for prompt in prompts}) == 4
     assert prompts[0].describe() == read_prompt("snli").describe()
     assert (prompts[0].describe()["shots"], prompts[0].describe()["n_shots"]) == ("snli", 6)

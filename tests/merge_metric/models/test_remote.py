@@ -113,11 +113,8 @@ def test_what_is_sent(server: Server) -> None:
     common = {"model": "tiny", "max_tokens": 1, "temperature": 0}
     assert completion.payload == {**common, "prompt": PROMPT.text(*PAIRS[0]), "logprobs": 5}
     assert chat.payload == {
-        **common,
-        "messages": PROMPT.messages(*PAIRS[0]),
-        "logprobs": True,
-        "top_logprobs": 20,
-    }
+        **common, "messages": PROMPT.messages(*PAIRS[0]), "logprobs": True, "top_logprobs": 20,
+    }  # fmt: skip
     assert "authorization" not in {name.lower() for name in completion.headers}
 
 
@@ -203,12 +200,10 @@ def test_urls_that_are_none(url: str) -> None:
     [
         Reply({"error": "slow down"}, 429, {"Retry-After": "0"}),
         Reply({"error": "slow down"}, 429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
-        Reply(b"<html>oops</html>", 500),
-        Reply(b"", 503),
-        Reply(b'{"choices": [', cut=True),
+        Reply(b"<html>oops</html>", 500), Reply(b"", 503), Reply(b'{"choices": [', cut=True),
     ],
     ids=["429", "429-date", "500", "503", "cut"],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("every", [2, 3])
 def test_trouble_that_passes(trouble: Reply, every: int) -> None:
     """Asked again, everything is answered, and no answer is wrong."""
@@ -377,15 +372,8 @@ def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture)
 def test_letters_among_other_tokens() -> None:
     """With spaces as servers write them; words that begin with a letter do not count."""
     tokens = {
-        " A": 0.1,
-        "A": 0.2,
-        "▁B": 0.05,
-        "ĠC": 0.02,
-        "  C": 0.01,
-        "Ab": 0.3,
-        "a": 0.1,
-        "": 0.1,
-    }
+        " A": 0.1, "A": 0.2, "▁B": 0.05, "ĠC": 0.02, "  C": 0.01, "Ab": 0.3, "a": 0.1, "": 0.1,
+    }  # fmt: skip
     found = letter_probabilities({t: math.log(p) for t, p in tokens.items()}, "ABC")
     np.testing.assert_allclose(found, [0.3, 0.05, 0.03])
 

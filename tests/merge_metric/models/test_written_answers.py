@@ -59,13 +59,11 @@ def problems(count: int = len(SAID)) -> pa.Table:
     """A seed, and its variants."""
     return pa.table(
         {
-            "variant_id": ["s", *(f"s/{n}" for n in range(1, count))],
-            "seed_id": ["s"] * count,
+            "variant_id": ["s", *(f"s/{n}" for n in range(1, count))], "seed_id": ["s"] * count,
             "premise": [pair[0] for pair in PAIRS[:count]],
-            "hypothesis": [pair[1] for pair in PAIRS[:count]],
-            "label": [1] * count,
+            "hypothesis": [pair[1] for pair in PAIRS[:count]], "label": [1] * count,
         }
-    )
+    )  # fmt: skip
 
 
 def model_at(server: Server, words: Words | None = None, **options: Any) -> RemoteModel:
@@ -106,12 +104,9 @@ def test_what_is_sent() -> None:
     messages = PROMPT.messages(*PAIRS[0])
     assert [r.payload for r in server.requests[:2]] == [{**asked, "messages": messages}] * 2
     assert server.requests[2].payload == {
-        "model": "tiny",
-        "max_tokens": 50,
-        "temperature": 0,
-        "prompt": PROMPT.text(*PAIRS[0]),
+        "model": "tiny", "max_tokens": 50, "temperature": 0, "prompt": PROMPT.text(*PAIRS[0]),
         "stop": ["\n\nPremise:"],
-    }
+    }  # fmt: skip
     described = model.describe()
     assert described["server_settings"] == more
     assert (described["samples"], described["temperature"]) == (2, 0.5)
@@ -255,10 +250,8 @@ def test_shares_are_probabilities(tmp_path: Path) -> None:
     assert found["prediction"].to_pylist() == [1, NO_LABEL, 2]
     third = pytest.approx([1 / 3] * 3)
     assert found["probabilities"].to_pylist() == [
-        pytest.approx([1 / 3, 2 / 3, 0]),
-        third,
-        [0, 0, 1],
-    ]
+        pytest.approx([1 / 3, 2 / 3, 0]), third, [0, 0, 1],
+    ]  # fmt: skip
     assert read_metadata(out)["samples_without_label"] == pytest.approx(5 / 12)
     assert pq.read_table(out)["answer_text"][0].as_py().split("\n———\n") == ["A", "B", "B", "?"]
 
@@ -401,20 +394,14 @@ def test_settings_that_are_none() -> None:
         ({"samples": 2}, "samples: expected only with `answers` words, got 2"),
         ({"temperature": 0.5}, "temperature: expected only with `answers` words, got 0.5"),
         ({"server_settings": ("a=1",)}, "server_settings: expected only with `answers` words"),
-        (
-            {"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
-            "reasoning_effort: expected only for a model on a server, got low",
-        ),
-        (
-            {"base_url": None, "kind": "lm", "max_requests": 9},
-            "max_requests: expected only for a model on a server, got 9",
-        ),
-        (
-            {"answers": "words", "base_url": None, "kind": "classifier"},
-            "answers: expected words only of language models, got a classifier",
-        ),
+        ({"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
+         "reasoning_effort: expected only for a model on a server, got low"),
+        ({"base_url": None, "kind": "lm", "max_requests": 9},
+         "max_requests: expected only for a model on a server, got 9"),
+        ({"answers": "words", "base_url": None, "kind": "classifier"},
+         "answers: expected words only of language models, got a classifier"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
     """Told before a model is looked for."""
     asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}

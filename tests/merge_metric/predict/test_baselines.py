@@ -216,29 +216,20 @@ def test_classes_go_by_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.csv",
-            "x,label\n1,0\n",
-            "expected a column sentence2 or hypothesis or sentence_B or text2, got x, label",
-        ),
+        ("a.csv", "x,label\n1,0\n",
+         "expected a column sentence2 or hypothesis or sentence_B or text2, got x, label"),
         ("a.csv", "hypothesis,label\nh,yes\n", "a.csv:2: expected a label out of ent.*got 'yes'"),
         ("a.csv", "hypothesis,label\nh\n", "a.csv:2: expected 2 columns, got 1"),
         ("a.csv", "hypothesis,label\nh,0\ni,0\n", "expected problems of several labels, got 2"),
-        (
-            "a.jsonl",
-            '{"hypothesis": 3, "label": 0}\n',
-            "a.jsonl:1: expected a text in column 'hypothesis', got 3",
-        ),
-        (
-            "a.jsonl",
-            '{"hypothesis": "half \\ud83d", "label": "neutral"}\n',
-            "a.jsonl:1: expected a text in column 'hypothesis', got half a character",
-        ),
+        ("a.jsonl", '{"hypothesis": 3, "label": 0}\n',
+         "a.jsonl:1: expected a text in column 'hypothesis', got 3"),
+        ("a.jsonl", '{"hypothesis": "half \\ud83d", "label": "neutral"}\n',
+         "a.jsonl:1: expected a text in column 'hypothesis', got half a character"),
         ("a.jsonl", "{\n", "a.jsonl:1: expected .*JSON"),
         ("a.pkl", "", "a.pkl: expected a file whose name ends in .jsonl, "),
         ("a.parquet", "no", "a.parquet: expected a whole .parquet file"),
     ],
-)
+)  # fmt: skip
 def test_files_that_will_not_do(name: str, text: str, message: str, tmp_path: Path) -> None:
     """Each with what was expected."""
     (tmp_path / name).write_text(text)

@@ -154,13 +154,11 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ('{"custom_id": "RUN-99-0"}', r"line 1: expected a result of this run"),
         ('{"custom_id": "RUN-0-1"}', r"line 1: expected a result of this run"),
         ('{"custom_id": "RUN-0-0"}', r"15 are missing: 1 requests failed, such as 'no response'"),
-        (
-            '{"custom_id": "RUN-0-0", "response": {"status_code": 200, "body": {}}}',
-            r"15 are missing: 1 requests failed, .*line 1: expected a completion, got \{\}",
-        ),
+        ('{"custom_id": "RUN-0-0", "response": {"status_code": 200, "body": {}}}',
+         r"15 are missing: 1 requests failed, .*line 1: expected a completion, got \{\}"),
         ("", r"expected answers to 15 questions, 15 are missing: 0 requests failed; what"),
     ],
-)
+)  # fmt: skip
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     """Told with file and line; nothing else is written."""
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"

@@ -108,11 +108,8 @@ def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> No
         assert predict("--model", MODEL, *options).exit_code == 0
     names = {path.name.removeprefix(MODEL.name) for path in Path("predictions").iterdir()}
     assert names == {
-        "-snli.parquet",
-        "-snli-5-seeds.parquet",
-        "-demo-5-seeds.parquet",
-        "-snli_verbs.parquet",
-    }
+        "-snli.parquet", "-snli-5-seeds.parquet", "-demo-5-seeds.parquet", "-snli_verbs.parquet",
+    }  # fmt: skip
 
 
 @pytest.fixture

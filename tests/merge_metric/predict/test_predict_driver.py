@@ -311,19 +311,14 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        (
-            np.full((1, 3), np.nan),
-            r"got \[nan, nan, nan\] for the premise .*: try `dtype` bfl",
-        ),
+        (np.full((1, 3), np.nan), r"got \[nan, nan, nan\] for the premise .*: try `dtype` bfl"),
         (np.ones((1, 2)), r"expected label probabilities of shape \(1, 3\), got \(1, 2\)"),
         (np.ones((2, 3)), r"expected label probabilities of shape \(1, 3\), got \(2, 3\)"),
-        (
-            np.array([[3.0, -2.0, 7.0]]),
-            r"the pair \('.*'\): probabilities: .* got \[3.0, -2.0, 7.0\] .* take the softmax",
-        ),
+        (np.array([[3.0, -2.0, 7.0]]),
+         r"the pair \('.*'\): probabilities: .* got \[3.0, -2.0, 7.0\] .* take the softmax"),
         (np.ones((1, 3)) / 3, "expected an answer for each of .* pairs, the model gave 1"),
     ],
-)
+)  # fmt: skip
 def test_answers_that_are_none(
     problems: pa.Table, out: Path, answers: NDArray[np.float64], message: str
 ) -> None:

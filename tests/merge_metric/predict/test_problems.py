@@ -66,11 +66,9 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
     assert sources_of(table) == ["demo", "snli"]
     files = ("demo/verbs", "snli/nouns", "snli/verbs")
     assert description_of(table) == {
-        "dataset": "merge-nli",
-        "revision": None,
-        "configs": ["demo", "snli"],
+        "dataset": "merge-nli", "revision": None, "configs": ["demo", "snli"],
         "draws": draw_digests(folder, [f"{file}/variants.parquet" for file in files]),
-    }
+    }  # fmt: skip
 
 
 def test_a_dataset_that_is_replaced_meanwhile(

@@ -567,13 +567,9 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
         button.click()
     table = headline(evidence, snli(evidence))
     wanted = [
-        "figures-snli.csv",
-        "figures-snli.json",
-        f"{table.to_csv()}\n",
-        f"{table.to_json()}\n",
-        table.to_markdown(),
-        table.to_latex(),
-    ]
+        "figures-snli.csv", "figures-snli.json", f"{table.to_csv()}\n", f"{table.to_json()}\n",
+        table.to_markdown(), table.to_latex(),
+    ]  # fmt: skip
     until(opened, lambda: sorted(opened.execute_script("return taken")) == sorted(wanted))
     opened.execute_script("window.taken = []")
     choose(opened, "gold", "neutral")

@@ -91,12 +91,10 @@ def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
             if rows.seed_ids[seed] not in shared:
                 continue
             one = {
-                "predictions": rows.prediction[number],
-                "references": rows.gold[seed],
-                "seed_ids": rows.seed_ids[seed],
-                "seed_predictions": rows.own[seed],
+                "predictions": rows.prediction[number], "references": rows.gold[seed],
+                "seed_ids": rows.seed_ids[seed], "seed_predictions": rows.own[seed],
                 "subsamples": rows.draw_subsample[rows.draw_row == number].tolist(),
-            }
+            }  # fmt: skip
             for name, value in one.items():
                 some.setdefault(name, []).append(value)
         expected = score(**some, n_bootstrap=60)
@@ -120,10 +118,8 @@ def test_configurations_of_one_class(mixed: Any) -> None:
     (classes,) = evidence.classes
     assert [row["variants"] for row in classes.table.rows] == ["noun", "verb", "paraphrase"]
     assert [table.name for table in classes.tables] == [
-        "classes-snli",
-        "shared-seeds-snli-nouns",
-        "shared-seeds-snli-verbs",
-    ]
+        "classes-snli", "shared-seeds-snli-nouns", "shared-seeds-snli-verbs",
+    ]  # fmt: skip
     assert [table.rows[0]["n_seeds"] for table in classes.contrasts] == [16, 8]
 
 

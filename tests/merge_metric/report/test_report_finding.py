@@ -36,16 +36,13 @@ def result(
     """A model's figures; `sv` is SV@90 with its bounds, `fall` the same of S less SV@90."""
     names = ("accuracy", "low", "high")
     return {
-        "n_seeds": n,
-        "seed_accuracy": s,
-        "seed_accuracy_ci": [s - 0.05, s + 0.05],
+        "n_seeds": n, "seed_accuracy": s, "seed_accuracy_ci": [s - 0.05, s + 0.05],
         "relaxed_fooling_rate": changes,
-        "relaxed_fooling_rate_ci": [changes - 0.1, changes + 0.1],
-        "qt_gap": fall[0],
+        "relaxed_fooling_rate_ci": [changes - 0.1, changes + 0.1], "qt_gap": fall[0],
         "qt_gap_ci": list(fall[1:]),
         "sv_curve": {name: [bound] * 100 for name, bound in zip(names, sv, strict=True)},
         "by_label": {},
-    }
+    }  # fmt: skip
 
 
 def pair(a: str, b: str, **more: Any) -> dict[str, Any]:

@@ -113,13 +113,11 @@ def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> No
 def test_cells_by_hand() -> None:
     """Shares in percent, thresholds as they are, curves by position."""
     result = {
-        "seed_accuracy": 0.8125,
-        "seed_accuracy_ci": [0.75, 1.0],
-        **threshold(56.0),
-        "relaxed_fooling_rate": None,
-        "relaxed_fooling_rate_ci": None,
-        "sv_curve": {"accuracy": [0.9] * 89 + [0.5] * 11, "low": [0.25] * 100, "high": [1.0] * 100},
-    }
+        "seed_accuracy": 0.8125, "seed_accuracy_ci": [0.75, 1.0], **threshold(56.0),
+        "relaxed_fooling_rate": None, "relaxed_fooling_rate_ci": None,
+        "sv_curve": {"accuracy": [0.9] * 89 + [0.5] * 11, "low": [0.25] * 100,
+                     "high": [1.0] * 100},
+    }  # fmt: skip
     cells = {column.key: cell(result, column) for column in HEADLINE if column.key in result}
     assert cells["seed_accuracy"] == (81.25, 75.0, 100.0)
     assert interval_text(cells["seed_accuracy"]) == "75.0–100"

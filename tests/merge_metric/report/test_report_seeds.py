@@ -258,13 +258,11 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
     several = made.variants[0]
     seed |= {"premise": "A girl and a boy.", "hypothesis": "A girl."}
     several |= {
-        "original": "girl boy A a",
-        "replacement": "owl ape An an",
-        "premise": "An owl and an ape.",
-        "hypothesis": "An owl.",
+        "original": "girl boy A a", "replacement": "owl ape An an",
+        "premise": "An owl and an ape.", "hypothesis": "An owl.",
         "premise_spans": [[0, 2], [3, 6], [11, 13], [14, 17]],
         "hypothesis_spans": [[0, 2], [3, 6]],
-    }
+    }  # fmt: skip
     folder = made.write(tmp_path / "data")
     file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
     (source,) = read_seeds(gather_evidence([str(file)], folder, ["snli"], n_bootstrap=0))

@@ -41,11 +41,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         for n, row in enumerate([*seeds, *variants])
     ]
     told = {"prompt": "Premise: {premise}\nIs it <right>?"} | {
-        "name": "talker",
-        "requests": 30,
-        "prompt_tokens": 9,
-        "answer_tokens": 7,
-    }
+        "name": "talker", "requests": 30, "prompt_tokens": 9, "answer_tokens": 7,
+    }  # fmt: skip
     table = with_metadata(pa.Table.from_pylist(rows), {**told, "prices": [1e6, 2e6]})
     write_predictions(folder / "p.parquet", table)
     out = folder / "report.html"

@@ -71,11 +71,9 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
         found.append(
             {
                 **{name: problem[name] for name in ("variant_id", "seed_id", "label")},
-                "prediction": prediction,
-                "text_digest": digest,
-                "probabilities": probabilities,
+                "prediction": prediction, "text_digest": digest, "probabilities": probabilities,
             }
-        )
+        )  # fmt: skip
     return found
 
 

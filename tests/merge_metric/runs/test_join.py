@@ -166,42 +166,27 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("lacking", "configs", "expected"),
     [
-        (
-            ["snli:a/noun/2", "snli:b/verb/1"],
-            [],
-            "snli: predictions are missing for 2 of 10 variants: "
-            "'snli:a/noun/2', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 3; "
-            "with `config`: snli_nouns (1 of 5 variants missing), "
-            "snli_verbs (1 of 5 variants missing)",
-        ),
-        (
-            ["snli:a/noun/2", "snli:b/verb/1"],
-            ["snli_verbs"],
-            "snli_verbs: predictions are missing for 1 of 5 variants: "
-            "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 2",
-        ),
-        (
-            ["snli:b", "snli:b/verb/1"],
-            ["snli"],
-            "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
-            "'snli:b', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3",
-        ),
-        (
-            ["snli:b/verb/1"],
-            ["snli"],
-            "snli: predictions are missing for 1 of 10 variants: "
-            "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3; "
-            "with `config`: snli_nouns (complete)",
-        ),
-        (
-            ["snli:a", "snli:b", "snli:c"],
-            ["snli"],
-            "snli: predictions are missing for 3 of 3 seeds: 'snli:a', "
-            "'snli:b', 'snli:c'; no seed has all of its predictions; a seed's own prediction is "
-            "the row whose variant_id is the seed's id",
-        ),
+        (["snli:a/noun/2", "snli:b/verb/1"], [],
+         "snli: predictions are missing for 2 of 10 variants: "
+         "'snli:a/noun/2', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 3; "
+         "with `config`: snli_nouns (1 of 5 variants missing), "
+         "snli_verbs (1 of 5 variants missing)"),
+        (["snli:a/noun/2", "snli:b/verb/1"], ["snli_verbs"],
+         "snli_verbs: predictions are missing for 1 of 5 variants: "
+         "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 2"),
+        (["snli:b", "snli:b/verb/1"], ["snli"],
+         "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
+         "'snli:b', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3"),
+        (["snli:b/verb/1"], ["snli"],
+         "snli: predictions are missing for 1 of 10 variants: "
+         "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3; "
+         "with `config`: snli_nouns (complete)"),
+        (["snli:a", "snli:b", "snli:c"], ["snli"],
+         "snli: predictions are missing for 3 of 3 seeds: 'snli:a', "
+         "'snli:b', 'snli:c'; no seed has all of its predictions; a seed's own prediction is "
+         "the row whose variant_id is the seed's id"),
     ],
-)
+)  # fmt: skip
 def test_missing_predictions(
     lacking: list[str], configs: list[str], expected: str, folder: Path
 ) -> None:
@@ -260,20 +245,14 @@ def test_predictions_for_other_problems(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("configs", "by", "expected"),
     [
-        (
-            ["snli_adverbs", "x"],
-            [],
-            "expected configurations out of demo, demo_nouns, snli, snli_nouns, snli_verbs, "
-            "got 'snli_adverbs', 'x'; did you mean 'snli_verbs'?",
-        ),
-        (
-            [],
-            ["premise"],
-            "expected columns to group by out of word_class, mlms, premise_mlms, hypothesis_mlms, "
-            "original, replacement, got 'premise'",
-        ),
+        (["snli_adverbs", "x"], [],
+         "expected configurations out of demo, demo_nouns, snli, snli_nouns, snli_verbs, "
+         "got 'snli_adverbs', 'x'; did you mean 'snli_verbs'?"),
+        ([], ["premise"],
+         "expected columns to group by out of word_class, mlms, premise_mlms, hypothesis_mlms, "
+         "original, replacement, got 'premise'"),
     ],
-)
+)  # fmt: skip
 def test_unknown_names(configs: list[str], by: list[str], expected: str, folder: Path) -> None:
     """Messages say what there is, and what was asked for."""
     assert message(predicted(), folder, *configs, by=by).endswith(expected)

@@ -117,13 +117,10 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
     rows += [("1", "1", "Seed 1."), ("1/0", "1", "Variant 1.0."), ("1/1", "1", "Variant 1.1.")]
     problems = pa.table(
         {
-            "variant_id": [row[0] for row in rows],
-            "seed_id": [row[1] for row in rows],
-            "premise": [row[2] for row in rows],
-            "hypothesis": ["H."] * 6,
-            "label": [1] * 6,
+            "variant_id": [row[0] for row in rows], "seed_id": [row[1] for row in rows],
+            "premise": [row[2] for row in rows], "hypothesis": ["H."] * 6, "label": [1] * 6,
         }
-    )
+    )  # fmt: skip
     with serving(answer) as server:
         for ending in ("parquet", "jsonl"):
             turn["n"] = 0

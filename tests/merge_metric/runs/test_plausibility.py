@@ -54,10 +54,8 @@ def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
     gold = random_gold(300)
     guessed = random_gold(300, 1)
     right, n_gold, n_said = (
-        int((gold == guessed).sum()),
-        np.bincount(gold),
-        np.bincount(guessed),
-    )
+        int((gold == guessed).sum()), np.bincount(gold), np.bincount(guessed),
+    )  # fmt: skip
     expected = 100 * float((n_gold * n_said).sum()) / 300**2
     assert told(gold, guessed, caplog) == [
         f"m: warning: no better than chance on seeds: right on {right / 3:.0f} % of 300, where "
@@ -158,28 +156,26 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        ({"truncated": 10, "distinct_pairs": 1000}, "10 of 1,000 pairs (1 %) were cut to 8 tokens"),
+        ({"truncated": 10, "distinct_pairs": 1000},
+         "10 of 1,000 pairs (1 %) were cut to 8 tokens"),
         ({"truncated": 9, "distinct_pairs": 1000}, ""),
         ({"truncated": 0, "distinct_pairs": 1}, ""),
         ({"truncated": 5, "distinct_pairs": 0}, ""),
         ({"truncated": "many", "distinct_pairs": True}, ""),
         ({}, ""),
-        (
-            {"unknown_tokens": {"texts": 2, "tokens": 10, "unknown": 4, "words": ["żółw"]}},
-            "m: warning: 40 % of 10 tokens in 2 texts are unknown to its tokenizer, as in 'żółw'",
-        ),
+        ({"unknown_tokens": {"texts": 2, "tokens": 10, "unknown": 4, "words": ["żółw"]}},
+         "m: warning: 40 % of 10 tokens in 2 texts are unknown to its tokenizer, as in 'żółw'"),
         ({"unknown_tokens": ["żółw"]}, ""),
         ({"answered_as": ["m-2", "m-3"]}, "the model m, the server says they are of m-2, m-3"),
         ({"answered_as": "m-2"}, ""),
-        ({"prompts_cut": {"prompt_tokens": 64, "prompt_words": 1200}}, "64 tokens for 1,200 words"),
+        ({"prompts_cut": {"prompt_tokens": 64, "prompt_words": 1200}},
+         "64 tokens for 1,200 words"),
         ({"prompts_cut": {"prompt_tokens": "a few"}}, ""),
-        (
-            {"answers_without_letters": 10, "distinct_pairs": 1000},
-            "10 of 1,000 answers (1 %) had none of the letters",
-        ),
+        ({"answers_without_letters": 10, "distinct_pairs": 1000},
+         "10 of 1,000 answers (1 %) had none of the letters"),
         ({"answers_without_letters": 9, "distinct_pairs": 1000}, ""),
     ],
-)
+)  # fmt: skip
 def test_models_that_did_otherwise_than_asked(
     metadata: dict[str, Any], expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:

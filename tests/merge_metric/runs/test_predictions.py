@@ -156,25 +156,19 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "",
-            "expected the columns variant_id, seed_id, label, prediction in its first line",
-        ),
+        ("", "expected the columns variant_id, seed_id, label, prediction in its first line"),
         ("variant_id,seed_id,label\n", "expected the columns variant_id, seed_id, label, "),
         ("variant_id,seed_id,label,prediction\n", "expected at least one row, got none"),
         ("{}a,a,,0\n", "line 3: label: expected a value, got none (1 such row)"),
         ("{}a,a,0,1,2\n", "line 3: expected 4 cells, as in the header, got 5; put"),
         ("{}a,a,0\n", "line 3: expected 4 cells, as in the header, got 3; is the file cut off?"),
         ('{}a,a,0,"1\n', "line 3: a quotation mark is opened and never closed: the file is cut"),
-        (
-            "{}a,a,0,neut\n",
-            "line 3: prediction: expected one of entailment, neutral",
-        ),
+        ("{}a,a,0,neut\n", "line 3: prediction: expected one of entailment, neutral"),
         ("{}a,a,-1,0\n", "line 3: label: expected one of 0 to 2"),
         ("{}b,a,0,1\nb,a,0,1\n", "line 4: variant_id: expected each id once, got 'b' as"),
         (b"variant_id,seed_id,label,prediction\ncaf\xe9,a,0,1", "line 2: expected text in UTF-8"),
     ],
-)
+)  # fmt: skip
 def test_wrong_csv(text: str | bytes, message: str, tmp_path: Path) -> None:
     """File, line, and what to do."""
     path = tmp_path / "p.csv"
@@ -313,30 +307,22 @@ def test_digests_of_texts(write: Write) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (
-            [{k: v for k, v in row.items() if k != "label"} for row in ROWS],
-            "expected the columns variant_id, seed_id, label, prediction, found no label",
-        ),
+        ([{k: v for k, v in row.items() if k != "label"} for row in ROWS],
+         "expected the columns variant_id, seed_id, label, prediction, found no label"),
         (changed(1, seed_id=None), "{row 2}: seed_id: expected a value, got none (1 such row)"),
         (changed(2, label=None), "{row 3}: label: expected a value, got none (1 such row)"),
-        (
-            changed(1, prediction=4),
-            "{row 2}: prediction: expected one of 0 to 2 (entailment, neutral, contradiction), "
-            "got 4 (1 such row); give each row the label that the model chose",
-        ),
+        (changed(1, prediction=4),
+         "{row 2}: prediction: expected one of 0 to 2 (entailment, neutral, contradiction), "
+         "got 4 (1 such row); give each row the label that the model chose"),
         (changed(0, label=-1), "{row 1}: label: expected one of 0 to 2 (entailment, neutral, "),
-        (
-            [*names(ROWS)[:2], {**ROWS[2], "label": "maybe", "prediction": "neutral"}],
-            "{row 3}: label: expected one of entailment, neutral, contradiction, got 'maybe' (1 "
-            "such row); write gold labels so, and leave out problems",
-        ),
-        (
-            [*ROWS, {**ROWS[1], "prediction": 1}, ROWS[0]],
-            "variant_id: expected each id once, got 'a' as in {row 1} (2 such ids); "
-            "drop the repeated rows",
-        ),
+        ([*names(ROWS)[:2], {**ROWS[2], "label": "maybe", "prediction": "neutral"}],
+         "{row 3}: label: expected one of entailment, neutral, contradiction, got 'maybe' (1 "
+         "such row); write gold labels so, and leave out problems"),
+        ([*ROWS, {**ROWS[1], "prediction": 1}, ROWS[0]],
+         "variant_id: expected each id once, got 'a' as in {row 1} (2 such ids); "
+         "drop the repeated rows"),
     ],
-)
+)  # fmt: skip
 def test_wrong_rows(rows: Rows, message: str, write: Write) -> None:
     """File, row or line, column, what was expected and what came."""
     path = write(rows)
@@ -354,17 +340,15 @@ def test_wrong_rows(rows: Rows, message: str, write: Write) -> None:
         ([0.5, 0.5], "expected 3 per row, in the order entailment, neutral, contradiction, got"),
         ([], "got []; give them for all rows or for none"),
         (None, "got none; give them for all rows or for none"),
-        (
-            [0.5, 0.5, float("nan")],
-            "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, NaN",
-        ),
+        ([0.5, 0.5, float("nan")],
+         "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, NaN"),
         ([0.5, 0.5, None], "got [0.5, 0.5, null] (1 such row); of logits take the softmax"),
         ([-0.5, 1.0, 0.5], "got [-0.5, 1.0, 0.5]"),
         ([2.5, 0.1, -3.0], "got [2.5, 0.1, -3.0]"),
         ([0.3, 0.3, 0.38], "got [0.3, 0.3, 0.38]"),
         ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0] (1 such row); the model overflows"),
     ],
-)
+)  # fmt: skip
 def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> None:
     """Each row needs three numbers that are a distribution."""
     rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
@@ -381,17 +365,14 @@ def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> N
     ("column", "values", "message"),
     [
         ("variant_id", [1, 2], "variant_id: expected ids as strings, got the type int64"),
-        (
-            "label",
-            [1.0, 2.0],
-            "label: expected the names entailment, neutral, contradiction or their positions as "
-            "integers, got the type double",
-        ),
+        ("label", [1.0, 2.0],
+         "label: expected the names entailment, neutral, contradiction or their positions as "
+         "integers, got the type double"),
         ("prediction", [True, False], "integers, got the type bool"),
         ("probabilities", [1.0, 0.0], "expected a list of 3 numbers per row, got the type double"),
         ("probabilities", [["1"], ["2"]], "per row, got the type list<"),
     ],
-)
+)  # fmt: skip
 def test_wrong_types_in_parquet(
     column: str, values: list[Any], message: str, tmp_path: Path
 ) -> None:
@@ -428,15 +409,13 @@ def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: P
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            '{"variant_id": "a/1", "seed_',
-            'expected a JSON object per line, got \'{"variant_id": "a/1", ',
-        ),
+        ('{"variant_id": "a/1", "seed_',
+         'expected a JSON object per line, got \'{"variant_id": "a/1", '),
         ("variant_id,seed_id", "if it was cut off there, remove the line"),
         ("[1, 2]", "expected a JSON object per line, got '[1, 2]'"),
         (b'{"variant_id": "\xff"}', "expected UTF-8, got the byte 0xff in byte 17"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("before", [0, 1])
 def test_malformed_lines(line: str | bytes, message: str, before: int, tmp_path: Path) -> None:
     """The first malformed line is named and shown, be it the file's first or a later one."""

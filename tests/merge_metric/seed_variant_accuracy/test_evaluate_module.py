@@ -112,17 +112,12 @@ def test_options_reach_score(load: Load) -> None:
     """Every keyword of `score` that is no column is an option of `compute`."""
     probabilities = np.full((4, 3), 1 / 3)
     options: dict[str, Any] = {
-        "correctness_threshold": 50,
-        "n_bootstrap": 10,
-        "rng_seed": 3,
-        "labels": ["yes", "no", "maybe"],
-        "opposites": [("yes", "no")],
-        "probabilities": probabilities,
-        "seed_probabilities": probabilities,
-        "groups": {"half": [1, 2, 1, 2]},
-        "variant_ids": [1, 2, 3, 4],
+        "correctness_threshold": 50, "n_bootstrap": 10, "rng_seed": 3,
+        "labels": ["yes", "no", "maybe"], "opposites": [("yes", "no")],
+        "probabilities": probabilities, "seed_probabilities": probabilities,
+        "groups": {"half": [1, 2, 1, 2]}, "variant_ids": [1, 2, 3, 4],
         "clusters": {"premise": ["a", "a", "b", "b"]},
-    }
+    }  # fmt: skip
     assert set(options) == set(module.OPTIONS)
     result = load().compute(**ROWS, **options)
     assert result == score(**ROWS, **options)

@@ -159,13 +159,11 @@ def test_table_becomes_columns(app: Any) -> None:
         ([], "at least one variant, got an empty table: fill in a row"),
         ([["", "", "", ""]], "got an empty table"),
         ([["b", "b", "", "a"]], "row 1: expected a label, got an empty cell: fill it"),
-        (
-            [[""] * 4, ["b", "b", "neutral", "0"]],
-            "row 2: expected entail.* as prediction, got '0'",
-        ),
+        ([[""] * 4, ["b", "b", "neutral", "0"]],
+         "row 2: expected entail.* as prediction, got '0'"),
         ([["a"] * 5], "expected the columns variant_id, .* got 5: delete those that you added"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_the_table(app: Any, rows: list[list[str]], message: str) -> None:
     """Each names the row as the page shows it, and what to do."""
     with pytest.raises(ValueError, match=message):
@@ -201,13 +199,10 @@ ROW = '{"variant_id": "a", "seed_id": "a", "label": 0, "prediction": 0'
         ("a.jsonl", b"\xff\xfe\x00", "expected text in UTF-8"),
         ("a.parquet", b"PAR1 but not really", "expected a Parquet file, got one that cannot be"),
         ("a.parquet", b"", "expected a Parquet file"),
-        (
-            "a.jsonl",
-            f'{ROW}, "probabilities": [1, 0, 0]}}\n{ROW}}}'.encode(),
-            "expected probabilities in every row or in none, got 1 rows without",
-        ),
+        ("a.jsonl", f'{ROW}, "probabilities": [1, 0, 0]}}\n{ROW}}}'.encode(),
+         "expected probabilities in every row or in none, got 1 rows without"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_files(app: Any, name: str, content: bytes, message: str, tmp_path: Path) -> None:
     """Each says where, what was expected and what came; never anything but ValueError."""
     (tmp_path / name).write_bytes(content)
@@ -252,13 +247,8 @@ def test_figures_of_the_example(app: Any) -> None:
     rows = cells(app.figures_table(example(app, n_bootstrap=10), 90))
     assert all(" – " in row[2] for row in rows[:2])
     assert cells(app.labels_table(example(app), 90))[2] == [
-        CONTRADICTION,
-        "1",
-        "4",
-        "0.0 %",
-        "0.0 %",
-        "50.0 %",
-    ]
+        CONTRADICTION, "1", "4", "0.0 %", "0.0 %", "50.0 %",
+    ]  # fmt: skip
 
 
 def test_curve_is_a_step_function_beside_s(app: Any) -> None:
@@ -322,14 +312,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     shutil.copytree(SPACE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GRADIO_")}
     environment = {
-        **inherited,
-        "GRADIO_ANALYTICS_ENABLED": "False",
-        "GRADIO_SERVER_NAME": "127.0.0.1",
-        "GRADIO_TEMP_DIR": str(home / "uploads"),
-        "HF_HOME": str(home / "huggingface"),
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
+        **inherited, "GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SERVER_NAME": "127.0.0.1",
+        "GRADIO_TEMP_DIR": str(home / "uploads"), "HF_HOME": str(home / "huggingface"),
+        "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
     log = home / "stderr"
     with (
         log.open("wb") as errors,

@@ -172,11 +172,9 @@ def simulated(rng: np.random.Generator, p: np.ndarray) -> dict[str, Any]:
 
     own, seed = answers(p), np.repeat(np.arange(len(p)), VARIANTS)
     return {
-        "predictions": answers(p[seed]),
-        "references": np.zeros(len(seed), int),
-        "seed_ids": seed,
+        "predictions": answers(p[seed]), "references": np.zeros(len(seed), int), "seed_ids": seed,
         "seed_predictions": own[seed],
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -185,13 +183,11 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     mean = expectation(lambda p: p)
     at_90 = expectation(lambda p: float(stats.binom.sf(17, VARIANTS, p)))
     truth = {
-        "seed_accuracy": mean,
-        "variant_accuracy": mean,
-        "seed_variant_accuracy": at_90,
+        "seed_accuracy": mean, "variant_accuracy": mean, "seed_variant_accuracy": at_90,
         "qt_gap": mean - at_90,
         "relaxed_fooling_rate": 1 - expectation(lambda p: p * p**VARIANTS) / mean,
         "strict_fooling_rate": 1 - expectation(lambda p: p * ((1 + p) / 2) ** VARIANTS) / mean,
-    }
+    }  # fmt: skip
     curve = [  # at CT k %, of which the least number of variants is a whole one
         expectation(lambda p, k=k: float(stats.binom.sf(-(-k * VARIANTS // 100) - 1, VARIANTS, p)))
         for k in range(1, 101)

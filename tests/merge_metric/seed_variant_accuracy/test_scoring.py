@@ -69,11 +69,8 @@ def test_three_of_four_variants_right() -> None:
     at = {ct: scored("N N NNNC", correctness_threshold=ct) for ct in (50, 75, 76, 95)}
     assert at[50]["variant_accuracy"] == 0.75
     assert {ct: result["seed_variant_accuracy"] for ct, result in at.items()} == {
-        50: 1.0,
-        75: 1.0,
-        76: 0.0,
-        95: 0.0,
-    }
+        50: 1.0, 75: 1.0, 76: 0.0, 95: 0.0,
+    }  # fmt: skip
     curve = at[50]["sv_curve"]["accuracy"]
     assert curve == [1.0] * 75 + [0.0] * 25
 
@@ -384,14 +381,9 @@ def test_matching_threshold_of_a_model_that_is_right_on_97_percent() -> None:
 # --- With probabilities ---
 
 DIVERGENCES = (
-    "jsd_changed",
-    "jsd_unchanged",
-    "ks_changed",
-    "ks_unchanged",
-    "sigma_seeds",
-    "sigma_changed",
+    "jsd_changed", "jsd_unchanged", "ks_changed", "ks_unchanged", "sigma_seeds", "sigma_changed",
     "sigma_unchanged",
-)
+)  # fmt: skip
 
 
 def random_probabilities(rng: random.Random, favoured: int, size: int) -> list[float]:

@@ -44,12 +44,10 @@ def test_every_option_changes_it(options: dict[str, Any]) -> None:
 def test_options_change_it_differently() -> None:
     """No two settings share a signature."""
     settings: list[dict[str, Any]] = [
-        {},
-        *({"correctness_threshold": n} for n in (1, 10, 100)),
-        *({"n_bootstrap": n} for n in (0, 1, 100)),
-        *({"rng_seed": n} for n in (1, 10, 100)),
+        {}, *({"correctness_threshold": n} for n in (1, 10, 100)),
+        *({"n_bootstrap": n} for n in (0, 1, 100)), *({"rng_seed": n} for n in (1, 10, 100)),
         *({"subsamples": [list(range(n))] * len(ROWS)} for n in (1, 2, 10)),
-    ]
+    ]  # fmt: skip
     found = [signatures(**options) for options in settings]
     for form in zip(*found, strict=True):
         assert len(set(form)) == len(settings)

@@ -15,13 +15,8 @@ from merge_metric.tables import Column, Table
 from merge_metric.tables.latex import escape
 
 NAMES = (
-    "s[_]#1/a.b:c",
-    "50 % of ~^\\ & {x} $y$ <z> |",
-    "--flag ---",
-    "[0]",
-    "*",
-    "électra “l”",
-)
+    "s[_]#1/a.b:c", "50 % of ~^\\ & {x} $y$ <z> |", "--flag ---", "[0]", "*", "électra “l”",
+)  # fmt: skip
 """A table of models and seeds, with everything that means something to LaTeX."""
 
 
@@ -37,11 +32,9 @@ def table(n_rows: int, n_numbers: int, *, names: tuple[str, ...] = NAMES, **more
 def passages(n_rows: int) -> Table:
     """A table of long texts."""
     columns = (
-        Column("seed_id", "seed"),
-        Column("gold", "gold"),
-        Column("premise", "premise", "passage"),
-        Column("right", "right", "share"),
-    )
+        Column("seed_id", "seed"), Column("gold", "gold"),
+        Column("premise", "premise", "passage"), Column("right", "right", "share"),
+    )  # fmt: skip
     row = {"gold": "contradiction", "premise": "Some _words_ & more. " * 12, "right": 0.5}
     rows = tuple({"seed_id": f"snli:{n}.jpg#0r1n", **row} for n in range(n_rows))
     return Table(name="p", title="Seeds", columns=columns, rows=rows)
@@ -57,19 +50,14 @@ def test_intervals_are_below_their_values() -> None:
     assert some.to_latex().splitlines() == [
         r"\begingroup\footnotesize",
         r"\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
-        r"\begin{longtable}{@{}lrr@{}}",
-        r"\caption{Figures. In percent. Why?}\label{tab:t}\\",
-        *(*head, r"\endfirsthead"),
-        *(*head, r"\endhead"),
-        *(r"\bottomrule", r"\endfoot"),
+        r"\begin{longtable}{@{}lrr@{}}", r"\caption{Figures. In percent. Why?}\label{tab:t}\\",
+        *(*head, r"\endfirsthead"), *(*head, r"\endhead"), *(r"\bottomrule", r"\endfoot"),
         r"a\_b & $-$25.0 & $-$25.0 \\*",
-        r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\",
-        r"\addlinespace",
+        r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\", r"\addlinespace",
         r"c & $-$25.0 & $-$25.0 \\*",
         r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\",
-        r"\end{longtable}",
-        r"\endgroup",
-    ]
+        r"\end{longtable}", r"\endgroup",
+    ]  # fmt: skip
 
 
 def test_wide_tables_are_several() -> None:

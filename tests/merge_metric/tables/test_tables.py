@@ -13,43 +13,27 @@ TABLE = Table(
     name="shown",
     title="What is shown",
     columns=(
-        Column("model", "model"),
-        Column("n", "seeds", "count"),
-        Column("accuracy", "S", "share", interval="accuracy_ci"),
-        Column("gain", "MC", "gain"),
+        Column("model", "model"), Column("n", "seeds", "count"),
+        Column("accuracy", "S", "share", interval="accuracy_ci"), Column("gain", "MC", "gain"),
         Column("premise", "P", "passage"),
     ),
     rows=(
-        {
-            "model": "a|b_c",
-            "n": 1234,
-            "accuracy": 0.8125,
-            "accuracy_ci": [0.5, 1.0],
-            "gain": -0.04,
-            "premise": "50 % of <all>\nwords",
-            "curve": [0.5, 0.25],
-        },
+        {"model": "a|b_c", "n": 1234, "accuracy": 0.8125, "accuracy_ci": [0.5, 1.0],
+         "gain": -0.04, "premise": "50 % of <all>\nwords", "curve": [0.5, 0.25]},
         {"model": "b", "n": 7, "accuracy": None, "accuracy_ci": None, "gain": 3, "premise": "P"},
     ),
     notes=("In percent.",),
-)
+)  # fmt: skip
 
 
 def test_text_has_intervals_and_passages_below_their_row() -> None:
     """Numbers right, texts left, a missing value as a dash, no minus before zero."""
     assert TABLE.to_text().splitlines() == [
-        "What is shown",
-        "",
-        "model  seeds              S    MC",
-        "---------------------------------",
-        "a|b_c  1,234           81.2  +0.0",
-        "              [50.0, 100.0]",
-        "  P: 50 % of <all> words",
-        "b          7              –  +3.0",
-        "  P: P",
-        "",
-        "In percent.",
-    ]
+        "What is shown", "", "model  seeds              S    MC",
+        "---------------------------------", "a|b_c  1,234           81.2  +0.0",
+        "              [50.0, 100.0]", "  P: 50 % of <all> words",
+        "b          7              –  +3.0", "  P: P", "", "In percent.",
+    ]  # fmt: skip
 
 
 def test_long_passages_are_wrapped() -> None:
