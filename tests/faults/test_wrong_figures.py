@@ -349,9 +349,7 @@ CHANGES = (
 
 
 def test_files_changed_on_the_way(
-    attack: Attack,
-    once: Callable[..., Path],
-    tmp_path: Path,
+    attack: Attack, once: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Each command that reads the file says it once, of JSON lines as far as these tell it."""
     dataset = str(once("wrong-figures", _make) / "merge-nli")

@@ -334,9 +334,7 @@ def read(path: Path) -> dict[str, dict[str, Kept]]:
 
 
 def differences(
-    before: Mapping[str, Mapping[str, Kept]],
-    now: Mapping[str, Parts],
-    whole: Mapping[str, Parts],
+    before: Mapping[str, Mapping[str, Kept]], now: Mapping[str, Parts], whole: Mapping[str, Parts]
 ) -> Iterator[str]:
     """Yield a text on each command that does something else: its parts, and lines of these.
 

@@ -77,10 +77,7 @@ def test_without_text_the_log_has_the_mixture(caplog: pytest.LogCaptureFixture) 
 def test_clusters_need_intervals() -> None:
     """Refused where nothing is resampled."""
     for command, message in (
-        (
-            "analyse hardest bert.parquet",
-            "which say how seeds vary, got 'premise' with hardest",
-        ),
+        ("analyse hardest bert.parquet", "which say how seeds vary, got 'premise' with hardest"),
         (
             "analyse curves bert.parquet",
             "expected intervals by bootstrap, which clusters by premise change",

@@ -51,10 +51,7 @@ def row(variant_id: str, label: Any, prediction: Any, **more: Any) -> dict[str, 
 
 
 OF_PAIRS = [row("pairs:1", "same", "same"), row("pairs:1/noun/dog/cat", "same", "other")]
-OF_READING = [
-    row("reading:1", "right", "right"),
-    row("reading:1/noun/dog/cat", "right", "right"),
-]
+OF_READING = [row("reading:1", "right", "right"), row("reading:1/noun/dog/cat", "right", "right")]
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -78,10 +78,7 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
     assert lines[0] == f"{MODEL}: results on {DATASET} v1.0.0"
     assert lines[2] == "main: 1 to add"
     assert lines[3].startswith(f"  + {FILE}  ")
-    assert lines[4:] == [
-        "  snli: 70.0",
-        "Nothing was written. To do this, add --yes.",
-    ]
+    assert lines[4:] == ["  snli: 70.0", "Nothing was written. To do this, add --yes."]
     assert desk.written() == []
 
 

@@ -11,15 +11,7 @@ from helpers.judged import BAD, MLMS, answers_table, write_dataset, write_sessio
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from merge_metric.agreement.judgements import JudgedVariant, Judgements, read_judgements
-from merge_metric.agreement.shares import (
-    DROP,
-    KEEP,
-    UNKNOWN,
-    drop_table,
-    dropped,
-    newcombe,
-    wilson,
-)
+from merge_metric.agreement.shares import DROP, KEEP, UNKNOWN, drop_table, dropped, newcombe, wilson
 
 
 @pytest.fixture(scope="module")

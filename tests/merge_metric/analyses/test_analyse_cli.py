@@ -86,8 +86,7 @@ OF_RUNS = {name for name, each in ANALYSES.items() if "run" in each.options}
 
 @pytest.mark.slow(but=("accuracy", "matching"))
 @pytest.mark.parametrize(
-    "name",
-    [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | {"validity"}],
+    "name", [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | {"validity"}]
 )
 def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
     """From files, in every format; the text is that of the same rows."""

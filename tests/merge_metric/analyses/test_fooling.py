@@ -115,10 +115,7 @@ def test_averages_over_models_and_sources() -> None:
     rows = fooling_rates(runs, settings=Settings(n_bootstrap=0)).rows
     assert [row["averaged"] for row in rows[:4]] == [None] * 4
     averages = {(row["config"], row["model"]): row for row in rows[4:]}
-    assert list(averages) == [
-        ("snli_paraphrases", "(mean)"),
-        ("(all paraphrases)", "a"),
-    ]
+    assert list(averages) == [("snli_paraphrases", "(mean)"), ("(all paraphrases)", "a")]
     mean = averages["snli_paraphrases", "(mean)"]
     assert (mean[RELAXED], mean["n_right"], mean["averaged"]) == (0.625, 6, "models")
     every = averages["(all paraphrases)", "a"]

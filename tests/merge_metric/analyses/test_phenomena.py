@@ -57,9 +57,7 @@ def analyse(*arguments: object) -> list[dict[str, Any]]:
     return rows
 
 
-def test_figures_of_each_group_of_seeds(
-    place: tuple[Path, list[Row], dict[str, set[str]]],
-) -> None:
+def test_figures_of_each_group_of_seeds(place: tuple[Path, list[Row], dict[str, set[str]]]) -> None:
     """As the oracle has them of these seeds alone."""
     folder, rows, has = place
     options = ("--dataset", folder / "merge-nli", "--config", "s", "--n-bootstrap", "0")

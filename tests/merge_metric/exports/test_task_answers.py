@@ -177,11 +177,7 @@ assert not {"evaluate", "datasets"} & set(sys.modules)
 print(json.dumps(dict(zip(module.FIGURES, made))))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     expected = answers.figures(rows)

@@ -43,11 +43,7 @@ def test_every_class_goes_to_its_label(order: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "labels"),
-    [
-        ("e,n,c", (0, 1, 2)),
-        ("C, E, N", (2, 0, 1)),
-        ("contradiction,neutral,entailment", (2, 1, 0)),
-    ],
+    [("e,n,c", (0, 1, 2)), ("C, E, N", (2, 0, 1)), ("contradiction,neutral,entailment", (2, 1, 0))],
 )
 def test_orders_that_are_given(text: str, labels: tuple[int, ...]) -> None:
     """Letters or names, in any case."""

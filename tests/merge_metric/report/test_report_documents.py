@@ -68,13 +68,7 @@ def test_hardest_as_the_analysis_has_them(
 ) -> None:
     """Both have the same seeds in the same order, with the same shares: one definition."""
     strong = write_predictions(tmp_path / "strong.parquet", case.snli.predictions(0.85, "strong"))
-    analysed, _ = analyse(
-        "hardest",
-        [*case.files[:2], str(strong)],
-        case.folder,
-        ["snli"],
-        top=20,
-    )
+    analysed, _ = analyse("hardest", [*case.files[:2], str(strong)], case.folder, ["snli"], top=20)
     keys = ("seed_id", "variants_right", "premise", "gold")
     reported = tables(evidence, sources)[-1].rows
     assert [[row[key] for key in keys] for row in reported] == [

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import run
+from helpers.dataset_files import write_rows
 from helpers.report_data import problems
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
@@ -31,12 +31,9 @@ TOLD = "warning: these predictions are of another draw: the dataset"
 def drawn_otherwise(folder: Path, out: Path) -> Path:
     """Copy a dataset, with the nouns' first two variants in other subsamples."""
     shutil.copytree(folder, out)
-    rows = pq.read_table(out / NOUNS, partitioning=None)
-    lists = rows["subsamples"].to_pylist()
-    lists[:2] = [[0], [1, 2]]
-    at = rows.schema.get_field_index("subsamples")
-    column = pa.array(lists, rows.schema.field(at).type)
-    pq.write_table(rows.set_column(at, rows.schema.field(at), column), out / NOUNS)
+    rows = pq.read_table(out / NOUNS, partitioning=None).to_pylist()
+    rows[0]["subsamples"], rows[1]["subsamples"] = [0], [1, 2]
+    write_rows(out / NOUNS, rows)
     return out
 
 
@@ -56,11 +53,8 @@ def ask(folder: Path, out: Path) -> dict[str, object]:
     return predict(model, asked, out, progress=False).metadata
 
 
-def score(path: Path, folder: Path, *more: str) -> str:
-    words = ["score", str(path), "--dataset", str(folder), "--n-bootstrap", "0", *more]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+def score(path: Path, folder: Path) -> None:
+    run("score", path, "--dataset", folder, "--n-bootstrap", 0)
 
 
 def test_digests(made: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,59 +18,44 @@ from merge_metric.runs.run import VARIANT_IDS, Run, read_runs
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The small dataset folder."""
     return write_folder(tmp_path / "merge-nli")
 
 
-@dataclass(frozen=True)
-class Joined:
-    """A run as columns of the metric."""
-
-    config: str
-    columns: dict[str, Any]
-    n_seeds_left_out: int
-    shift: Any
-
-    @classmethod
-    def of(cls, run: Run) -> Joined:
-        rows = run.rows
-        seeds = rows.seed.tolist()
-        columns = {
-            "predictions": rows.prediction,
-            "references": rows.gold[rows.seed],
-            "seed_ids": [rows.seed_ids[seed] for seed in seeds],
-            "seed_predictions": rows.own[rows.seed],
-            "variant_ids": run.values[VARIANT_IDS].to_pylist(),
-        }
-        if rows.n_subsamples:
-            drawn: list[list[int]] = [[] for _ in seeds]
-            for row, subsample in zip(rows.draw_row, rows.draw_subsample, strict=True):
-                drawn[row].append(int(subsample))
-            columns["subsamples"] = drawn
-        if groups := {name: each for name, each in run.values.items() if name != VARIANT_IDS}:
-            columns["groups"] = groups
-        return cls(run.config, columns, run.n_seeds_left_out, run.shift)
+def columns_of(run: Run) -> dict[str, Any]:
+    """Columns of the metric."""
+    rows = run.rows
+    seeds = rows.seed.tolist()
+    columns = {
+        "predictions": rows.prediction.tolist(),
+        "references": rows.gold[rows.seed].tolist(),
+        "seed_ids": [rows.seed_ids[seed] for seed in seeds],
+        "seed_predictions": rows.own[rows.seed].tolist(),
+        "variant_ids": run.values[VARIANT_IDS].to_pylist(),
+    }
+    if rows.n_subsamples:
+        drawn: list[list[int]] = [[] for _ in seeds]
+        for row, subsample in zip(rows.draw_row, rows.draw_subsample, strict=True):
+            drawn[row].append(int(subsample))
+        columns["subsamples"] = drawn
+    if groups := {name: each for name, each in run.values.items() if name != VARIANT_IDS}:
+        columns["groups"] = groups
+    return columns
 
 
-def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Joined]:
+def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Run]:
     path = folder.parent / "p.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path)
-    source = PredictionsSource("m", path)
     try:
-        return list(map(Joined.of, read_runs([source], folder, configs, **options)))
+        return list(read_runs([PredictionsSource("m", path)], folder, configs, **options))
     except ValueError as error:
         raise ValueError(str(error).removeprefix(f"{path}: ")) from error
-
-
-def plain(columns: dict[str, Any]) -> dict[str, Any]:
-    return {k: v if isinstance(v, list | dict) else v.tolist() for k, v in columns.items()}
 
 
 def test_columns_of_a_class(folder: Path) -> None:
     """By hand: the variants of the class, each beside its seed's prediction."""
     (nouns,) = joined(predicted("snli"), folder, "snli_nouns", by=["mlms"])
     assert (nouns.config, nouns.n_seeds_left_out) == ("snli_nouns", 0)
-    assert plain(nouns.columns) == {
+    assert columns_of(nouns) == {
         "predictions": [E, C, E, N, N],
         "references": [E, E, E, N, N],
         "seed_ids": ["snli:a"] * 3 + ["snli:b"] * 2,
@@ -108,9 +91,8 @@ def test_probabilities_follow_their_rows(folder: Path) -> None:
     right = [row for row in rows if "b/verb" in row["variant_id"]]  # c is answered wrong
     for changed, name in ((False, "unchanged"), (True, "changed")):
         some = [row for row in right if (row["prediction"] != N) == changed]
-        distances = [
-            np.abs(np.cumsum(own["snli:b"] - own[row["variant_id"]])).max() for row in some
-        ]
+        shifts = (own["snli:b"] - own[row["variant_id"]] for row in some)
+        distances = [np.abs(np.cumsum(shift)).max() for shift in shifts]
         total, count = verbs.shift[f"ks_{name}"]
         assert count == len(some)
         assert total == pytest.approx(sum(distances))
@@ -121,10 +103,7 @@ def test_a_dataset_without_subsamples(folder: Path) -> None:
     row = {**problem_row("demo:d/noun/1"), "subsamples": []}
     write_rows(folder / "demo/nouns/variants.parquet", [row])
     (demo,) = joined(predicted("demo"), folder)
-    assert "subsamples" not in demo.columns
-
-
-# --- Which configurations ---
+    assert "subsamples" not in columns_of(demo)
 
 
 @pytest.mark.parametrize(
@@ -141,20 +120,6 @@ def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Pa
     rows = without(predicted(), *lacking)
     assert [each.config for each in joined(rows, folder)] == configs
     assert [each.config for each in joined(rows, folder, allow_missing=True)] == configs
-
-
-def test_predictions_of_other_configurations_are_counted(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They belong to the dataset, so they are no error; the seed of both classes is scored."""
-    caplog.set_level("INFO")
-    joined(predicted(), folder, "snli_nouns", "snli_nouns")
-    assert caplog.messages[1:] == [
-        "8 of 15 predictions belong to other configurations and are not scored"
-    ]
-
-
-# --- Missing predictions ---
 
 
 def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
@@ -208,81 +173,26 @@ def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFi
     rows = without(predicted("snli"), "snli:c", "snli:a/noun/2")
     (left,) = joined(rows, folder, "snli", allow_missing=True)
     assert left.n_seeds_left_out == 2
-    assert set(left.columns["seed_ids"]) == {"snli:b"}
-    assert left.columns["groups"] == {"word_class": ["noun", "noun", "verb", "verb", "verb"]}
+    columns = columns_of(left)
+    assert set(columns["seed_ids"]) == {"snli:b"}
+    assert columns["groups"] == {"word_class": ["noun", "noun", "verb", "verb", "verb"]}
     assert caplog.messages[1:] == [
         "snli: 2 of 3 seeds are left out: "
         "predictions are missing for 1 of 3 seeds and 1 of 10 variants"
     ]
 
 
-def test_leaving_out_needs_something_left(folder: Path) -> None:
-    """No seed complete: nothing to score, also with allow_missing."""
-    rows = without(predicted("snli"), "snli:a", "snli:b/verb/1", "snli:c/verb/1")
-    told = message(rows, folder, "snli", allow_missing=True)
-    assert "no seed has all of its predictions" in told
-    assert "allow_missing" not in told
-
-
-# --- Contradictions ---
-
-
-def test_predictions_for_other_problems(folder: Path) -> None:
-    """Ids that no configuration of the folder holds, counted and named."""
-    stranger = {"variant_id": "sick:1", "seed_id": "sick:1", "label": 0, "prediction": 0}
-    told = message([*predicted(), stranger], folder)
-    assert told == (
-        f"expected predictions for problems of the dataset {folder}, got 1 of 16 for ids that "
-        "none of its configurations holds: 'sick:1'; give the dataset that the model was run on, "
-        "or run the model on this one"
-    )
-    shutil.rmtree(folder / "snli")
-    told = message(predicted(), folder, allow_missing=True)
-    assert "got 13 of 15 for ids" in told
-    assert "'snli:a', 'snli:b', 'snli:c', …" in told
-
-
-@pytest.mark.parametrize(
-    ("configs", "by", "expected"),
-    [
-        (["snli_adverbs", "x"], [],
-         "expected configurations out of demo, demo_nouns, snli, snli_nouns, snli_verbs, "
-         "got 'snli_adverbs', 'x'; did you mean 'snli_verbs'?"),
-        ([], ["premise"],
-         "expected columns to group by out of word_class, mlms, premise_mlms, hypothesis_mlms, "
-         "original, replacement, got 'premise'"),
-    ],
-)  # fmt: skip
-def test_unknown_names(configs: list[str], by: list[str], expected: str, folder: Path) -> None:
-    """Messages say what there is, and what was asked for."""
-    assert message(predicted(), folder, *configs, by=by).endswith(expected)
-
-
-def test_no_dataset_folder(tmp_path: Path) -> None:
-    """A path that is none, and one without sources."""
-    with pytest.raises(NotADirectoryError, match="expected a dataset folder"):
-        joined(predicted(), tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="expected a dataset folder"):
-        joined(predicted(), tmp_path)
-
-
 def test_damaged_datasets(folder: Path) -> None:
     """Seeds without variants, variants without seeds, files that are no Parquet."""
-    damaged = f"the dataset is damaged: `merge-nli check {folder}` says more"
-    write_rows(folder / "snli/nouns/seeds.parquet", map(problem_row, ["snli:a"]))
-    told = message(predicted(), folder, "snli_nouns")
-    assert told == (
-        f"{folder}: snli_nouns: expected the seed of every variant in the dataset, got none for "
-        "'snli:b'; " + damaged
-    )
-    write_rows(
-        folder / "snli/nouns/seeds.parquet", map(problem_row, ["snli:a", "snli:b", "snli:c"])
-    )
-    told = message(predicted(), folder, "snli_nouns")
-    assert told == (
-        f"{folder}: snli_nouns: expected variants of every seed in the dataset, got none of "
-        "'snli:c'; " + damaged
-    )
-    (folder / "snli/nouns/seeds.parquet").write_bytes(b"")
-    told = message(predicted(), folder)
-    assert "seeds.parquet: expected a whole Parquet file, got " in told
+    path = folder / "snli/nouns/seeds.parquet"
+    for seeds, expected in (
+        ("a", "the seed of every variant in the dataset, got none for 'snli:b'"),
+        ("abc", "variants of every seed in the dataset, got none of 'snli:c'"),
+    ):
+        write_rows(path, (problem_row(f"snli:{name}") for name in seeds))
+        assert message(predicted(), folder, "snli_nouns") == (
+            f"{folder}: snli_nouns: expected {expected}; "
+            f"the dataset is damaged: `merge-nli check {folder}` says more"
+        )
+    path.write_bytes(b"")
+    assert "seeds.parquet: expected a whole Parquet file, got " in message(predicted(), folder)

@@ -38,11 +38,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def predictions(tmp_path: Path) -> Path:
-    return write_predictions(tmp_path / "model.parquet", predicted("snli"))
-
-
 def expected(flag: str) -> tuple[int, float]:
     """Distinct variants with a flag, or without any, and accuracy, the mean over subsamples."""
     mine = [
@@ -60,8 +55,9 @@ def expected(flag: str) -> tuple[int, float]:
     return len(mine), sum(shares) / len(shares)
 
 
-def test_score_by_label_flags(folder: Path, predictions: Path) -> None:
+def test_score_by_label_flags(folder: Path, tmp_path: Path) -> None:
     """A variant counts under each of its flags; of no flag, the rest."""
+    predictions = write_predictions(tmp_path / "model.parquet", predicted("snli"))
     result = score_file(predictions, folder, ["snli"], by=["label_flags"], n_bootstrap=0)["snli"]
     groups = result["by_group"]["label_flags"]
     assert groups.keys() == {"no flag", *LABEL_FLAGS}

@@ -10,16 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused, run
 from helpers.dataset_files import write_source
 from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
-from typer.testing import CliRunner, Result
 
-from generation.cli import app
 from merge_metric import read_runs, seed_results
 from merge_metric.runs.model import parse_source
 from merge_metric.runs.per_seed import write_seed_results
-
-runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
 
 @pytest.fixture
@@ -37,9 +34,8 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "p.parquet", tmp_path / "merge-nli"
 
 
-def score(files: tuple[Path, Path], *arguments: object) -> Result:
-    options = ["--dataset", files[1], "--config", "snli", "--n-bootstrap", 0, *arguments]
-    return runner.invoke(app, ["score", str(files[0]), *map(str, options)])
+def words(files: tuple[Path, Path], *more: object) -> list[object]:
+    return ["score", files[0], "--dataset", files[1], "--config", "snli", "--n-bootstrap", 0, *more]
 
 
 EXPECTED: dict[str, Any] = {
@@ -55,8 +51,7 @@ EXPECTED: dict[str, Any] = {
 def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> None:
     """Parquet, JSON lines and, with votes as a text, CSV agree; figures stay on stdout."""
     for suffix in ("parquet", "jsonl", "csv"):
-        result = score(files, "--per-seed", tmp_path / f"new/seeds.{suffix}")
-        assert result.exit_code == 0, result.output
+        result = run(*words(files, "--per-seed", tmp_path / f"new/seeds.{suffix}"))
         assert result.stdout.startswith("snli, averaged over 2 subsamples")
     made = tmp_path / "new"
     assert {path.name for path in made.iterdir()} == {"seeds.parquet", "seeds.jsonl", "seeds.csv"}
@@ -90,12 +85,10 @@ def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:
 def test_marks_are_for_csv_alone(files: tuple[Path, Path], tmp_path: Path) -> None:
     """Where no CSV is written the option is refused; where it is, texts and figures are there."""
     for more, got in ((), "none"), (("--per-seed", "seeds.parquet"), "seeds.parquet"):
-        result = score(files, *more, "--for-spreadsheets")
-        assert result.exit_code == 2
-        assert "--for-spreadsheets: expected" in result.stderr
-        assert f"CSV, got {got}" in result.stderr
-    result = score(files, "--per-seed", tmp_path / "seeds.csv", "--for-spreadsheets")
-    assert result.exit_code == 0, result.output
+        told = refused(*words(files, *more, "--for-spreadsheets"))
+        assert "--for-spreadsheets: expected" in told
+        assert f"CSV, got {got}" in told
+    run(*words(files, "--per-seed", tmp_path / "seeds.csv", "--for-spreadsheets"))
     assert "\n" in (tmp_path / "seeds.csv").read_text("utf-8")
 
 
@@ -107,19 +100,16 @@ def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Pa
         (["--per-seed", "seeds"], "end in .parquet, .csv, .jsonl, got no suffix"),
         (["--per-seed", tmp_path / "seeds.csv"], "found one; replace it with --overwrite"),
     ):
-        result = score((tmp_path / "nowhere.parquet", files[1]), *arguments)
-        assert result.exit_code == 2
-        assert message in result.stderr
+        assert message in refused(*words((tmp_path / "nowhere.parquet", files[1]), *arguments))
     assert (tmp_path / "seeds.csv").read_text() == "mine"
-    assert score(files, "--per-seed", tmp_path / "seeds.csv", "--overwrite").exit_code == 0
+    run(*words(files, "--per-seed", tmp_path / "seeds.csv", "--overwrite"))
     assert (tmp_path / "seeds.csv").read_text().startswith('"config","seed_id","premise"')
 
 
 def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path: Path) -> None:
     """Ids, gold labels and answers are there all the same."""
     path = tmp_path / "seeds.parquet"
-    result = runner.invoke(app, ["score", str(files[0]), "--per-seed", str(path)])
-    assert result.exit_code == 0, result.output
+    run("score", files[0], "--per-seed", path)
     table = pq.read_table(path)
     assert table.column_names[:4] == ["config", "seed_id", "label", "prediction"]
     assert table["config"].to_pylist() == ["all rows"] * 3

@@ -53,10 +53,8 @@ def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
     """In words that fit a weak model, too; not of one that is right on half, nor on few seeds."""
     gold = random_gold(300)
     guessed = random_gold(300, 1)
-    right, n_gold, n_said = (
-        int((gold == guessed).sum()), np.bincount(gold), np.bincount(guessed),
-    )  # fmt: skip
-    expected = 100 * float((n_gold * n_said).sum()) / 300**2
+    right = int((gold == guessed).sum())
+    expected = 100 * float((np.bincount(gold) * np.bincount(guessed)).sum()) / 300**2
     assert told(gold, guessed, caplog) == [
         f"m: warning: no better than chance on seeds: right on {right / 3:.0f} % of 300, where "
         f"guessing is right on {expected:.0f} %; if the model is better than that, its labels may "
@@ -159,7 +157,6 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
         ({"truncated": 10, "distinct_pairs": 1000},
          "10 of 1,000 pairs (1 %) were cut to 8 tokens"),
         ({"truncated": 9, "distinct_pairs": 1000}, ""),
-        ({"truncated": 0, "distinct_pairs": 1}, ""),
         ({"truncated": 5, "distinct_pairs": 0}, ""),
         ({"truncated": "many", "distinct_pairs": True}, ""),
         ({}, ""),

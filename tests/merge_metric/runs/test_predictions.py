@@ -35,13 +35,16 @@ ROWS: Rows = [
 DISTRIBUTIONS = [[0.25, 0.25, 0.5], [1, 0, 0], [0.2, 0.6, 0.195]]
 
 
-def write_lines(path: Path, rows: Rows) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def write_parquet(path: Path, rows: Rows) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path)
+def write_as(path: Path, rows: Rows) -> Path:
+    """Write rows as the suffix says."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
+        between = "," if path.suffix == ".csv" else "\t"
+        path.write_text("".join(between.join(each) + "\n" for each in ([*rows[0]], *cells)))
     return path
 
 
@@ -51,21 +54,15 @@ Write = Callable[[Rows], Path]
 @pytest.fixture(params=["jsonl", "parquet"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
     """Writes rows as a user's own program would."""
-    writer = write_lines if request.param == "jsonl" else write_parquet
-    return lambda rows: writer(tmp_path / f"predictions.{request.param}", rows)
+    return lambda rows: write_as(tmp_path / f"predictions.{request.param}", rows)
 
 
 def changed(row: int, **columns: Any) -> Rows:
-    """The good rows with one changed."""
     return [{**each, **columns} if i == row else dict(each) for i, each in enumerate(ROWS)]
 
 
 def names(rows: Rows) -> Rows:
-    """The rows with label names."""
     return [{**r, "label": LABELS[r["label"]], "prediction": LABELS[r["prediction"]]} for r in rows]
-
-
-# --- Reading ---
 
 
 def test_columns_come_in_one_form(write: Write) -> None:
@@ -132,7 +129,7 @@ def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
 def test_a_folder_named_like_a_partition(tmp_path: Path) -> None:
     """Pyarrow would take label=0 for a column."""
     (tmp_path / "label=0").mkdir()
-    assert read_predictions(write_parquet(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
+    assert read_predictions(write_as(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
 
 
 def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
@@ -156,25 +153,15 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected the columns variant_id, seed_id, label, prediction in its first line"),
-        ("variant_id,seed_id,label\n", "expected the columns variant_id, seed_id, label, "),
-        ("variant_id,seed_id,label,prediction\n", "expected at least one row, got none"),
-        ("{}a,a,,0\n", "line 3: label: expected a value, got none (1 such row)"),
         ("{}a,a,0,1,2\n", "line 3: expected 4 cells, as in the header, got 5; put"),
-        ("{}a,a,0\n", "line 3: expected 4 cells, as in the header, got 3; is the file cut off?"),
         ('{}a,a,0,"1\n', "line 3: a quotation mark is opened and never closed: the file is cut"),
-        ("{}a,a,0,neut\n", "line 3: prediction: expected one of entailment, neutral"),
         ("{}a,a,-1,0\n", "line 3: label: expected one of 0 to 2"),
-        ("{}b,a,0,1\nb,a,0,1\n", "line 4: variant_id: expected each id once, got 'b' as"),
-        (b"variant_id,seed_id,label,prediction\ncaf\xe9,a,0,1", "line 2: expected text in UTF-8"),
     ],
 )  # fmt: skip
-def test_wrong_csv(text: str | bytes, message: str, tmp_path: Path) -> None:
+def test_wrong_csv(text: str, message: str, tmp_path: Path) -> None:
     """File, line, and what to do."""
     path = tmp_path / "p.csv"
-    if isinstance(text, str):
-        text = text.replace("{}", "variant_id,seed_id,label,prediction\nz,z,0,1\n").encode()
-    path.write_bytes(text)
+    path.write_text(text.replace("{}", "variant_id,seed_id,label,prediction\nz,z,0,1\n"))
     with pytest.raises(ValueError, match="p") as caught:
         read_predictions(path)
     assert str(caught.value).startswith(f"{path}: {message}")
@@ -206,14 +193,7 @@ def test_a_file_that_changes_is_read_anew(ending: str, tmp_path: Path) -> None:
     """Rows that were read are kept only until the file changes."""
     path = tmp_path / f"p.{ending}"
     for prediction in (0, 1, 2):
-        rows = [{**row, "prediction": prediction} for row in ROWS]
-        if ending == "parquet":
-            write_predictions(path, pa.Table.from_pylist(rows))
-        elif ending == "jsonl":
-            write_lines(path, rows)
-        else:
-            lines = [",".join(map(str, row.values())) for row in rows]
-            path.write_text("\n".join([",".join(ROWS[0]), *lines, ""]))
+        write_as(path, [{**row, "prediction": prediction} for row in ROWS])
         for _ in range(2):
             assert read_predictions(path)["prediction"].to_pylist() == [prediction] * 3
 
@@ -252,9 +232,6 @@ def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(digests) == 2 * 2  # to write and to read
 
 
-# --- What is wrong with a file ---
-
-
 def test_null_throughout_is_not_missing(write: Write) -> None:
     """A column that is there without a value is another mistake than one that is not there."""
     with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
@@ -267,14 +244,7 @@ def test_answers_without_a_label(none: Any, ending: str, tmp_path: Path) -> None
     """Null, -1 and an empty string, among positions, as digits, too, and among names."""
     for known in {None: (0, "entailment"), -1: (0,)}.get(none, ("0", "entailment")):
         rows = [{**r, "prediction": p} for r, p in zip(ROWS, [none, known, none], strict=True)]
-        path = tmp_path / f"p.{ending}"
-        if ending in ("jsonl", "parquet"):
-            (write_lines if ending == "jsonl" else write_parquet)(path, rows)
-        else:
-            between = "," if ending == "csv" else "\t"
-            cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
-            lines = [between.join(row) + "\n" for row in ([*rows[0]], *cells)]
-            path.write_text("".join(lines), encoding="utf-8")
+        path = write_as(tmp_path / f"p.{ending}", rows)
         assert read_predictions(path)["prediction"].to_pylist() == [-1, 0, -1]
 
 
@@ -293,58 +263,18 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
 
 
 def test_digests_of_texts(write: Write) -> None:
-    """Kept as they are, also where some rows have none; anything else is an error."""
+    """Kept as they are, also where some rows have none."""
     digests = ["00ff00ff00ff00ff", None, "0123456789abcdef"]
     rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
     assert read_predictions(write(rows)).to_pylist() == rows
-    rows[2]["text_digest"] = "0123"
-    with pytest.raises(
-        ValueError, match=r"3: text_digest: expected md5: and 16 hexadecimal .*'0123'"
-    ):
-        read_predictions(write(rows))
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{k: v for k, v in row.items() if k != "label"} for row in ROWS],
-         "expected the columns variant_id, seed_id, label, prediction, found no label"),
-        (changed(1, seed_id=None), "{row 2}: seed_id: expected a value, got none (1 such row)"),
-        (changed(2, label=None), "{row 3}: label: expected a value, got none (1 such row)"),
-        (changed(1, prediction=4),
-         "{row 2}: prediction: expected one of 0 to 2 (entailment, neutral, contradiction), "
-         "got 4 (1 such row); give each row the label that the model chose"),
-        (changed(0, label=-1), "{row 1}: label: expected one of 0 to 2 (entailment, neutral, "),
-        ([*names(ROWS)[:2], {**ROWS[2], "label": "maybe", "prediction": "neutral"}],
-         "{row 3}: label: expected one of entailment, neutral, contradiction, got 'maybe' (1 "
-         "such row); write gold labels so, and leave out problems"),
-        ([*ROWS, {**ROWS[1], "prediction": 1}, ROWS[0]],
-         "variant_id: expected each id once, got 'a' as in {row 1} (2 such ids); "
-         "drop the repeated rows"),
-    ],
-)  # fmt: skip
-def test_wrong_rows(rows: Rows, message: str, write: Write) -> None:
-    """File, row or line, column, what was expected and what came."""
-    path = write(rows)
-    word = "row" if path.suffix == ".parquet" else "line"
-    with pytest.raises(ValueError, match="expected") as caught:
-        read_predictions(path)
-    told = str(caught.value)
-    assert told.startswith(f"{path}: ")
-    assert message.replace("{row", word).replace("}", "") in told
 
 
 @pytest.mark.parametrize(
     ("distribution", "message"),
     [
-        ([0.5, 0.5], "expected 3 per row, in the order entailment, neutral, contradiction, got"),
         ([], "got []; give them for all rows or for none"),
-        (None, "got none; give them for all rows or for none"),
         ([0.5, 0.5, float("nan")],
          "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, NaN"),
-        ([0.5, 0.5, None], "got [0.5, 0.5, null] (1 such row); of logits take the softmax"),
-        ([-0.5, 1.0, 0.5], "got [-0.5, 1.0, 0.5]"),
-        ([2.5, 0.1, -3.0], "got [2.5, 0.1, -3.0]"),
         ([0.3, 0.3, 0.38], "got [0.3, 0.3, 0.38]"),
         ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0] (1 such row); the model overflows"),
     ],
@@ -364,10 +294,6 @@ def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> N
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("variant_id", [1, 2], "variant_id: expected ids as strings, got the type int64"),
-        ("label", [1.0, 2.0],
-         "label: expected the names entailment, neutral, contradiction or their positions as "
-         "integers, got the type double"),
         ("prediction", [True, False], "integers, got the type bool"),
         ("probabilities", [1.0, 0.0], "expected a list of 3 numbers per row, got the type double"),
         ("probabilities", [["1"], ["2"]], "per row, got the type list<"),
@@ -378,7 +304,7 @@ def test_wrong_types_in_parquet(
 ) -> None:
     """The types of the file's columns are named."""
     rows = [{**row, column: value} for row, value in zip(ROWS, values, strict=False)]
-    path = write_parquet(tmp_path / "p.parquet", rows)
+    path = write_as(tmp_path / "p.parquet", rows)
     with pytest.raises(ValueError, match="expected") as caught:
         read_predictions(path)
     assert message in str(caught.value)
@@ -387,10 +313,7 @@ def test_wrong_types_in_parquet(
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("variant_id", 7, "variant_id: expected a string in every line, got 7"),
         ("seed_id", ["a"], 'seed_id: expected a string in every line, got ["a"]'),
-        ("label", 1.0, "label: expected an integer in every line, got 1.0"),
-        ("label", "neutral", 'label: expected an integer in every line, got "neutral"'),
         ("prediction", True, "prediction: expected an integer in every line, got true"),
         ("probabilities", "0.1", 'probabilities: expected a list of numbers in every line, got "0'),
         ("probabilities", ["x"], "probabilities: expected a list of numbers in every line, got ["),
@@ -412,7 +335,6 @@ def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: P
         ('{"variant_id": "a/1", "seed_',
          'expected a JSON object per line, got \'{"variant_id": "a/1", '),
         ("variant_id,seed_id", "if it was cut off there, remove the line"),
-        ("[1, 2]", "expected a JSON object per line, got '[1, 2]'"),
         (b'{"variant_id": "\xff"}', "expected UTF-8, got the byte 0xff in byte 17"),
     ],
 )  # fmt: skip
@@ -426,14 +348,6 @@ def test_malformed_lines(line: str | bytes, message: str, before: int, tmp_path:
         read_predictions(path)
     assert str(caught.value).startswith(f"{path}: line {before + 1}: ")
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "\n\n"])
-def test_empty_lines(text: str, tmp_path: Path) -> None:
-    """A file without a line is no file of predictions."""
-    (tmp_path / "p.jsonl").write_text(text)
-    with pytest.raises(ValueError, match="expected a JSON object per line, got an empty file"):
-        read_predictions(tmp_path / "p.jsonl")
 
 
 def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
@@ -452,42 +366,35 @@ def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
 
 def test_cut_off_gzip(tmp_path: Path) -> None:
     """A file as an interrupted copy leaves it."""
+    path = tmp_path / "p.jsonl.gz"
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
-    (tmp_path / "p.jsonl.gz").write_bytes(whole[:-12])
+    path.write_bytes(whole[:-12])
     with pytest.raises(
-        ValueError, match=r"after line \d+: expected more lines, got the end of a damaged"
+        ValueError, match=r"after line \d+: expected more lines, got the end of a d"
     ):
-        read_predictions(tmp_path / "p.jsonl.gz")
+        read_predictions(path)
 
 
-def test_names_of_files(tmp_path: Path) -> None:
-    """The suffix says how to read; the file must be there."""
-    for name, got in (("p.txt", r"'\.txt'"), ("p", "no suffix"), ("p.parquet.gz", r"'\.gz'")):
-        with pytest.raises(ValueError, match=rf"gz, \.jsonl, \.csv, \.tsv, got {got}"):
-            read_predictions(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match=r"p\.jsonl: expected a predictions file, found no"):
+def test_names_of_files_and_empty_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"gz, \.jsonl, \.csv, \.tsv, got no suffix"):
+        read_predictions(tmp_path / "p")
+    (tmp_path / "p.jsonl").write_text("\n\n")
+    with pytest.raises(ValueError, match="expected a JSON object per line, got an empty file"):
         read_predictions(tmp_path / "p.jsonl")
     (tmp_path / "d.jsonl").mkdir()
     with pytest.raises(FileNotFoundError, match="found no file there"):
         read_predictions(tmp_path / "d.jsonl")
 
 
-# --- Writing ---
-
-
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
 def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
     """Equal columns, further ones too, and equal bytes however the table is chunked."""
-    rows = [
-        {**row, "probabilities": p, "model": "m"}
-        for row, p in zip(names(ROWS), DISTRIBUTIONS, strict=True)
-    ]
-    table = pa.Table.from_pylist(rows)
+    expected = [{**r, "probabilities": p} for r, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
+    table = pa.Table.from_pylist([{**row, "model": "m"} for row in names(expected)])
     first, second = tmp_path / f"new/one.{suffix}", tmp_path / f"two.{suffix}"
     write_predictions(first, table)
     write_predictions(second, pa.concat_tables([table.slice(0, 1), table.slice(1)]))
     assert first.read_bytes() == second.read_bytes()
-    expected = [{**r, "probabilities": p} for r, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     assert read_predictions(first).to_pylist() == expected
     if suffix == "jsonl":
         line = json.loads(first.read_text().splitlines()[0])
@@ -498,7 +405,7 @@ def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
 
 def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
     """Earlier files stay, and nothing else is left behind."""
-    path = write_lines(tmp_path / "p.jsonl", ROWS)
+    path = write_as(tmp_path / "p.jsonl", ROWS)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="to write: row 2: prediction: expected one of"):
         write_predictions(path, pa.Table.from_pylist(changed(1, prediction=5)))
@@ -520,10 +427,7 @@ def test_true_is_no_number(tmp_path: Path) -> None:
     rows = [{**row, "probabilities": [1.0, 0.0, 0.0]} for row in ROWS]
     rows[1]["probabilities"] = [True, False, False]
     with pytest.raises(ValueError, match=r"line 2: probabilities: .*, got \[true, false, false\]"):
-        read_predictions(write_lines(tmp_path / "p.jsonl", rows))
-
-
-# --- Damage ---
+        read_predictions(write_as(tmp_path / "p.jsonl", rows))
 
 
 def flip(path: Path, good: bytes, bit: int) -> None:

@@ -54,31 +54,19 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return calls
 
 
-def test_report_counts_each_model_and_configuration_once(
+def test_each_model_and_configuration_is_counted_once(
     case: tuple[Path, list[str]], counted: Counter[str]
 ) -> None:
-    """Four files of three models on two configurations."""
+    """Four files of three models on two configurations; `score` takes one file."""
     folder, files = case
     evidence = gather_evidence(files, folder, n_bootstrap=0)
     assert [c.name for c in evidence.configurations] == ["snli", "snli_paraphrases"]
     assert counted == {"join": 3, "count": 6}
-
-
-def test_analyse_counts_each_model_and_configuration_once(
-    case: tuple[Path, list[str]], counted: Counter[str]
-) -> None:
-    """Parts of a model's answers are joined here too."""
-    folder, files = case
+    counted.clear()
     table, _ = analyse("matching", files, folder)
     assert [row["model"] for row in table.rows] == ["a", "b", "c"]
     assert counted == {"join": 3, "count": 6}
-
-
-def test_score_counts_each_configuration_once(
-    case: tuple[Path, list[str]], counted: Counter[str]
-) -> None:
-    """One file, two configurations; groups are counted apart."""
-    folder, files = case
+    counted.clear()
     results = score_file(files[0].partition("=")[2], folder, n_bootstrap=0)
     assert list(results) == ["snli", "snli_paraphrases"]
     assert counted == {"join": 1, "count": 2}

@@ -82,9 +82,7 @@ def test_accuracy_at_the_threshold_is_on_the_curve(
 @given(
     st.sampled_from([1, 2, 4, 5, 10, 20]).flatmap(
         lambda n: st.lists(
-            st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=n, max_size=n)),
-            min_size=1,
-            max_size=6,
+            st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=n, max_size=n)), min_size=1, max_size=6
         )
     )
 )

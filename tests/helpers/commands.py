@@ -1,0 +1,23 @@
+"""`merge-nli` in this process, as tests run it."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+
+_RUNNER = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+def run(*words: object, code: int = 0) -> Result:
+    """Run a command, which ends with this exit code."""
+    result = _RUNNER.invoke(app, [*map(str, words)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def refused(*words: object, code: int = 2) -> str:
+    """Run a command that prints nothing, and say what is on stderr."""
+    result = run(*words, code=code)
+    assert result.stdout == ""
+    return result.stderr
