@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -61,23 +62,8 @@ def contrast(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> d
     return found
 
 
-def assert_row(row: Mapping[str, Any], exact: Mapping[str, Any], first: Mapping[str, Any]) -> None:
-    """A row of the table against the oracle."""
-    assert row["n_seeds"] == len(exact["seeds"])
-    for key in ("seed_accuracy", "variant_accuracy", "matching_threshold", "variants_per_seed"):
-        assert row[key] == pytest.approx(float(exact[key]), abs=1e-12), key
-    assert row["curve"] == pytest.approx([float(value) for value in exact["curve"]], abs=1e-12)
-    if row["difference"] is not None:
-        expected = exact["curve"][89] - first["curve"][89]
-        assert row["difference"] == pytest.approx(float(expected), abs=1e-12)
-
-
 def word_of(row: Row) -> str:
-    """The class of the replaced word."""
     return str(dict(row.groups)["word"][0])
-
-
-# --- Word classes ---
 
 
 @pytest.mark.parametrize("regular", [True, False])
@@ -96,7 +82,14 @@ def test_word_classes_against_the_oracle(regular: bool) -> None:
     for row in table.rows:
         groups = row["contrast"].split(" & ")
         exact = contrast(rows, groups, word_of)
-        assert_row(row, exact[row["group"]], exact[groups[0]])
+        mine, first = exact[row["group"]], exact[groups[0]]
+        assert row["n_seeds"] == len(mine["seeds"])
+        for key in ("seed_accuracy", "variant_accuracy", "matching_threshold", "variants_per_seed"):
+            assert row[key] == pytest.approx(float(mine[key]), abs=1e-12), key
+        assert row["curve"] == pytest.approx([float(value) for value in mine["curve"]], abs=1e-12)
+        if row["difference"] is not None:
+            expected = mine["curve"][89] - first["curve"][89]
+            assert row["difference"] == pytest.approx(float(expected), abs=1e-12)
     assert any(row["seeds_per_subsample"] < row["n_seeds"] for row in table.rows) != regular
 
 
@@ -107,19 +100,6 @@ def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Ro
             (("word", (word,)), ("mlm", ("m",))))
         for p in predictions
     ]  # fmt: skip
-
-
-def test_single_classes_cannot_be_contrasted() -> None:
-    """A configuration of one class, and seeds that never have two, are errors."""
-    rows = hand(0, "noun", "E", "E", "EE")
-    with pytest.raises(ValueError, match="several word classes, such as 'snli', got 'snli_nouns'"):
-        word_classes([run(rows, config="snli_nouns")])
-    apart = rows + hand(1, "verb", "N", "N", "N")
-    with pytest.raises(ValueError, match="expected seeds with variants of two word classes"):
-        word_classes([run(apart)])
-
-
-# --- Equally many variants ---
 
 
 def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
@@ -143,15 +123,12 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
     assert (other[0].n_correct != matched[0].n_correct).any()
 
 
-# --- The interval of a difference ---
-
-
 def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
     """Five seeds can be resampled in 126 ways; both groups are resampled together."""
-    a = [row for n, p in enumerate(("EEE", "ENE", "EEN", "EEE", "NNE"))
-         for row in hand(n, "noun", "E", "E", p)]  # fmt: skip
-    b = [row for n, p in enumerate(("EEE", "NNE", "ENE", "NEE", "NNN"))
-         for row in hand(n, "noun", "E", "E", p)]  # fmt: skip
+    a, b = (
+        [row for n, p in enumerate(answers.split()) for row in hand(n, "noun", "E", "E", p)]
+        for answers in ("EEE ENE EEN EEE NNE", "EEE NNE ENE NEE NNN")
+    )
     outcomes = []
     for times, probability in oracle.every_resample([f"s:{n}" for n in range(5)]):
         of_a, of_b = (
@@ -167,27 +144,13 @@ def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
         assert high - low <= 0.2 + 1e-12
 
 
-# --- Source MLMs ---
-
 BERT = {"bert": "equiv", "bert-large": "size"}
 
 
 def origin_of(row: Row) -> str | None:
     """The group again, from a table of all cases."""
     mlms = dict(row.groups)["mlm"]
-    return (
-        "multi" if len(mlms) == 2 else {"bert": "equiv", "bert-large": "size"}.get(mlms[0], "one")
-    )
-
-
-def on_fixed(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> dict[str, list[Row]]:
-    """Group → its distinct variants of the seeds that have all groups in whatever subsamples."""
-    shared = [
-        seed
-        for seed, variants in oracle.by_seed(rows).items()
-        if {group_of(row) for row in variants} >= set(groups)
-    ]
-    return {g: [r for r in rows if r.seed_id in shared and group_of(r) == g] for g in groups}
+    return "multi" if len(mlms) == 2 else BERT.get(mlms[0], "one")
 
 
 def test_source_mlms_against_the_oracle() -> None:
@@ -197,9 +160,10 @@ def test_source_mlms_against_the_oracle() -> None:
     table = source_mlms([run(rows, "model")], {"model": BERT}, Settings(n_bootstrap=0))
     assert [row["group"] for row in table.rows] == [*ORIGINS, *ORIGINS]
     assert [row["contrast"] for row in table.rows] == ["equally many"] * 4 + ["all"] * 4
-    exact = on_fixed(rows, ORIGINS, origin_of)
     per_seed = contrast(rows, ORIGINS, origin_of)["equiv"]["seeds"]
-    shared = {row.seed_id for row in exact["equiv"]}
+    seeds = oracle.by_seed(rows).items()
+    shared = {seed for seed, variants in seeds if {*map(origin_of, variants)} >= set(ORIGINS)}
+    exact = {g: [r for r in rows if r.seed_id in shared and origin_of(r) == g] for g in ORIGINS}
     assert len(shared) > len(per_seed) > 0  # in one subsample fewer seeds have all
     for row in table.rows[4:]:
         figures, curve = oracle.figures(exact[row["group"]]), oracle.curve(exact[row["group"]])
@@ -325,7 +289,6 @@ def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> None:
-    """Messages say what was expected, with the file's name."""
     file = tmp_path / "mlms.toml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
@@ -335,8 +298,6 @@ def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> Non
 
 def test_the_papers_mapping_names_the_papers_mlms() -> None:
     """Out of the eight MLMs of its table 4 without BART, each model has one of each size."""
-    import tomllib
-
     recipe = Path(__file__).parents[3] / "generation" / "recipes" / "paper-v2.toml"
     known = set(tomllib.loads(recipe.read_text())["mlms"])
     mapping = read_counterparts(PAPER)

@@ -81,15 +81,13 @@ def test_weights_in_half_precision_are_run_in_full(tmp_path: Path) -> None:
 
 def test_folders_without_a_usable_model_are_told(tmp_path: Path) -> None:
     """No model, or pickled weights only."""
-    for name in (str(tmp_path), "nobody/nothing"):
-        with pytest.raises(ValueError, match="expected a sentence encoder with safetensors") as e:
-            load_encoder(name)
-        assert repr(name) in str(e.value)
     folder = shutil.copytree(tiny_model("bert-uncased"), tmp_path / "pickled")
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="expected a sentence encoder with safetensors weights"):
-        load_encoder(str(folder))
+    for name in (str(tmp_path), "nobody/nothing", str(folder)):
+        with pytest.raises(ValueError, match="expected a sentence encoder with safetensors") as e:
+            load_encoder(name)
+        assert repr(name) in str(e.value)
 
 
 @pytest.mark.real
@@ -97,7 +95,6 @@ def test_a_real_encoder_finds_paraphrases_nearer_than_others(shared_models: Path
     """MiniLM, trained for sentences and then on."""
     sentence = "A man is playing the guitar."
     others = ["A man plays a guitar.", "The stock market fell sharply on Monday."]
-    near, far = cosine_distances(
-        [sentence] * 2, others, load_encoder(str(shared_models / "minilm-l6-mlm"))
-    )
+    encode = load_encoder(str(shared_models / "minilm-l6-mlm"))
+    near, far = cosine_distances([sentence] * 2, others, encode)
     assert near < far

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -44,9 +45,8 @@ def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]
 
 def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
     """These and no others, by the share of variants right, with texts, votes and answers."""
-    table = hardest(
-        [run(rows, name) for name, rows in models.items()], {"snli": seeds_table(models["a"])}
-    )
+    runs = [run(rows, name) for name, rows in models.items()]
+    table = hardest(runs, {"snli": seeds_table(models["a"])})
     expected = [each for each in expected_order(models) if each[1] == 0]
     assert 1 < len(expected) < 30
     assert [row["seed_id"] for row in table.rows] == [seed for _, _, seed in expected]
@@ -57,9 +57,8 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
         first = {name: next(r for r in rows if r.seed_id == seed) for name, rows in models.items()}
         assert row["gold"] == first["a"].gold
         answers = [each.own for each in first.values()]
-        assert row["answers"] == " ".join(
-            f"{label[0].upper()}{answers.count(label)}" for label in oracle.LABELS
-        )
+        counts = (f"{label[0].upper()}{answers.count(label)}" for label in oracle.LABELS)
+        assert row["answers"] == " ".join(counts)
         for name, rows in models.items():
             exact = float(variants_right([r for r in rows if r.seed_id == seed]))
             assert row["by_model"][name] == pytest.approx(exact, abs=1e-12)
@@ -70,9 +69,7 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
 def test_votes_are_summed_up() -> None:
     """One of two hopeless seeds has votes, which differ."""
     rows = problems("E N NE", "E E EE", "E C C")
-    rows = [
-        Row("s:10" if r.seed_id == "s:0" else r.seed_id, r.gold, r.own, r.prediction) for r in rows
-    ]
+    rows = [replace(r, seed_id="s:10") if r.seed_id == "s:0" else r for r in rows]
     table = hardest([run(rows)], {"snli": seeds_table(rows)})
     assert [row["seed_id"] for row in table.rows] == ["s:2", "s:10"]
     assert table.notes[1] == (
@@ -96,9 +93,8 @@ def test_below_a_share() -> None:
     for below, expected in ((0.05, ["s:0", "s:2"]), (0.06, ["s:0", "s:2", "s:1"]), (0.0, [])):
         table = hardest(runs, seeds, below=below)
         assert [row["seed_id"] for row in table.rows] == expected
-        assert table.notes[2].startswith(
-            f"snli: of {len(expected)} seeds less than {100 * below:g} %"
-        )
+        told = f"snli: of {len(expected)} seeds less than {100 * below:g} %"
+        assert table.notes[2].startswith(told)
     assert table.title.startswith("Seeds of whose variants models answer less than 0 % right")
     assert hardest(runs, seeds).notes[2].startswith("snli: of 2 seeds less than 5 %")
 

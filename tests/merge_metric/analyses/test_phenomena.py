@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, write_answers, write_dataset
+from helpers.commands import run
 from helpers.dataset_files import write_rows
 from helpers.metric_oracle import Row
-from typer.testing import CliRunner
-
-from generation.cli import app
 
 WORDS: Final = {
     "quantifier": {"all", "some", "Most"},
@@ -27,8 +25,11 @@ NEARLY: Final = ("tall", "handsome", "knot", "nobodies", "beforehand", "int", "n
 """Words that have such a word in them, and are none."""
 
 
+Place = tuple[Path, list[Row], dict[str, set[str]]]
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row], dict[str, set[str]]]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A dataset, answers `a.parquet`, and what each seed has, word by word."""
     folder = tmp_path_factory.mktemp("phenomena")
     rng = random.Random(5)
@@ -49,15 +50,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row], di
 
 
 def analyse(*arguments: object) -> list[dict[str, Any]]:
-    found = CliRunner().invoke(
-        app, ["analyse", "phenomena", *map(str, arguments), "--format", "json"]
-    )
-    assert found.exit_code == 0, found.output
-    rows: list[dict[str, Any]] = json.loads(found.stdout)["rows"]
-    return rows
+    printed = run("analyse", "phenomena", *arguments, "--format", "json").stdout
+    return list(json.loads(printed)["rows"])
 
 
-def test_figures_of_each_group_of_seeds(place: tuple[Path, list[Row], dict[str, set[str]]]) -> None:
+def test_figures_of_each_group_of_seeds(place: Place) -> None:
     """As the oracle has them of these seeds alone."""
     folder, rows, has = place
     options = ("--dataset", folder / "merge-nli", "--config", "s", "--n-bootstrap", "0")
@@ -73,7 +70,7 @@ def test_figures_of_each_group_of_seeds(place: tuple[Path, list[Row], dict[str, 
         assert row["sv_at_90"] == pytest.approx(float(exact["curve"][89]))
 
 
-def test_judgements_and_a_control(place: tuple[Path, list[Row], dict[str, set[str]]]) -> None:
+def test_judgements_and_a_control(place: Place) -> None:
     """Without predictions; judged ones of a dataset count there alone."""
     folder, rows, has = place
     ids = [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
@@ -91,20 +88,13 @@ def test_judgements_and_a_control(place: tuple[Path, list[Row], dict[str, set[st
         assert row["n_doubtful"] == sum(r < 4 for _, r in mine)
 
 
-def test_what_it_prints_and_draws(
-    place: tuple[Path, list[Row], dict[str, set[str]]], tmp_path: Path
-) -> None:
+def test_what_it_prints_and_draws(place: Place, tmp_path: Path) -> None:
     """A control is told apart by its name; both are drawn."""
     folder, _, _ = place
-    (tmp_path / "union").symlink_to(folder / "merge-nli")
     data, file = folder / "merge-nli", folder / "a.parquet"
+    (tmp_path / "union").symlink_to(data)
     (tmp_path / "b.parquet").write_bytes(file.read_bytes())
-    options = ["--dataset", str(data), "--config", "s", "--n-bootstrap", "0"]
-    control = f"control={tmp_path / 'b.parquet'}@{tmp_path / 'union'}"
-    found = CliRunner().invoke(
-        app,
-        ["analyse", "phenomena", str(file), control, *options, "--out", str(tmp_path / "f.svg")],
-    )
-    assert found.exit_code == 0, found.output
-    assert "quantifier" in found.stdout
-    assert "control" in (tmp_path / "f.svg").read_text(encoding="utf-8")
+    control, plot = f"control={tmp_path / 'b.parquet'}@{tmp_path / 'union'}", tmp_path / "f.svg"
+    options = ("--dataset", data, "--config", "s", "--n-bootstrap", 0, "--out", plot)
+    assert "quantifier" in run("analyse", "phenomena", file, control, *options).stdout
+    assert "control" in plot.read_text(encoding="utf-8")

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.analysed import answered, random_dataset, write_answers, write_dataset
+from helpers.commands import refused, run
 from numpy.typing import NDArray
 from scipy.stats import binom
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.analyses.seeds_needed import Pair, Wanted, power_rows
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.options import Settings
@@ -64,11 +63,8 @@ def test_rows_by_plain_reading() -> None:
     pair = replace(pair, seed=pair.seed[kept], right=pair.right[kept])
     rows = {row["figure"]: row for row in power_rows(pair, Wanted(3.0)) if row["per_seed"] != "5"}
     compared = compare(counts_of(pair, 0), counts_of(pair, 1), Settings(n_bootstrap=10))
-    for heading, key in (
-        ("S", "seed_accuracy"),
-        ("var.acc", "variant_accuracy"),
-        ("SV@90", "seed_variant_accuracy"),
-    ):
+    keys = {"S": "seed_accuracy", "var.acc": "variant_accuracy", "SV@90": "seed_variant_accuracy"}
+    for heading, key in keys.items():
         assert rows[heading]["difference"] == pytest.approx(compared[key]["difference"])
     less = [int(a) - int(b) for a, b in pair.seed_right]
     mean = sum(less) / 60
@@ -151,19 +147,15 @@ def test_command(tmp_path: Path) -> None:
         write_answers(tmp_path / f"{name}.parquet", answered(rows, random.Random(name), skill))
         for name, skill in (("a", 0.9), ("b", 0.8), ("c", 0.6))
     ]
-    arguments = ["analyse", "power", *map(str, files), "--dataset", str(folder)]
-    runner = CliRunner()
-    told = runner.invoke(app, [*arguments, "--format", "json", "--difference", "5"])
-    assert told.exit_code == 0, told.stderr
-    found = json.loads(told.stdout)["rows"]
+    words = ["analyse", "power", *files, "--dataset", folder]
+    found = json.loads(run(*words, "--format", "json", "--difference", 5).stdout)["rows"]
     assert {(row["a"], row["b"]) for row in found} == {("a", "b"), ("a", "c"), ("b", "c")}
     assert {row["per_seed"] for row in found} == {None, "5", "all"}
     plot = tmp_path / "power.svg"
-    text = runner.invoke(app, [*arguments, "--cluster", "premise", "--out", str(plot)])
-    assert text.exit_code == 0, text.stderr
-    assert "seeds, those with the same premise together" in " ".join(text.stdout.split())
+    text = run(*words, "--cluster", "premise", "--out", plot).stdout
+    assert "seeds, those with the same premise together" in " ".join(text.split())
     assert plot.exists()
-    alone = runner.invoke(app, ["analyse", "power", str(files[0]), "--dataset", str(folder)])
-    assert (alone.exit_code, "expected predictions of two models" in alone.stderr) == (2, True)
-    odd = runner.invoke(app, [*arguments, "--difference", "0"])
-    assert (odd.exit_code, "difference: expected percentage points" in odd.stderr) == (2, True)
+    alone = refused("analyse", "power", files[0], "--dataset", folder)
+    assert "expected predictions of two models" in alone
+    odd = refused(*words, "--difference", 0)
+    assert "difference: expected percentage points" in odd

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, run
+from helpers.analysed import answered
 from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
@@ -24,15 +24,13 @@ def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[
         problems_ = random_problems(rng, seeds=12, variants=(1, 5), subsamples=2)
         for model in models:
             rows = answered(problems_, rng, 0.6)
-            one, after, before = run_with_probabilities(
-                rows, columns(rows, subsamples=True), model, config
-            )
+            given = columns(rows, subsamples=True)
+            one, after, before = run_with_probabilities(rows, given, model, config)
             runs.append(one)
             # Rows that no subsample drew are no part of the data.
             drawn = [n for n, row in enumerate(rows) if row.subsamples]
-            found = oracle.divergences(
-                *([each[n] for n in drawn] for each in (rows, after, before))
-            )
+            some = ([each[n] for n in drawn] for each in (rows, after, before))
+            found = oracle.divergences(*some)
             changed = [rows[n].prediction != rows[n].own for n in drawn
                        if rows[n].own == rows[n].gold]  # fmt: skip
             found |= {"n_changed": sum(changed), "n_unchanged": changed.count(False)}
@@ -41,7 +39,6 @@ def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[
 
 
 def test_shift_and_confidence_are_those_of_the_oracle() -> None:
-    """Every value of every model and configuration."""
     runs, exact = some_runs("snli", "mnli-m")
     of_shift, of_confidence = shift(runs).rows, confidence(runs).rows
     for table, part in ((of_shift, ("jsd", "ks", "n_")), (of_confidence, ("sigma", "n_"))):
@@ -50,9 +47,8 @@ def test_shift_and_confidence_are_those_of_the_oracle() -> None:
             expected = exact[row["model"], row["config"]]
             keys = [key for key in expected if key.startswith(part)]
             assert keys
-            assert {key: row[key] for key in keys} == pytest.approx(
-                {key: expected[key] for key in keys}, abs=1e-12
-            )
+            close = pytest.approx({key: expected[key] for key in keys}, abs=1e-12)
+            assert {key: row[key] for key in keys} == close
 
 
 def mean(exact: dict[tuple[str, str], Exact], config: str, key: str) -> float:
@@ -93,11 +89,3 @@ def test_where_nothing_changes_there_is_nothing_to_say() -> None:
     notes = shift([one]).notes + confidence([one]).notes
     assert not any("Changed less" in note for note in notes)
     assert "–" in shift([one]).to_text()
-
-
-def test_predictions_without_probabilities_are_an_error() -> None:
-    """With the model and what to do."""
-    one = run(problems("E E EN"), "m", subsamples=False)
-    for analysis in (shift, confidence):
-        with pytest.raises(ValueError, match="m, snli: expected label probabilities, in a column"):
-            analysis([one])
