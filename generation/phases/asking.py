@@ -55,24 +55,20 @@ _SCOPES: Final = ("problem", "class", "word")
 
 
 def ask_what_matters(
-    run: RunFolder,
-    config: Config,
-    asked: Asked,
-    distribution: Distribution | None,
+    run: RunFolder, config: Config, asked: Asked, distribution: Distribution | None
 ) -> None:
     """Ask about one text of each word first, then about the others where that can still matter.
 
-    Every masked LM is asked about the first texts before any is asked about the others.
-
-    Without tasks, `config.workers` processes choose here, and this one asks.
+    Every masked LM is asked about the first texts before any is asked about the others. Without
+    tasks, `config.workers` processes choose here, and this one asks.
     """
 
     def ask_now() -> None:
+        units = units_of(config, asked.questions, tasks=distribution.tasks if distribution else 1)
         if distribution is None:
-            for unit in units_of(config, asked.questions, tasks=1):
+            for unit in units:
                 ask(run.path, unit)
         else:
-            units = units_of(config, asked.questions, tasks=distribution.tasks)
             run_units("generation.suggestions.ask:ask", run.path, units, distribution)
 
     run.asked.unlink(missing_ok=True)
@@ -116,11 +112,7 @@ def _wanted(run: RunFolder, reach: Reach, distribution: Distribution | None) -> 
 
 @says
 def choose_unit(folder: Path, unit: str) -> list[int]:
-    """Do a unit of work: choose what to ask about the problems of a block.
-
-    Returns:
-        Rows of the questions.
-    """
+    """Do a unit of work: return the rows of the questions to ask about the problems of a block."""
     rows: list[int] = _reach(json.dumps(plan_of(folder))).rows(int(unit)).tolist()
     return rows
 
@@ -165,9 +157,16 @@ class Reach:
         texts = len(config.problem_format.fields)
         words = Occurrences.of(problems, self._lexicon, masking=config.masking, texts=texts)
         rows = self.asked.questions.rows(words.queries)
-        if not self.candidates:
-            return rows[first_sides(words, rows)[words.side]]
-        return rows[self._within_reach(words)[words.sides.word[words.side]]]
+        if self.candidates:
+            return rows[self._within_reach(words)[words.sides.word[words.side]]]
+        # First the text with the least to read. What several problems ask costs each its share.
+        _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
+        lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
+        cost = np.bincount(words.side, lengths / shared_by[question], minlength=len(words.places))
+        order = np.lexsort((words.sides.text, cost, words.sides.word))
+        is_first = np.zeros(len(words.places), np.bool_)
+        is_first[order[np.diff(words.sides.word[order], prepend=-1) != 0]] = True
+        return rows[is_first[words.side]]
 
     def _within_reach(self, words: Occurrences) -> NDArray[np.bool_]:
         """Return [words] whether the class of each can still get enough replacements."""
@@ -210,25 +209,6 @@ class Reach:
     @cached_property
     def _lexicon(self) -> Lexicon:
         return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
-
-
-def first_sides(words: Occurrences, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Choose for each word the text to ask about first: the one with the least to read.
-
-    What several problems ask costs each of them its share.
-
-    `rows` has the row of each occurrence's question.
-
-    Returns:
-        [sides] Whether each is its word's first.
-    """
-    _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
-    lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
-    cost = np.bincount(words.side, lengths / shared_by[question], minlength=len(words.places))
-    order = np.lexsort((words.sides.text, cost, words.sides.word))
-    first = np.zeros(len(words.places), np.bool_)
-    first[order[np.diff(words.sides.word[order], prepend=-1) != 0]] = True
-    return first
 
 
 def _enough(
@@ -276,32 +256,23 @@ def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
     return [name for name in DECISIVE if not fits[name]]
 
 
-def asked_record(asked: Asked, config: Config) -> dict[str, Any]:
-    """Return what `suggested.json` says where not all questions were asked."""
-    if len(asked) == len(asked.questions):
-        return {}
-    counts = {"questions": len(asked), "of": len(asked.questions)}
-    return {"asked": {**counts, "for": decisive_settings(config)}}
-
-
 def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> None:
     """Raise ValueError where questions were left out whose answers matter with these settings."""
     if "asked" not in suggested:
         return
     asked_for = suggested["asked"]["for"]
     if wider := wider_settings(config, asked_for):
-        got = decisive_settings(config)
 
-        def plain(value: Any) -> str:
-            return ", ".join(value) if isinstance(value, list) else str(value).lower()
+        def shown(settings: Mapping[str, Any]) -> str:
+            plain = {n: v if isinstance(v, list) else [str(v).lower()] for n, v in settings.items()}
+            return ", ".join(f"{name} = {', '.join(plain[name])}" for name in wider)
 
         left_out = suggested["questions"] - suggested["asked"]["questions"]
         raise ValueError(
-            f"{run}: the masked LMs were not asked {left_out:,} of "
-            f"{suggested['questions']:,} questions, which could not matter with "
-            f"{', '.join(f'{name} = {plain(asked_for[name])}' for name in wider)}; expected no "
-            f"wider settings, got {', '.join(f'{name} = {plain(got[name])}' for name in wider)}; "
-            "run the command that made this run again with --ask-all, which asks only them"
+            f"{run}: the masked LMs were not asked {left_out:,} of {suggested['questions']:,} "
+            f"questions, which could not matter with {shown(asked_for)}; expected no wider "
+            f"settings, got {shown(decisive_settings(config))}; run the command that made this run "
+            "again with --ask-all, which asks only them"
         )
 
 

@@ -121,20 +121,12 @@ def build_run(
         )
         read = [made_from, read_record(base.manifest) if ablation else None]
         with block_results(builder, out, distribution, made_from=digest_of(read)) as results:
-            counts = _write_results(
-                results, config, base, out, made_from, may_be_empty=may_be_empty
-            )
+            counts = _write_results(results, config, base, out, made_from, may_be_empty)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
         signals = {"signals": pll_changes, "neighbours": neighbours, "nonce": nonce}
-        manifest = manifest_of(
-            out,
-            config,
-            suggested,
-            signals={name: each.made_by for name, each in signals.items() if each},
-            **counts,
-        )
-        write_record(out.manifest, manifest)
+        made_by = {name: each.made_by for name, each in signals.items() if each}
+        write_record(out.manifest, manifest_of(out, config, suggested, signals=made_by, **counts))
     return out
 
 
@@ -146,12 +138,9 @@ def _model_signals(
     asked: Sequence[Mapping[str, Any]],
     used: Sequence[Mapping[str, Any]],
 ) -> tuple[PllChanges | None, PllChanges | None]:
-    """Find what `merge-nli signals` computed, and log what `quality` is estimated by.
+    """Find changes of log-likelihood, and of neighbours; log what `quality` is estimated by.
 
     `asked` are the records of the run's masked LMs, `used` those of them that the build uses.
-
-    Returns:
-        Changes of log-likelihood, and of neighbours.
     """
     # Limits are on words as they were before their letters are shuffled.
     limited = config.min_pll_change is not None or config.scored_by
@@ -221,7 +210,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         value = [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, tuple | list):
-        return ", ".join(map(str, value)) or "none"
+        value = ", ".join(map(str, value)) or None
     return "none" if value is None else str(value)
 
 
@@ -231,16 +220,12 @@ def _write_results(
     base: RunFolder,
     out: RunFolder,
     suggested: Mapping[str, Any],
-    *,
     may_be_empty: bool,
 ) -> dict[str, Any]:
-    """Write what the blocks come to, one after the other, and sum up.
+    """Write what the blocks come to, one after the other; return tagger and counts for a manifest.
 
     Files take their places where nothing raises at the end. A build inside the run's folder does
     not hold that folder, so that several can run.
-
-    Returns:
-        What `manifest_of` wants to know: the tagger and the counts.
     """
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, near = "", _Near()

@@ -132,8 +132,8 @@ class Builder:
             # Only those of seeds that were eligible are scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
             self.neighbours.of(of_pairs(of_words, pairs), required=True)
-        variants = self._written(problems, drawn)
-        replacements = self._written(problems, rows)
+        variants = self._in_full(problems, drawn)
+        replacements = self._in_full(problems, rows)
         if config.changes_more or config.scramble:  # no longer in the order they were found in
             replacements = sorted_replacements(replacements)
         ids = set(variants["seed_id"].unique().to_pylist())
@@ -162,16 +162,14 @@ class Builder:
     ) -> tuple[pa.Table, pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
         """Add further edits, then drop what they, and the limits on signals, reject.
 
-        Returns:
-            The rows left; these in full, before letters are shuffled; the words whose replacements
-            were rejected, why and how many; and what became of whatever edits more than its word.
+        Returns the rows left; these in full, before letters are shuffled; the words whose
+        replacements were rejected, why and how many; and the fates of what edits more than a word.
         """
         rows, reasons = adapt(problems, rows, self._tagger, self.config)
         changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
-        limits_them = self.config.min_pll_change is not None
-        whole = self._in_full(problems, rows, first=True, pll_required=limits_them)
+        whole = self._in_full(problems, rows, first=True)
         for name in self._deciding:
             # Once: what is drawn and written has them from here.
             place = rows.schema.get_field_index(name)
@@ -217,56 +215,39 @@ class Builder:
         )
         return drawn, too_few, Counter()
 
-    def _written(self, problems: TaggedProblems, rows: pa.Table) -> pa.Table:
-        """Return replacements or variants as they are written, by all that they edit."""
-        whole = self._in_full(problems, rows)
-        if self.config.scramble:
-            whole = with_signals_of_no_words(whole)
-        names = [name for name in self.config.optional_columns if name in DECIDING_NOTHING]
-        return with_optional_columns(self._block_rows(whole, rows, problems), names)
-
     def _in_full(
-        self,
-        problems: TaggedProblems,
-        rows: pa.Table,
-        *,
-        first: bool = False,
-        pll_required: bool = False,
+        self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
     ) -> pa.Table:
         """Return rows, each given by its word alone, by all that they edit, with all signals.
 
-        Rows that are not `first` seen have the optional ones already, unless several words were put
-        together since. Signals of shuffled letters are not among them. A limit may require the
-        output of `merge-nli signals` for all.
+        Rows that are not `first` seen are returned as they are written. They have the optional
+        signals already that there may be limits on, unless several words were put together since.
         """
-        whole = in_full(rows, problems)
+        config, whole = self.config, in_full(rows, problems)
+        likelihoods: tuple[str, ...] = ()
         if self.pll_changes is not None:
-            whole = self.pll_changes.join(whole, required=pll_required)
-        if not first and self.config.words_at_once == 1:
+            required = first and config.min_pll_change is not None
+            whole = self.pll_changes.join(whole, required=required)
+            if self.pll_changes.is_causal and not config.scored_by:
+                likelihoods = config.problem_format.pll_changes
+
+        def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
+            signals = self.nonce, likelihoods, self.neighbours
+            block = BlockRows(table, rows, problems, config, self._tagger, *signals)
+            return with_optional_columns(block, names)
+
+        if first or config.words_at_once > 1:
+            whole = filled(whole, self._deciding)
+        if first:
             return whole
-        return with_optional_columns(self._block_rows(whole, rows, problems), self._deciding)
+        if config.scramble:
+            whole = with_signals_of_no_words(whole)
+        return filled(whole, [n for n in config.optional_columns if n in DECIDING_NOTHING])
 
     @property
     def _deciding(self) -> list[str]:
         """Optional columns that there may be limits on."""
         return [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
-
-    def _block_rows(
-        self, written: pa.Table, edited: pa.Table, problems: TaggedProblems
-    ) -> BlockRows:
-        is_causal = self.pll_changes is not None and self.pll_changes.is_causal
-        is_wanted = is_causal and not self.config.scored_by
-        likelihoods = self.config.problem_format.pll_changes if is_wanted else ()
-        return BlockRows(
-            written,
-            edited,
-            problems,
-            self.config,
-            self._tagger,
-            self.nonce,
-            likelihoods,
-            self.neighbours,
-        )
 
     @cached_property
     def _tagger(self) -> Tagger:
@@ -326,12 +307,7 @@ def block_results(
     """Give the results of all blocks, in order, made here or by tasks.
 
     What tasks made is kept until the context ends without an error, so that a build that was
-    interrupted goes on.
-
-    If the contents of what is read, `made_from`, are others than before, nothing is gone on with.
-
-    Raises:
-        ExecutorError: tasks failed.
+    interrupted goes on, unless the contents of what is read, `made_from`, are others than before.
     """
     folder = out.tasks("build")
     if distribution is None:
@@ -383,11 +359,7 @@ def candidates_unit(folder: Path, unit: str) -> None:
 
 @says
 def block_unit(folder: Path, unit: str) -> dict[str, Any]:
-    """Do a unit of work, such as "block 3": write the rows of a block.
-
-    Returns:
-        Names of the rows' files, and counts.
-    """
+    """Do a unit of work, such as "block 3": write the rows of a block; return parts and counts."""
     number = int(unit.split()[1])
     tables, counts = _builder(folder, json.dumps(plan_of(folder))).result(number)
     parts = {

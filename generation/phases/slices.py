@@ -62,10 +62,7 @@ _ALIKE: Final = 3
 
 
 def generate(
-    config: Config,
-    *,
-    distribution: Distribution | None = None,
-    overwrite: bool = False,
+    config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
     """Problems in, variants out: `suggest`, then `build`; `scored_by` is asked between them.
 
@@ -99,10 +96,7 @@ def generate(
 
 
 def suggest(
-    config: Config,
-    *,
-    distribution: Distribution | None = None,
-    overwrite: bool = False,
+    config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
     """Phase 1, of all problems or slice by slice; see `suggest_run`.
 
@@ -226,13 +220,9 @@ def _do_each(
 ) -> Path:
     """Do the work of all slices; where some fail, the others go on.
 
-    The same command leaves the slices that it did before it was interrupted, as long as their
-    files are what they were then.
-
-    If settings (`made_from`) or packages are others than before, all slices are done again.
-
-    Returns:
-        The file that says what is done; without it, the command looks at everything again.
+    The same command leaves the slices that it did before it was interrupted, as long as settings
+    (`made_from`), packages and the slices' files are what they were then. The file that is returned
+    says what is done; without it, the command looks at everything again.
     """
     path = run.slices_done(command)
     made = digest_of([made_from, versions("merge-nli", *PACKAGES)])
@@ -288,12 +278,8 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
         packages = versions("merge-nli", "pyarrow")
         made_from = digest_of([settings, size, contents, packages])
     there = read_record(run.sliced) if run.sliced.is_file() and not overwrite else None
-    if (
-        there
-        and made_from
-        and there.get("made_from") == made_from
-        and not changed_files(run.path, there["files"])
-    ):
+    is_same = there and made_from and there.get("made_from") == made_from
+    if there and is_same and not changed_files(run.path, there["files"]):
         log.info("the problems are dealt to slices already")
         write_text(run.config, config.to_toml())
         return _read(run)
@@ -381,7 +367,7 @@ def _summed(
         **record["problems"],
         "unlabelled": len(record["problems"]["unlabelled"]),
     }
-    whole |= {"mlms": _summed_mlms(made), **_asked(made)}
+    whole |= _questions(made)
     for key in ("funnel", "changes"):
         if key not in whole:
             continue
@@ -391,8 +377,7 @@ def _summed(
             for name, value in row.items():
                 there[name] = there.get(name, 0) + value if isinstance(value, int) else value
         whole[key] = list(added.values())
-    for key in ("questions", "variants"):
-        whole[key] = sum(each[key] for each in made)
+    whole["variants"] = sum(each["variants"] for each in made)
     whole["eligible"] = {
         word_class: sum(each["eligible"][word_class] for each in made)
         for word_class in whole["eligible"]
@@ -412,26 +397,18 @@ def suggestions_of(run: RunFolder) -> dict[str, Any]:
     if not run.sliced.is_file():
         return read_record(run.suggested)
     made = [read_record(folder.suggested) for folder, _ in _read(run)]
-    return {
-        **read_record(run.sliced),
-        "questions": sum(each["questions"] for each in made),
-        **_asked(made),
-        "mlms": _summed_mlms(made),
-    }
+    return {**read_record(run.sliced), **_questions(made)}
 
 
-def _asked(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sum the questions that slices asked, where some were left out."""
-    some = [each["asked"] for each in made if "asked" in each]
-    if not some:
-        return {}
-    asked = sum(each.get("asked", each)["questions"] for each in made)
-    return {"asked": {**some[0], "questions": asked, "of": sum(e["questions"] for e in made)}}
-
-
-def _summed_mlms(made: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sum the counts of each masked LM."""
-    return [
+def _questions(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sum the questions of slices, those asked where some were left out, and each masked LM's."""
+    count = sum(each["questions"] for each in made)
+    found: dict[str, Any] = {"questions": count}
+    if some := [each["asked"] for each in made if "asked" in each]:
+        asked = sum(each.get("asked", each)["questions"] for each in made)
+        found["asked"] = {**some[0], "questions": asked, "of": count}
+    found["mlms"] = [
         {**mlm, **{key: sum(each["mlms"][n][key] for each in made) for key in _OF_QUESTIONS}}
         for n, mlm in enumerate(made[0]["mlms"])
     ]
+    return found

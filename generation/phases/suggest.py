@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.part_store import read_unit_parts, write_unit_part
-from generation.phases.asking import ask_what_matters, asked_record
+from generation.phases.asking import ask_what_matters, decisive_settings
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.shared_words import tag_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
@@ -112,12 +112,13 @@ def suggest_run(
         mlms = collect(run, config)
         _require_same(run, there, config, {"mlms": mlms})
         paths = (run.config, run.problems, questions.header, run.asked)
+        counts = {"questions": len(asked), "of": len(questions), "for": decisive_settings(config)}
         record = {
             "source": config.source,
             "source_data": problems.source_data,
             "problems": {**problems.counts, "unlabelled": problems.unlabelled},
             "questions": len(questions),
-            **asked_record(asked, config),
+            **({"asked": counts} if len(asked) < len(questions) else {}),
             "mlms": mlms,
             "files": digests(
                 {path.relative_to(run.path).as_posix(): path for path in paths if path.is_file()}
@@ -161,12 +162,7 @@ def named_mlms(config: Config) -> dict[str, Any]:
 
 
 def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
-    """Write the questions about the run's problems; those of an earlier run stay where they fit.
-
-    Raises:
-        ExecutorError: tasks failed; what the others did is kept.
-        ValueError: the tagger is not installed, or what a task wrote is damaged.
-    """
+    """Write the questions about the run's problems; those of an earlier run stay where they fit."""
     tagger = tagger_for(config.tagger)
     made_from = digest_of(
         [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
@@ -219,11 +215,7 @@ def _table(run: RunFolder, block: int, config: Config, tagger: Tagger) -> pa.Tab
 
 @says
 def tag_unit(folder: Path, unit: str) -> str:
-    """Do a unit of work, such as "block 3": write the questions about a block's problems.
-
-    Returns:
-        Name of the part.
-    """
+    """Do a unit of work, such as "block 3": write a part with the questions about its problems."""
     number = int(unit.split()[1])
     run, config, tagger = _opened(json.dumps(plan_of(folder)))
     return write_unit_part(folder, f"{number:06}", _table(run, number, config, tagger))
