@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from generation.config import Config
 from generation.problems.morphology import inflected, lemmas
 from generation.problems.shared_words import TaggedProblems, coarse_class
+from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements
 from generation.signals.grammar import article_position, fitting_article
@@ -41,9 +42,6 @@ from generation.variants.perturbations import (
 )
 from generation.variants.words import match_case, scramble
 
-if TYPE_CHECKING:
-    from generation.variants.validation import ContextTagger
-
 _AUXILIARIES: Final = frozenset({"be", "have", "do"})
 
 _NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
@@ -62,13 +60,9 @@ _Outcome = Perturbation | Reason
 
 
 def adapt(
-    problems: TaggedProblems, rows: pa.Table, tagger: ContextTagger, config: Config
+    problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
 ) -> tuple[pa.Table, list[Reason | None]]:
-    """Find what else changes with each replacement, and which replacements that rejects.
-
-    Returns:
-        The same rows with their further edits, and [n] why each is rejected, or None.
-    """
+    """Add to replacements what else changes with them; return these, and [n] why each cannot be."""
     if config.families == "ignore" and not config.repair_articles:
         return rows, [None] * len(rows)
     outcomes: dict[int, _Outcome] = {}
@@ -117,16 +111,12 @@ def rejected_families(
 ) -> dict[WordKey, tuple[Reason, int]]:
     """Return the words that are left out for their families, and how many replacements they had."""
     of_words = Reason.of_steps("families")
-    counts = Counter(
-        (seed_id, word_class, word, reason)
-        for (seed_id, word_class, word, _), reason in zip(keys_of(rows), reasons, strict=True)
-        if reason in of_words
-    )
-    return {
-        (seed_id, word_class, word): (reason, count)
-        for (seed_id, word_class, word, reason), count in counts.items()
-        if reason
-    }
+    found: dict[WordKey, tuple[Reason, int]] = {}
+    for key, reason in zip(keys_of(rows), reasons, strict=True):
+        if reason in of_words:  # the same for all replacements of a word
+            _, count = found.get(key[:3], (reason, 0))
+            found[key[:3]] = reason, count + 1
+    return found
 
 
 def shuffle_letters(
@@ -134,8 +124,7 @@ def shuffle_letters(
 ) -> tuple[pa.Table, Counter[str]]:
     """Shuffle the letters of all words that rows put in, but articles (D13).
 
-    Returns:
-        The rows sorted, each outcome once, and by word class how many are left out as ambiguous.
+    Returns the rows sorted, each outcome once, and by word class how many are ambiguous, left out.
     """
     further = iter(perturbations_of(rows.filter(pa.array(rows_of_more(rows))), problems))
     first: dict[tuple[str, str, str, str], tuple[int, list[Edit]]] = {}
@@ -181,13 +170,10 @@ def repaired(article: str, word: str) -> str:
 
 
 def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
-    """Find other forms of a word in its problem: of the same class, with a lemma in common.
+    """Find (text, token) numbers of other forms of a word: of the same class, with a common lemma.
 
     A form of another class is none: not the noun "sleep", nor "sleeping" where it is tagged as
     a noun ("a sleeping bag"). "Boy" and "boy" are two forms.
-
-    Returns:
-        Where they stand: number of the text, number of the token.
     """
     tokens = [
         (text, position, token)
@@ -230,13 +216,9 @@ def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
 
 
 def _with_families(
-    rows: pa.Table, problems: TaggedProblems, tagger: ContextTagger, *, inflect: bool
+    rows: pa.Table, problems: TaggedProblems, tagger: Tagger, *, inflect: bool
 ) -> dict[int, _Outcome]:
-    """Replace a word's family too, or reject whatever would replace the word.
-
-    Returns:
-        Row → outcome, of the rows whose word has a family.
-    """
+    """Replace a word's family too, or reject what would replace the word: row → outcome."""
     words = words_of(problems, rows)
     families = {
         key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys_of(rows))

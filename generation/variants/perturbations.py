@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
+from generation.problems.tagging import Tagger
 from generation.reasons import NO_REASON, REASONS, Reason
 from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, Span, Token
 from generation.signals.grammar import article_position, fitting_article
 from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
-from generation.variants.validation import ContextTagger, judge_in_context
+from generation.variants.validation import judge_in_context
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -155,11 +156,7 @@ def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbat
 def words_of(
     problems: TaggedProblems, rows: pa.Table
 ) -> dict[tuple[str, str, str], tuple[SharedWord, list[Sentence]]]:
-    """Look up the shared words of the problems that rows are of.
-
-    Returns:
-        (seed, class, word) → where the word stands in which texts.
-    """
+    """Map (seed, class, word) of the problems that rows are of to the word and its texts."""
     wanted = set(rows["seed_id"].unique().to_pylist())
     return {
         (seed.seed_id, word.word_class, word.word): (word, sentences)
@@ -231,15 +228,12 @@ def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
 
 
 def reject_in_context(
-    perturbations: Sequence[Perturbation], tagger: ContextTagger, *, tag_match: str
+    perturbations: Sequence[Perturbation], tagger: Tagger, *, tag_match: str
 ) -> list[Reason | None]:
-    """Judge perturbations with all edits in place (D8).
+    """Return [n] the first reason to reject perturbations with all edits in place (D8), or None.
 
     Every changed token keeps its class, or the very tag where it has none of the four classes,
     as articles have; the tokenisation stays.
-
-    Returns:
-        [n] the first reason to reject each, or None.
     """
     found: list[Reason | None] = [None] * len(perturbations)
     if not perturbations:
@@ -254,13 +248,11 @@ def reject_in_context(
 
 
 def tags_after(
-    perturbations: Sequence[Perturbation], tagger: ContextTagger
+    perturbations: Sequence[Perturbation], tagger: Tagger
 ) -> list[dict[tuple[int, int], str | None]]:
-    """Return the Penn tags of edited tokens, with all edits in place.
+    """Return [n] Penn tags by numbers of text and token edited, with all edits in place.
 
-    Returns:
-        [n] tags by number of the text and of the token; None in a text whose tokenisation
-        changes.
+    They are None in a text whose tokenisation changes.
     """
     found: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
     if not perturbations:
@@ -279,9 +271,7 @@ def _substitutions(
 ) -> tuple[list[int], list[int], Substitutions]:
     """Lay perturbations out as the tagger takes them: each place and each tuple of words once.
 
-    Returns:
-        [m] numbers of perturbations, [m] numbers of their texts in which something changes, and
-        the m substitutions there.
+    With the m substitutions come [m] the numbers of the perturbations, and of the texts, first.
     """
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}

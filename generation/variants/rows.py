@@ -16,15 +16,9 @@ from merge_dataset.schema import NLI, ProblemFormat, arrow_schema, variant_id
 def substitute(
     text: str, spans: Sequence[Span], word: str | Sequence[str]
 ) -> tuple[str, tuple[Span, ...]]:
-    """p[o/r]: put a word in place of each span, or to each a word of its own.
+    """p[o/r]: put a word in place of each span, or to each a word of its own; return the new spans.
 
-    Args:
-        text: A sentence.
-        spans: Half-open character offsets, sorted, not overlapping.
-        word: The word that stands there afterwards: everywhere, or in each place.
-
-    Returns:
-        The new sentence and the spans of what was put there.
+    Spans are half-open character offsets, sorted, not overlapping.
 
     >>> substitute("a boy and a boy", [(2, 5), (12, 15)], "poodle")
     ('a poodle and a poodle', ((2, 8), (15, 21)))

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, shake_128
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
+from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
 from generation.records import REPLACEMENT_KEY, Exclusion, groups_of, lists_of
 from generation.variants.adaptation import Fate
@@ -31,9 +32,6 @@ from generation.variants.perturbations import (
     perturbations_of,
     reject_in_context,
 )
-
-if TYPE_CHECKING:
-    from generation.variants.validation import ContextTagger
 
 COMBINATIONS: Final = "combinations"
 """The kind of `Fate` that is about combinations of replacements."""
@@ -58,21 +56,11 @@ _UNITS: Final = {
 def eligible(
     replacements: pa.Table, *, minimum: int, scope: str
 ) -> tuple[pa.Table, list[Exclusion]]:
-    """Keep the replacements of eligible (seed, class) pairs (D9).
+    """Keep the replacements, in order, where there are at least `minimum` (D9).
 
-    Args:
-        replacements: Replacements of one seed or of many, in any order.
-        minimum: Replacements needed.
-        scope: `class` counts over a seed's words of a class (paper, section 4);
-            `problem` over all its words; `word` over each word, and leaves a word with
-            fewer as it is (the poster).
-
-    Returns:
-        The replacements kept, in order, and what was left out: one record per seed and
-        class, per seed, or per seed and word, by scope.
+    Scope `class` counts over a seed's words of a class (paper, section 4), `problem` over all its
+    words, `word` over each word (the poster). What is left out is a record for each of these.
     """
-    if scope not in _UNITS:
-        raise ValueError(f"scope: expected 'class', 'problem' or 'word', got {scope!r}")
     _, first, unit, counts = np.unique(
         groups_of(replacements, _UNITS[scope]),
         return_index=True,
@@ -106,13 +94,10 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     replacement); drawn are those with the smallest keys. So neither order nor shards nor
     interruption change a draw, and where one replacement is taken away, at most one other
     takes its place in each subsample: ablations compare the same variants as far as both have
-    them.
+    them. Where there are fewer than `size`, all are drawn.
 
-    Where there are fewer than `size`, all are drawn.
-
-    Returns:
-        Each replacement drawn at least once, with a column `subsamples` of the numbers of
-        its subsamples from 0, sorted by seed, class, word and replacement.
+    What is drawn at least once is returned sorted by seed, class, word and replacement, with a
+    column `subsamples` of the numbers of its subsamples from 0.
     """
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
     is_first = np.diff(groups_of(members, _UNITS["class"]), prepend=-1) != 0
@@ -205,15 +190,10 @@ def first_valid(
     judge: Callable[[Sequence[Combination]], Sequence[bool]],
     known: dict[Combination, bool],
 ) -> list[list[int]]:
-    """Walk through the combinations of groups until each walk has found what it wants.
+    """Return [walks] the first ranks of valid combinations: as many as are wanted, or all.
 
     All walks go on together, so that many combinations are judged at a time, and each once.
-
     `known` has outcomes judged before, and takes those judged now.
-
-    Returns:
-        [walks] ranks of valid combinations, in the order in which they were met: as many as are
-        wanted, or all there are.
     """
     found: list[list[int]] = [[] for _ in walks]
     while asked := [
@@ -258,7 +238,7 @@ class _Group:
 def draw_several(
     replacements: pa.Table,
     problems: TaggedProblems,
-    tagger: ContextTagger,
+    tagger: Tagger,
     config: Config,
     *,
     pairs: pa.Table | None = None,
@@ -270,9 +250,8 @@ def draw_several(
     every set of valid combinations is as likely as every other of its size. A seed is eligible by
     the number of valid ones, which are counted up to the number needed.
 
-    Returns:
-        The variants as `draw` gives them, with their words and replacements joined by
-        spaces, what is left out, and what became of the combinations that were looked at.
+    Variants are as `draw` gives them, their words and replacements joined by spaces. With them come
+    what is left out, and the fates of the combinations looked at.
     """
     exclusions: list[Exclusion] = []
     if pairs is not None:
@@ -339,11 +318,7 @@ def _subsamples(
     *,
     is_ablation: bool,
 ) -> tuple[dict[Combination, list[int]], list[Exclusion]]:
-    """Draw the subsamples of all groups.
-
-    Returns:
-        (group, rank) → its subsamples, and who has too few combinations (D9).
-    """
+    """Draw: (group, rank) → its subsamples, and who has too few combinations (D9)."""
     scope, size = config.min_replacements_scope, config.variants_per_class
     minimum = 1 if is_ablation or scope == "word" else config.min_replacements
     known: dict[Combination, bool] = {}

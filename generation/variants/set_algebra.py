@@ -181,11 +181,7 @@ class Suggested:
     """[n, 2] Whether number and verb form change in context, as `forms_changed` has it."""
 
     def mlms_by_text(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return [m, texts, MLMs] who validated words in texts.
-
-        Args:
-            places: [m, texts] The row of each word in each text, −1 for none.
-        """
+        """Return [m, texts, MLMs] who validated; `places` are [m, texts] rows, −1 for none."""
         validated: NDArray[np.bool_] = self.mlms[places] & (places >= 0)[:, :, None]
         return validated
 
@@ -195,9 +191,7 @@ def not_in_problem(
 ) -> NDArray[np.bool_]:
     """Return [n] whether candidates are no words of their problems: condition (ii), D7.
 
-    Args:
-        candidates: [n] Keys of (problem, candidate).
-        problem_words: [m] Keys of (problem, word of it), sorted.
+    Both are keys of (problem, word), [n] and [m], `problem_words` sorted.
 
     >>> not_in_problem(np.array([7, 3, 9]), np.array([2, 3, 8])).tolist()
     [True, False, True]
@@ -215,13 +209,9 @@ def over_occurrences(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Intersect one MLM's sets: R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
 
-    Args:
-        keys: [n] (side, word), a row per occurrence, in any order.
-        log_odds: [n]
-        per_side: [sides] How many occurrences each side has.
-
-    Returns:
-        Keys of what stands at all occurrences, sorted, and the smallest log-odds of each.
+    `keys` and `log_odds` are [n] (side, word), a row per occurrence, in any order, `per_side`
+    [sides] how many occurrences there are. What stands at all of them is returned, keys sorted,
+    with its smallest log-odds.
     """
     order = np.argsort(keys)
     keys = keys[order]
@@ -232,14 +222,8 @@ def over_occurrences(
     return keys[starts][everywhere], least[everywhere]
 
 
-def over_mlms(
-    sets: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
-) -> Suggested:
-    """Unite the sets of all MLMs: R_M(S, o) = ∪ over the MLMs j of R_j(S, o).
-
-    Args:
-        sets: For each MLM keys, each once, and log-odds.
-    """
+def over_mlms(sets: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> Suggested:
+    """Unite all MLMs' sets of keys (each once) and log-odds: R_M(S, o) = ∪ over j of R_j(S, o)."""
     every = np.concatenate([keys for keys, _ in sets])
     mlm = np.repeat(np.arange(len(sets)), [len(keys) for keys, _ in sets])
     order = np.argsort(every)
@@ -263,14 +247,9 @@ def over_sentences(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Combine the texts: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), of all texts that have o.
 
-    Args:
-        keys: [n] Of (side, word), sorted, each once.
-        sides: The sides of the words.
-        combine: `intersection`, or `union` for the ablation p ∪ h (D13).
-
-    Returns:
-        [m] keys of (shared word, word), sorted, and [m, texts] the place of each in `keys` as
-        member of a text's set, −1 where it is none.
+    `keys` are [n] (side, word), sorted, each once; `combine` is `union` for the ablation p ∪ h
+    (D13). Returns [m] keys of (shared word, word), sorted, and [m, texts] the place of each in
+    `keys` as member of a text's set, −1 where it is none.
     """
     side, word = split(keys)
     of_word = pairs(sides.word[side], word)

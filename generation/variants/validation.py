@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,9 @@ import pyarrow as pa
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
+from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, NO_REASON, REASONS, Reason
 from generation.records import (
-    MaskedQuery,
     lists_of,
     pairs,
     ranges,
@@ -35,7 +35,7 @@ from generation.signals.signal_columns import (
     forms_changed,
     zipf_frequencies,
 )
-from generation.variants.candidates import CHEAP_REASONS, Survivors
+from generation.variants.candidates import CHEAP_REASONS, Candidates, Survivors
 from generation.variants.funnel import NOT_IN_VOCABULARY, Funnel, WordKey
 from generation.variants.set_algebra import (
     Occurrences,
@@ -56,40 +56,18 @@ LAST_RANK: Final = 201
 """The rank of whatever is not among the first 200 suggestions, as many as the paper asks for."""
 
 
-class ContextTagger(Protocol):
-    """The part of `Tagger` that judging in context needs."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Penn tags by number."""
-
-    def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Tag in context, as `Tagger.tags_after` does."""
-
-    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
-        """Tell whether the tokenisation stays, as `Tagger.keeps_tokens` does."""
-
-
-class Answers(Protocol):
-    """One MLM's candidates at the occurrences asked about, as `Candidates` has them."""
-
-    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        """Return those at some occurrences, in the order of the questions."""
-
-
 def find_replacements(
     problems: TaggedProblems,
-    answers: Mapping[str, Answers],
+    answers: Mapping[str, Candidates],
     lexicon: Lexicon,
-    tagger: ContextTagger,
+    tagger: Tagger,
     config: Config,
 ) -> tuple[pa.Table, Funnel, list[WordKey]]:
     """Find R_M(⟨p, h⟩, o) for every shared word o of some problems.
 
-    Returns:
-        The replacements as `replacement_schema` has them, sorted by seed, class, word and
-        replacement; what became of the suggestions; and the words that are left out as not all
-        was asked that their eligibility depends on.
+    Returns the replacements as `replacement_schema` has them, sorted by seed, class, word and
+    replacement; what became of the suggestions; and the words that are left out as not all was
+    asked that their eligibility depends on.
     """
     texts = len(config.problem_format.fields)
     words = Occurrences.of(problems, lexicon, masking=config.masking, texts=texts)
@@ -130,18 +108,10 @@ def mean_ranks(
     words: Occurrences,
     lexicon: Lexicon,
 ) -> NDArray[np.float64]:
-    """Average the ranks of replacements over all MLMs and all occurrences of their word.
+    """Return [n] geometric means of ranks, 1 to `LAST_RANK`, over MLMs and a word's occurrences.
 
-    An MLM that does not know the original at an occurrence has no say there.
-
-    Args:
-        keys: [n] Of (shared word, word).
-        survivors: By MLM, at the occurrences of `words`.
-        words: The shared words.
-        lexicon: The words that replace them.
-
-    Returns:
-        [n] geometric means of ranks from 1 to `LAST_RANK`; nan where no MLM has a say.
+    `keys` are [n] (shared word, word), `survivors` by MLM, at the occurrences of `words`. An MLM
+    that does not know the original at an occurrence has no say there; nan where none has a say.
     """
     row, word = split(keys)
     per_word = np.bincount(words.sides.word[words.side], minlength=len(words.words))
@@ -178,10 +148,8 @@ def validated_by(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Find R_j(S, o) of every side but for the class: conditions (i), (ii), ∩ over occurrences.
 
-    Candidates on sides that are not usable are out of reach.
-
-    Returns:
-        [n] keys of (side, word), sorted, and [n] log-odds.
+    Candidates on sides that are not usable are out of reach. Returns [n] keys of (side, word),
+    sorted, and [n] log-odds in nats.
     """
     side = np.repeat(words.side, survivors.sizes)
     word = lexicon.of_token[mlm][survivors.tokens]
@@ -213,7 +181,7 @@ def _judged(
     places: NDArray[np.int64],
     words: Occurrences,
     lexicon: Lexicon,
-    tagger: ContextTagger,
+    tagger: Tagger,
     config: Config,
 ) -> Suggested:
     """Return suggested words with reasons and changes by condition (iii), D8.
@@ -260,13 +228,12 @@ def _judged(
 
 
 def judge_in_context(
-    substitutions: Substitutions, tagger: ContextTagger, *, tag_match: str
+    substitutions: Substitutions, tagger: Tagger, *, tag_match: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Compare the tags of what is put in places with those of what stood there.
 
-    Returns:
-        [n] numbers of rejection reasons, `NO_REASON` where the tokenisation and all classes stay,
-        and [n, 2] whether number and verb form change, as `forms_changed` has it.
+    Returns [n] numbers of rejection reasons, `NO_REASON` where the tokenisation and all classes
+    stay, and [n, 2] whether number and verb form change, as `forms_changed` has it.
     """
     numbers: dict[str, int] = {}
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from hashlib import shake_128
 
 import pyarrow as pa
-import pytest
 from helpers.replacement_tables import Replacement, Variant, replacements_in, table_of, variants_in
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,12 +121,6 @@ def test_scope_word() -> None:
     assert kept_by("word", 12)[0] == {
         ("s:1", "boy"): 12, ("s:1", "runs"): 19, ("s:2", "boy"): 19, ("t:3", "big"): 25,
     }  # fmt: skip
-
-
-def test_an_unknown_scope() -> None:
-    """The message has the three scopes and the one that came."""
-    with pytest.raises(ValueError, match="expected 'class', 'problem' or 'word', got 'seed'"):
-        eligible(PROBLEM, minimum=1, scope="seed")
 
 
 @given(
