@@ -12,13 +12,13 @@ import pytest
 import torch
 from helpers import tiny_generators, tiny_language_models
 from helpers.masked_queries import ask_all
+from helpers.paraphrasing import searching
 from helpers.tiny_classifiers import KINDS as CLASSIFIERS
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import KINDS as MASKED_LMS
 from helpers.tiny_models import sentences, tiny_model
 
 from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
-from generation.paraphrases.config import Decoding
 from generation.paraphrases.rounds import ParaphraseRequest
 from generation.paraphrases.text_generator import Generator
 from generation.suggestions.masked_lm import MaskedLM
@@ -118,8 +118,8 @@ def test_answers_in_words(kind: str) -> None:
 @pytest.mark.parametrize("kind", tiny_generators.KINDS)
 def test_paraphrases(kind: str) -> None:
     """Candidates are equal, and so are their scores."""
-    decoding = Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)
-    make = partial(Generator, decoding=decoding)
+    config = searching(num_beams=6, num_beam_groups=3, max_new_tokens=7)
+    make = partial(Generator, config=config)
     both = on_both(make, tiny_generators, kind, tiny_generators.tiny_generator(kind))
     requests = [ParaphraseRequest(text, 1.0) for text in TEXTS[:8]]
     one, other = (generator.candidates(requests) for generator in both)

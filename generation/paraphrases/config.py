@@ -35,9 +35,6 @@ _GENERATOR, _MODEL, _SEARCH = "Text generator", "NLI model M", "Search"
 """Headings of the help."""
 
 
-# --- The prompt and the search ---
-
-
 def fill_prompt(prompt: str, hypothesis: str) -> str:
     """Put the hypothesis in its place in the prompt, whatever other braces either has.
 
@@ -47,18 +44,13 @@ def fill_prompt(prompt: str, hypothesis: str) -> str:
     return prompt.replace("{hypothesis}", hypothesis)
 
 
-def check_prompt(prompt: str) -> str:
-    """Return the prompt, which must have a place for the hypothesis."""
-    if "{hypothesis}" not in prompt:
-        raise ValueError(
-            f"prompt: expected {{hypothesis}} where the sentence is to stand, got {prompt!r}"
-        )
-    return prompt
+def _paraphrase_setting(default: Value, help: str, panel: str, **more: Any) -> Value:
+    return setting(default, help, commands="paraphrase", panel=panel, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
-    """Settings of the search for candidates: all that determine them but the temperature.
+class ParaphraseConfig(ProblemSettings):
+    """Everything that determines a run; validated on creation.
 
     Beams are dealt to groups that keep out of each other's way (Vijayakumar et al., 2016,
     arXiv:1610.02424), and within a group beams of one parent keep out of each other's way
@@ -69,52 +61,6 @@ class Decoding:
     1/t, so at 0.3–0.6 a penalty of 1 is what 0.3–0.6 is at temperature 1: within 0.2–0.8,
     where Vijayakumar et al. found group beam search to work well.
     """
-
-    num_beams: int = 20
-    """Candidates per request."""
-    num_beam_groups: int = 10
-    diversity_penalty: float = 1.0
-    """Per beam of an earlier group that goes on with the same token at the same step."""
-    sibling_penalty: float = 0.5
-    """Per better continuation of the same beam."""
-    max_new_tokens: int = 40
-
-    def __post_init__(self) -> None:
-        """Check every value; raises ValueError naming field and remedy."""
-        for name in ("num_beams", "num_beam_groups", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("diversity_penalty", "sibling_penalty"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"{name}: expected a number of nats from 0 on (0: no penalty), got "
-                    f"{getattr(self, name)}"
-                )
-        if self.num_beams % self.num_beam_groups:
-            raise ValueError(
-                f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "
-                f"so that groups are of one size, got {self.num_beams}"
-            )
-
-    @property
-    def group_size(self) -> int:
-        """Beams of a group."""
-        return self.num_beams // self.num_beam_groups
-
-
-_DECODING: Final = Decoding()
-
-
-# --- The run ---
-
-
-def _paraphrase_setting(default: Value, help: str, panel: str, **more: Any) -> Value:
-    return setting(default, help, commands="paraphrase", panel=panel, **more)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParaphraseConfig(ProblemSettings):
-    """Everything that determines a run; validated on creation."""
 
     generator: str = _paraphrase_setting(
         GENERATOR,
@@ -154,30 +100,28 @@ class ParaphraseConfig(ProblemSettings):
     temperature_min: float = setting(TEMPERATURES[0], "Smallest temperature drawn.")
     temperature_max: float = setting(TEMPERATURES[1], "Greatest temperature drawn.")
     num_beams: int = _paraphrase_setting(
-        _DECODING.num_beams, "Candidates of a round.", _SEARCH, option="--beams", minimum=1
+        20, "Candidates of a round.", _SEARCH, option="--beams", minimum=1
     )
     num_beam_groups: int = _paraphrase_setting(
-        _DECODING.num_beam_groups,
+        10,
         "Groups of beams; each avoids the words of the others.",
         _SEARCH,
         option="--groups",
         minimum=1,
     )
     diversity_penalty: float = _paraphrase_setting(
-        _DECODING.diversity_penalty,
+        1.0,
         "Penalty in nats for a word of an earlier group.",
         _SEARCH,
         minimum=0,
     )
     sibling_penalty: float = _paraphrase_setting(
-        _DECODING.sibling_penalty,
+        0.5,
         "Penalty in nats for each better continuation of a beam.",
         _SEARCH,
         minimum=0,
     )
-    max_new_tokens: int = _paraphrase_setting(
-        _DECODING.max_new_tokens, "Longest candidate.", _SEARCH, minimum=1
-    )
+    max_new_tokens: int = _paraphrase_setting(40, "Longest candidate.", _SEARCH, minimum=1)
     rng_seed: int = _paraphrase_setting(0, "Seed of the random temperatures.", _SEARCH)
 
     batch_size: int | None = _paraphrase_setting(
@@ -213,25 +157,40 @@ class ParaphraseConfig(ProblemSettings):
         for name in ("generator", "model"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected a Hub id or a folder, got nothing")
-        check_prompt(self.prompt)
+        if "{hypothesis}" not in self.prompt:
+            raise ValueError(
+                "prompt: expected {hypothesis} where the sentence is to stand, got "
+                f"{self.prompt!r}"
+            )
         if not 0 < self.temperature_min <= self.temperature_max < float("inf"):
             raise ValueError(
                 f"temperature: expected two numbers above 0, the smaller one first, got "
                 f"{self.temperature_min} and {self.temperature_max}"
             )
-        _ = self.decoding  # checks its values itself
+        for name in ("diversity_penalty", "sibling_penalty"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(
+                    f"{name}: expected a number of nats from 0 on (0: no penalty), got "
+                    f"{getattr(self, name)}"
+                )
         check_ranges(self)
+        if self.num_beams % self.num_beam_groups:
+            raise ValueError(
+                f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "
+                f"so that groups are of one size, got {self.num_beams}"
+            )
 
     @property
-    def decoding(self) -> Decoding:
-        """The generator's way to search for candidates."""
-        return Decoding(
-            num_beams=self.num_beams,
-            num_beam_groups=self.num_beam_groups,
-            diversity_penalty=self.diversity_penalty,
-            sibling_penalty=self.sibling_penalty,
-            max_new_tokens=self.max_new_tokens,
-        )
+    def decoding(self) -> dict[str, float]:
+        """Settings of the search for candidates: all that determine them but the temperature."""
+        names = ("num_beams", "num_beam_groups", "diversity_penalty", "sibling_penalty",
+                 "max_new_tokens")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def group_size(self) -> int:
+        """Beams of a group."""
+        return self.num_beams // self.num_beam_groups
 
     @property
     def most_characters(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -69,7 +69,14 @@ from merge_dataset.files import (
 from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
 from merge_dataset.settings import require_settings
-from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR, find_head
+from merge_metric.models.checkpoints import load
+from merge_metric.models.inspection import (
+    CAUSAL_LM,
+    CLASSIFIER,
+    TEXT_GENERATOR,
+    find_head,
+    inspect,
+)
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.opening import open_model
@@ -156,18 +163,11 @@ def look_at_models(config: ParaphraseConfig, distribution: Distribution | None =
 
 
 def open_generator(config: ParaphraseConfig) -> TextGenerator:
-    """Load the text generator."""
+    """Load the text generator from a folder or the Hub; no code of the repository is run."""
     from generation.paraphrases.text_generator import Generator
 
-    return Generator.load(
-        config.generator,
-        gguf_file=config.gguf_file,
-        device=config.device,
-        dtype=config.dtype,
-        decoding=config.decoding,
-        prompt=config.prompt,
-        batch_size=config.batch_size,
-    )
+    found = inspect(config.generator, TEXT_GENERATOR, gguf_file=config.gguf_file)
+    return Generator(load(found, device=config.device, dtype=config.dtype), config)
 
 
 def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
@@ -428,7 +428,7 @@ class _Work:
                 self.generator,
                 requests,
                 batch_size=described["batch_size"],
-                identity=[described, self.config.prompt, asdict(self.config.decoding)],
+                identity=[described, self.config.prompt, self.config.decoding],
                 folder=self.run.path / "generated",
                 what=f"{where} {number}",
                 kept=sum(of_round[KEPT] for of_round in counts.values()),

@@ -11,19 +11,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers.modeling_outputs import BaseModelOutput
 
-from generation.paraphrases.config import INSTRUCTION, Decoding, check_prompt, fill_prompt
+from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
-from merge_metric.models.checkpoints import Loaded, describe_loaded, load
-from merge_metric.models.inspection import TEXT_GENERATOR
-from merge_metric.models.inspection import inspect as inspect_model
+from merge_metric.models.checkpoints import Loaded, describe_loaded
 
 _ROWS: Final = {"cpu": 160}
 _ROWS_ACCELERATOR: Final = 640
@@ -38,24 +35,11 @@ class Generator:
     batch_size: int
     """Number of requests that suit the device at a time."""
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        *,
-        decoding: Decoding,
-        prompt: str = INSTRUCTION,
-        batch_size: int | None = None,
-    ) -> None:
-        """Wrap a live encoder-decoder or causal model; `load` is the usual way in.
+    def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
+        """Wrap a live encoder-decoder or causal model with a language-modelling head.
 
         Where the tokenizer has a chat template, the prompt is a user's turn. Otherwise a
         causal model continues the prompt in a new line, and its answer ends with the line.
-
-        Args:
-            loaded: The model, with a language-modelling head.
-            decoding: How to search.
-            prompt: What it is asked, with `{hypothesis}` in it.
-            batch_size: Requests at a time; by default what suits the device.
         """
         model, tokenizer, name, self.revision, self.weights = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
@@ -63,12 +47,9 @@ class Generator:
                 f"{name}: expected a model that takes past_key_values, so that beams can share "
                 f"what it has read, got {type(model).__name__}: take another generator"
             )
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1 or nothing, got {batch_size}")
         self.name = name
         self._model: Any = model.eval()
-        self._tokenizer, self._decoding = tokenizer, decoding
-        self._prompt = check_prompt(prompt)
+        self._tokenizer, self._config = tokenizer, config
         self._encodes = bool(model.config.is_encoder_decoder)
         self._chat = bool(getattr(tokenizer, "chat_template", None))
         declared = getattr(model.generation_config, "eos_token_id", None)
@@ -110,36 +91,7 @@ class Generator:
         self._start = start
         self._ends, self._never = tuple(sorted(ends)), tuple(sorted(never))
         rows = _ROWS.get(model.device.type, _ROWS_ACCELERATOR)
-        self.batch_size = batch_size or max(1, rows // decoding.num_beams)
-
-    @classmethod
-    def load(
-        cls,
-        model: str | Path,
-        *,
-        gguf_file: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        decoding: Decoding,
-        prompt: str = INSTRUCTION,
-        batch_size: int | None = None,
-    ) -> Self:
-        """Load a generator from a directory or from the Hub.
-
-        Weights are safetensors, converted to them once, or GGUF; no code of the repository is run.
-
-        Args:
-            model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-            gguf_file: Name of a GGUF file in the directory or repository.
-            device: `auto` takes a GPU if there is one.
-            dtype: `auto` is bfloat16 on CUDA devices and float32 elsewhere.
-            decoding: How to search.
-            prompt: What it is asked, with `{hypothesis}` in it.
-            batch_size: Requests at a time; by default what suits the device.
-        """
-        found = inspect_model(model, TEXT_GENERATOR, gguf_file=gguf_file)
-        loaded = load(found, device=device, dtype=dtype)
-        return cls(loaded, decoding=decoding, prompt=prompt, batch_size=batch_size)
+        self.batch_size = config.batch_size or max(1, rows // config.num_beams)
 
     def describe(self) -> dict[str, Any]:
         """Describe what, with prompt and decoding, determines the candidates."""
@@ -158,9 +110,7 @@ class Generator:
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
         """Find the candidates for each request of one batch; similar lengths make a fast one.
 
-        Returns:
-            `num_beams` candidates per request, among them equal and empty ones: the best of
-            each group first, group by group, then each group's second best, and so on.
+        Each has `num_beams`, among them equal and empty ones, in the order of `search`.
         """
         if not requests:
             return []
@@ -174,7 +124,7 @@ class Generator:
         with torch.inference_mode():
             stepper = Stepper(self._model, prompts, temperatures, start=self._start,
                               ends=self._ends, never=self._never)  # fmt: skip
-            found = search(stepper, self._decoding, earlier)
+            found = search(stepper, self._config, earlier)
         candidates = []
         for beams in found:
             texts = self._tokenizer.batch_decode(
@@ -187,7 +137,7 @@ class Generator:
         return candidates
 
     def _encode(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        texts = [fill_prompt(self._prompt, hypothesis) for hypothesis in hypotheses]
+        texts = [fill_prompt(self._config.prompt, hypothesis) for hypothesis in hypotheses]
         if self._chat:  # each text is a user's turn, up to where the answer begins
             template = self._tokenizer.get_chat_template()
             texts = self._tokenizer.apply_chat_template(
@@ -205,10 +155,10 @@ class Generator:
             for ids in prompts:
                 while len(ids) > 1 and ids[-1] in self._eos:
                     ids.pop()
-        config = self._model.config.get_text_config()
-        most = getattr(config, "max_position_embeddings", None) or float("inf")
+        of_text = self._model.config.get_text_config()
+        most = getattr(of_text, "max_position_embeddings", None) or float("inf")
         for ids, hypothesis in zip(prompts, hypotheses, strict=True):
-            needed = len(ids) if self._encodes else len(ids) + self._decoding.max_new_tokens
+            needed = len(ids) if self._encodes else len(ids) + self._config.max_new_tokens
             if needed > most:
                 raise ValueError(
                     f"{self.name}: expected prompts that fit the model's {most} tokens with the "
@@ -232,7 +182,10 @@ class Generator:
 
 
 class Stepper:
-    """The `NextTokens` of one batch of prompts, to be used in inference mode."""
+    """What is likely to come next in rows of tokens, at first one per prompt of a batch.
+
+    To be used in inference mode.
+    """
 
     def __init__(
         self,
@@ -244,15 +197,11 @@ class Stepper:
         ends: Sequence[int],
         never: Sequence[int],
     ) -> None:
-        """Pad the prompts: on the left what is read on, on the right what is encoded.
+        """Pad the prompts, ids per request: left what is read on, right what is encoded.
 
-        Args:
-            model: An encoder-decoder or causal model of transformers with a cache.
-            prompts: Token ids of each request.
-            temperatures: What each request's logits are divided by.
-            start: First tokens of a decoder; none where the prompt itself is read on.
-            ends: Tokens that end a text, at least one.
-            never: Tokens that are not chosen, as they are no text, `ends` among them.
+        The model is an encoder-decoder or causal one with a cache. `start` are a decoder's first
+        tokens, none where the prompt itself is read on; `ends` end a text, at least one; `never`
+        are no text and not chosen, `ends` among them.
         """
         self._model, self._start = model, start
         self._encodes: bool = model.config.is_encoder_decoder
@@ -273,7 +222,7 @@ class Stepper:
         return int(self._model.config.get_text_config().vocab_size)
 
     def start(self, k: int) -> Following:
-        """Read the prompts; see `NextTokens`."""
+        """Return likely first tokens, a row per request; `k` of them, or all there are."""
         if not self._encodes:
             return self._read(self._ids, k)
         encoder = self._model.get_encoder()
@@ -281,7 +230,7 @@ class Stepper:
         return self._read(self._tensor([self._start] * len(self._ids)), k)
 
     def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
-        """Go on with some rows; see `NextTokens`."""
+        """Return likely next tokens; row i now is row `rows[i]` as it was, then `tokens[i]`."""
         index, requests = self._tensor(rows), self._requests[rows]
         same = np.array_equal(requests, self._requests)
         if self._encodes:
@@ -366,20 +315,6 @@ class Following(NamedTuple):
     """[rows]"""
 
 
-class NextTokens(Protocol):
-    """A model that has read some rows of tokens: at first one per request."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of tokens there are."""
-
-    def start(self, k: int) -> Following:
-        """Return likely first tokens, a row per request; `k` of them, or all there are."""
-
-    def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
-        """Return likely next tokens; row i now is row `rows[i]` as it was, then `tokens[i]`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Beam:
     """One output of the search."""
@@ -413,7 +348,7 @@ class _Lanes(NamedTuple):
 
 
 def search(
-    model: NextTokens, decoding: Decoding, earlier: Sequence[Sequence[Sequence[int]]]
+    model: Stepper, config: ParaphraseConfig, earlier: Sequence[Sequence[Sequence[int]]]
 ) -> list[list[Beam]]:
     """Search for as many beams as asked for, for every request of a batch.
 
@@ -433,14 +368,11 @@ def search(
       that have not ended take the places left.
 
     `earlier` has for each request the tokens of texts that count as beams of groups before the
-    first.
-
-    Returns:
-        For each request `num_beams` beams: each group's best, group by group, then each
-        group's second best, and so on. Those that have ended come before those that have not.
+    first. The `num_beams` beams of a request are each group's best, group by group, then each
+    group's second best, and so on. Those that have ended come before those that have not.
     """
-    found: list[list[list[Beam]]] = [[[] for _ in range(decoding.num_beam_groups)] for _ in earlier]
-    n_requests, n_groups, size = len(earlier), decoding.num_beam_groups, decoding.group_size
+    found: list[list[list[Beam]]] = [[[] for _ in range(config.num_beam_groups)] for _ in earlier]
+    n_requests, n_groups, size = len(earlier), config.num_beam_groups, config.group_size
     requests = np.tile(np.arange(n_requests), n_groups)
     lanes = _Lanes(  # every group of every request, with nothing but the prompt
         requests=requests,
@@ -451,7 +383,7 @@ def search(
         scores=np.zeros((len(requests), 1)),
     )
     counts = np.zeros((len(earlier), model.vocabulary), np.int32)
-    for step in range(decoding.max_new_tokens):
+    for step in range(config.max_new_tokens):
         taken = [[ids[step] for ids in texts if step < len(ids)] for texts in earlier]
         counts.fill(0)
         for request, tokens in enumerate(taken):
@@ -459,14 +391,14 @@ def search(
         # As many as are sure to hold the best after penalties: what is neither penalised nor among
         # them is beaten by as many as a group has beams.
         k = size
-        if decoding.diversity_penalty:
-            k = decoding.num_beams + max((len(set(tokens)) for tokens in taken), default=0)
+        if config.diversity_penalty:
+            k = config.num_beams + max((len(set(tokens)) for tokens in taken), default=0)
         if step == 0:
             following = model.start(k)
         else:
             following = model.advance(lanes.rows.ravel(), lanes.tokens[..., -1].ravel(), k)
             lanes = lanes._replace(rows=np.arange(lanes.rows.size).reshape(lanes.rows.shape))
-        lanes = _step(lanes, following, decoding, counts, found)
+        lanes = _step(lanes, following, config, counts, found)
         if not lanes.requests.size:
             break
     # Beams cut at the last step take the places left.
@@ -484,23 +416,21 @@ def search(
 def _step(
     lanes: _Lanes,
     following: Following,
-    decoding: Decoding,
+    config: ParaphraseConfig,
     counts: NDArray[np.int32],
     found: list[list[list[Beam]]],
 ) -> _Lanes:
-    """Take one step of all groups; `counts` and `found` are added to.
+    """Take one step of all groups; return what goes on, one token longer, with the rows continued.
 
-    `counts` says [requests, vocabulary] how often earlier beams have chosen a token.
-
-    Returns:
-        What goes on, one token longer; its rows are those that it continues.
+    `counts` says [requests, vocabulary] how often earlier beams have chosen a token; it and `found`
+    are added to.
     """
     going_on = []
-    for group in range(decoding.num_beam_groups):
+    for group in range(config.num_beam_groups):
         mine = lanes.take(lanes.groups == group)
         if not mine.requests.size:
             continue
-        longer, ends = _step_of_group(mine, following, decoding, counts)
+        longer, ends = _step_of_group(mine, following, config, counts)
         for lane, beam in np.argwhere(ends):
             row = mine.rows[lane, beam]
             tokens = (*mine.tokens[lane, beam].tolist(), int(following.ends[row]))
@@ -511,8 +441,8 @@ def _step(
         for request in mine.requests:
             beams = found[request][group]
             beams.sort(key=lambda beam: -beam.score)
-            del beams[decoding.group_size :]
-            is_done.append(len(beams) == decoding.group_size)
+            del beams[config.group_size :]
+            is_done.append(len(beams) == config.group_size)
         longer = longer.take(~np.array(is_done))
         np.add.at(counts, (longer.requests[:, None], longer.tokens[..., -1]), 1)
         going_on.append(longer)
@@ -520,24 +450,20 @@ def _step(
 
 
 def _step_of_group(
-    lanes: _Lanes, following: Following, decoding: Decoding, counts: NDArray[np.int32]
+    lanes: _Lanes, following: Following, config: ParaphraseConfig, counts: NDArray[np.int32]
 ) -> tuple[_Lanes, NDArray[np.bool_]]:
-    """Take one step of one group of all requests.
-
-    Returns:
-        The beams to go on with, and which of `lanes` end, [lanes, beams].
-    """
-    size, lane = decoding.group_size, np.arange(len(lanes.requests))[:, None]
+    """Take one step of one group: the beams to go on with, and [lanes, beams] which ones end."""
+    size, lane = config.group_size, np.arange(len(lanes.requests))[:, None]
     tokens, log_probs = following.tokens[lanes.rows], following.log_probs[lanes.rows]
-    penalties = decoding.diversity_penalty * counts[lanes.requests[:, None, None], tokens]
+    penalties = config.diversity_penalty * counts[lanes.requests[:, None, None], tokens]
     scores = lanes.scores[..., None] + log_probs - penalties
     # Each beam's children, the best first. Sorts are stable: of equals the first one stays.
     children = np.argsort(-scores, axis=-1, kind="stable")[..., :size]
     of_children = np.take_along_axis(scores, children, -1)
     of_ends = (lanes.scores + following.end_log_probs[lanes.rows])[..., None]
     ranks = np.arange(children.shape[-1]) + (of_ends > of_children)
-    worth = of_children - decoding.sibling_penalty * ranks
-    of_ends = of_ends - decoding.sibling_penalty * (scores >= of_ends).sum(-1, keepdims=True)
+    worth = of_children - config.sibling_penalty * ranks
+    of_ends = of_ends - config.sibling_penalty * (scores >= of_ends).sum(-1, keepdims=True)
     best = np.argsort(-worth.reshape(len(lane), -1), axis=-1, kind="stable")[:, :size]
     parents, rank = np.divmod(best, children.shape[-1])
     child = children[lane, parents, rank]

@@ -19,6 +19,11 @@ from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
 
 
+def searching(**settings: Any) -> ParaphraseConfig:
+    """Settings of a search, of whatever NLI model."""
+    return ParaphraseConfig(model="m", **settings)
+
+
 class Interrupted(Exception):
     """Stands for whatever ends a run."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from generation.paraphrases.config import Decoding
+from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.text_generator import Beam
 
 Tokens = tuple[int, ...]
@@ -15,7 +15,7 @@ def slow_search(
     log_probs: Callable[[Tokens], Sequence[float]],
     ends: Collection[int],
     never: Collection[int],
-    decoding: Decoding,
+    decoding: ParaphraseConfig,
     earlier: Sequence[Sequence[int]] = (),
 ) -> list[Beam]:
     """The best of each group, then the second best, and so on.

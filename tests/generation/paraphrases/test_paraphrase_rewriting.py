@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.paraphrasing import searching
 
-from generation.paraphrases.config import INSTRUCTION, Decoding, check_prompt, fill_prompt
+from generation.paraphrases.config import INSTRUCTION, fill_prompt
 from generation.paraphrases.rounds import ParaphraseRequest, clean
 
 H = "A girl jumps high."
@@ -64,9 +65,8 @@ def test_prompts() -> None:
         "Rephrase the following sentence while preserving its original meaning: {a} {hypothesis} %s"
     )
     assert fill_prompt('{"text": "{hypothesis}"}', "x") == '{"text": "x"}'
-    assert check_prompt(INSTRUCTION) == INSTRUCTION
     with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where .*got 'Say it'"):
-        check_prompt("Say it")
+        searching(prompt="Say it")
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,17 @@ def test_prompts() -> None:
 def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
     """Each says which field and what it should be."""
     with pytest.raises(ValueError, match=message):
-        Decoding(**settings)
+        searching(**settings)
 
 
 def test_the_defaults() -> None:
     """Twenty beams in ten groups, forty tokens; without penalties is allowed."""
-    assert (Decoding().num_beams, Decoding().max_new_tokens, Decoding().group_size) == (20, 40, 2)
-    assert Decoding(diversity_penalty=0, sibling_penalty=0, num_beam_groups=20).group_size == 1
+    assert (searching().num_beams, searching().max_new_tokens, searching().group_size) == (
+        20,
+        40,
+        2,
+    )
+    assert searching(diversity_penalty=0, sibling_penalty=0, num_beam_groups=20).group_size == 1
 
 
 @pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.gguf_files import smollm2, write_llama, write_t5
+from helpers.paraphrasing import searching
 from helpers.slow_beams import Tokens, slow_search
 from helpers.tiny_generators import (
     CHAT,
@@ -36,10 +38,13 @@ from transformers import (
     T5Tokenizer,
 )
 
-from generation.paraphrases.config import INSTRUCTION, Decoding
+from generation.paraphrases.config import INSTRUCTION
+from generation.paraphrases.config import ParaphraseConfig as Search
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest, clean
 from generation.paraphrases.text_generator import Beam, Following, Generator, Ints, search
+from merge_metric.models import checkpoints
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.inspection import TEXT_GENERATOR, inspect
 
 HYPOTHESES = [
     "A girl runs.",
@@ -47,13 +52,13 @@ HYPOTHESES = [
     "A dog.",
     "No, the " + "very small " * 9 + "cat sat.",
 ]
-SMALL = Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)
+SMALL = searching(num_beams=6, num_beam_groups=3, max_new_tokens=7)
 
 
-def generator(kind: str, decoding: Decoding = SMALL, **options: Any) -> Generator:
+def generator(kind: str, decoding: Search = SMALL, **options: Any) -> Generator:
     model = options.pop("model", None) or tiny_generator(kind)
     tokenizer = options.pop("tokenizer", None) or tiny_tokenizer(kind)
-    return Generator(Loaded(model, tokenizer, kind, "1"), decoding=decoding, **options)
+    return Generator(Loaded(model, tokenizer, kind, "1"), replace(decoding, **options))
 
 
 def texts(candidates: Sequence[Candidate]) -> list[str]:
@@ -87,7 +92,7 @@ def ends_and_never(kind: str) -> tuple[frozenset[int], frozenset[int]]:
     return frozenset(ends), frozenset(ends)
 
 
-def slow(kind: str, request: ParaphraseRequest, decoding: Decoding, model: Any) -> list[Candidate]:
+def slow(kind: str, request: ParaphraseRequest, decoding: Search, model: Any) -> list[Candidate]:
     tokenizer = tiny_tokenizer(kind)
     prompt = prompt_ids(kind, request.hypothesis)
     ends, never = ends_and_never(kind)
@@ -122,16 +127,16 @@ def assert_same(
 
 
 SETTINGS = [
-    (0, Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)),
-    (1, Decoding(num_beams=6, num_beam_groups=2, sibling_penalty=2, max_new_tokens=5)),
-    (2, Decoding(num_beams=5, num_beam_groups=5, diversity_penalty=4, max_new_tokens=6)),
+    (0, searching(num_beams=6, num_beam_groups=3, max_new_tokens=7)),
+    (1, searching(num_beams=6, num_beam_groups=2, sibling_penalty=2, max_new_tokens=5)),
+    (2, searching(num_beams=5, num_beam_groups=5, diversity_penalty=4, max_new_tokens=6)),
 ]
 
 
 @pytest.mark.slow(but=("t5-1-decoding1", "llama-0-decoding0", "gpt2-2-decoding2"))
 @pytest.mark.parametrize(("seed", "decoding"), SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Decoding) -> None:
+def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Search) -> None:
     """One batch of prompts of unequal lengths, temperatures and rounds."""
     earlier = ("The cat runs.", "The dog runs in the park.", "", "The cat")
     requests = [
@@ -192,7 +197,7 @@ def new_texts(kind: str, sequences: torch.Tensor, hypothesis: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["t5", "llama-chat"])
 def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: int) -> None:
     """Texts and scores of transformers' own, which ends where as many texts as beams have."""
-    decoding = Decoding(
+    decoding = searching(
         num_beams=beams,
         num_beam_groups=1,
         diversity_penalty=0,
@@ -242,7 +247,7 @@ def with_bias(kind: str, **biases: float) -> Any:
 def test_ends(kind: str, end: str) -> None:
     """A text that ends at once is empty, one that never does is cut."""
     requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES[:2]]
-    greedy = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=5)
+    greedy = searching(num_beams=1, num_beam_groups=1, max_new_tokens=5)
     at_once = generator(kind, greedy, model=with_bias(kind, **{end: 1e4}))
     assert at_once.candidates(requests) == [[Candidate("", True, 0.0)]] * 2
     never = generator(kind, SMALL, model=with_bias(kind, **{end: -1e4}))
@@ -357,7 +362,7 @@ def test_prompts_are_read_once(kind: str) -> None:
 def test_batch_sizes() -> None:
     """As many requests as have so many beams, or what the user says."""
     assert generator("t5").batch_size == 160 // 6
-    assert generator("t5", Decoding(num_beams=400, num_beam_groups=1)).batch_size == 1
+    assert generator("t5", searching(num_beams=400, num_beam_groups=1)).batch_size == 1
     assert generator("t5", batch_size=3).batch_size == 3
     with pytest.raises(ValueError, match="batch_size: expected at least 1 or nothing, got 0"):
         generator("t5", batch_size=0)
@@ -374,8 +379,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def load(folder: Path | str, **options: Any) -> Generator:
-    return Generator.load(folder, decoding=SMALL, **{"device": "cpu", **options})
+def load(
+    folder: Path | str, config: Search = SMALL, *, gguf_file: str | None = None, **options: Any
+) -> Generator:
+    found = inspect(folder, TEXT_GENERATOR, gguf_file=gguf_file)
+    return Generator(
+        checkpoints.load(found, **{"device": "cpu", "dtype": "auto", **options}), config
+    )
 
 
 @pytest.mark.parametrize(
@@ -491,9 +501,7 @@ def test_models_that_cannot_be_searched() -> None:
     with pytest.raises(
         ValueError, match=r"x: expected a model that takes past_key_values.* got Ma"
     ):
-        Generator(
-            Loaded(MambaForCausalLM(config), tiny_tokenizer("llama"), "x", ""), decoding=SMALL
-        )
+        Generator(Loaded(MambaForCausalLM(config), tiny_tokenizer("llama"), "x", ""), SMALL)
     model = with_bias("t5")
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     with pytest.raises(ValueError, match="t5: expected a decoder_start_token_id in config"):
@@ -538,8 +546,8 @@ def test_files_that_cannot_be_loaded(folders: Path, tmp_path: Path) -> None:
 def test_a_real_model() -> None:
     """SmolLM2: some of what it says is another sentence, and it stops by itself."""
     hypotheses = ["A girl jumps high.", "The woman is cooking dinner for her family."]
-    decoding = Decoding(num_beams=10, num_beam_groups=5, max_new_tokens=24)
-    model = Generator.load(smollm2(), device="cpu", decoding=decoding)
+    decoding = searching(num_beams=10, num_beam_groups=5, max_new_tokens=24)
+    model = load(smollm2(), decoding)
     found = model.candidates([ParaphraseRequest(h, 0.45) for h in hypotheses])
     for hypothesis, candidates in zip(hypotheses, found, strict=True):
         ended = {clean(c.text, hypothesis) for c in candidates if c.finished}
@@ -564,7 +572,7 @@ def log_probs(request: int, tokens: Tokens) -> tuple[float, ...]:
 
 
 class Table:
-    """A `NextTokens` of such distributions, which counts the rows it is asked for."""
+    """A `Stepper` of such distributions, which counts the rows it is asked for."""
 
     vocabulary = VOCABULARY
 
@@ -593,7 +601,7 @@ class Table:
 
 
 def searched_slowly(
-    request: int, decoding: Decoding, earlier: Sequence[Sequence[int]] = ()
+    request: int, decoding: Search, earlier: Sequence[Sequence[int]] = ()
 ) -> list[Beam]:
     return slow_search(lambda tokens: log_probs(request, tokens), ENDS, NEVER, decoding, earlier)
 
@@ -618,7 +626,7 @@ SEARCHES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", SEARCHES)
 def test_the_search_is_the_slow_one(settings: dict[str, Any], most: int) -> None:
     """Requests of one batch, with and without earlier texts, each as if it were alone."""
-    decoding = Decoding(**settings, max_new_tokens=most)
+    decoding = searching(**settings, max_new_tokens=most)
     rng = random.Random(most)
     earlier = [
         [[rng.randrange(VOCABULARY) for _ in range(rng.randrange(7))] for _ in range(n)]
@@ -634,7 +642,7 @@ def test_the_search_is_the_slow_one(settings: dict[str, Any], most: int) -> None
 
 def test_something_ends_and_something_is_cut() -> None:
     """The tables above bring both about."""
-    decoding = Decoding(**SEARCHES[0], max_new_tokens=4)
+    decoding = searching(**SEARCHES[0], max_new_tokens=4)
     ended = [beam.finished for beams in search(Table(range(20)), decoding, [()] * 20)
              for beam in beams]  # fmt: skip
     assert 0.2 < sum(ended) / len(ended) < 0.9
@@ -642,7 +650,7 @@ def test_something_ends_and_something_is_cut() -> None:
 
 def test_what_is_done_is_not_run() -> None:
     """Rows are the beams of groups that still search, and at first one per request."""
-    decoding = Decoding(**SEARCHES[0], max_new_tokens=40)
+    decoding = searching(**SEARCHES[0], max_new_tokens=40)
     table = Table(range(6))
     search(table, decoding, [()] * 6)
     assert table.asked[0] == 6
