@@ -7,8 +7,9 @@ each filter by itself lets pass (table 5). No masked LM runs, and no build is ne
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from tqdm import tqdm
 from generation.config import Config
 from generation.problems.morphology import has_library
 from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.shared_words import tag_problems
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
 from generation.reasons import NO_REASON, Reason
@@ -58,16 +59,7 @@ _AT_ONCE: Final = 256
 
 
 def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
-    """Count shared words of all classes, and the suggestions that each filter lets pass.
-
-    Returns:
-        The contents of `counts.json`.
-
-    Raises:
-        BlockingIOError: another command is at work in the folder.
-        FileNotFoundError: it holds no suggestions.
-        ValueError: suggestions are missing or were changed since, or the tagger cannot be loaded.
-    """
+    """Count shared words of all classes, and what each filter lets pass; return `counts.json`."""
     folder = RunFolder(Path(run))
     folder.require_suggestions()
     with folder.locked():
@@ -89,16 +81,28 @@ def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
             for part in map_blocks(questions.shards, work.open, workers=config.workers):
                 parts.append(part)
                 bar.update(part.shape[1])
-        # [MLMs, questions, len(PASSED)] counts, questions by shard and key
-        passed = np.concatenate(parts, axis=1)
-        tally = _Tally([mlm["name"] for mlm in mlms], config, questions, passed)
-        _write_words(folder, config, tagger, tally)
+        # Counts of questions by shard and key.
+        sums = _write_words(folder, config, tagger, questions, np.concatenate(parts, axis=1))
+        fields = config.problem_format.fields
+        filters = [
+            {
+                "mlm": mlm["name"],
+                "word_class": word_class,
+                "field": field,
+                **dict(zip(("occurrences", "not_in_vocabulary", *PASSED), counted, strict=True)),
+            }
+            for mlm, of_mlm in zip(mlms, sums.tolist(), strict=True)
+            for (word_class, field), counted in zip(
+                product(WORD_CLASSES, fields), of_mlm, strict=True
+            )
+            if counted[0]
+        ]
         record = {
             "source": config.source,
             "tagger": tagger.name,
             "tag_match": config.tag_match,
             "other_forms": has_library(),
-            "filters": list(tally.rows()),
+            "filters": filters,
             "made_from": digest_of_file(folder.suggested),
             "files": digests({path.name: path for path in (folder.problems, folder.shared_words)}),
         }
@@ -131,59 +135,18 @@ class _Work:
         return count
 
 
-class _Tally:
-    """Sums of counts by masked LM, word class and text, an occurrence at a time."""
+def _write_words(
+    folder: RunFolder,
+    config: Config,
+    tagger: Tagger,
+    questions: Questions,
+    passed: NDArray[np.int32],
+) -> NDArray[np.int64]:
+    """Write `shared_words.parquet` block by block, and sum up the words that were asked about.
 
-    def __init__(
-        self, mlms: Sequence[str], config: Config, questions: Questions, passed: NDArray[np.int32]
-    ) -> None:
-        """Start without counts."""
-        self._mlms, self._config, self._questions, self._passed = mlms, config, questions, passed
-        self._fields = config.problem_format.fields
-        shape = (len(mlms), len(WORD_CLASSES) * len(self._fields), len(PASSED))
-        self._sums = np.zeros(shape, np.int64)
-        self._occurrences = np.zeros(shape[:2], np.int64)
-        self._missing = np.zeros(shape[:2], np.int64)
-
-    def add(self, problems: TaggedProblems) -> None:
-        """Count the occurrences of a block's words that were asked about."""
-        groups, queries = [], []
-        for seed in problems.seeds:
-            for word in problems.words[seed.seed_id]:
-                if word.word_class not in self._config.word_classes:
-                    continue
-                group = WORD_CLASSES.index(word.word_class) * len(self._fields)
-                for text, place in problems.places(seed, word):
-                    asked = masked_queries(place, masking=self._config.masking)
-                    queries += asked
-                    groups += [group + text] * len(asked)
-        if not queries:
-            return
-        rows, group_of = self._questions.rows(queries), np.array(groups)
-        for n in range(len(self._mlms)):
-            counts = self._passed[n, rows]
-            np.add.at(self._sums[n], group_of, counts)
-            np.add.at(self._occurrences[n], group_of, 1)
-            np.add.at(self._missing[n], group_of, counts[:, 0] == 0)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a record per masked LM, word class and text."""
-        for n, mlm in enumerate(self._mlms):
-            for group, sums in enumerate(self._sums[n].tolist()):
-                word_class, text = divmod(group, len(self._fields))
-                if self._occurrences[n, group]:
-                    yield {
-                        "mlm": mlm,
-                        "word_class": WORD_CLASSES[word_class],
-                        "field": self._fields[text],
-                        "occurrences": int(self._occurrences[n, group]),
-                        "not_in_vocabulary": int(self._missing[n, group]),
-                        **dict(zip(PASSED, sums, strict=True)),
-                    }
-
-
-def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tally) -> None:
-    """Write `shared_words.parquet` block by block, and add each block to the tally."""
+    `passed` has [MLMs, questions, len(PASSED)] counts. The sums are [MLMs, classes × texts,
+    2 + len(PASSED)]: occurrences, those without suggestions, and what each filter lets pass.
+    """
     if not has_library():
         log.warning(
             "lemminflect is not installed, so it is not told which words have another form in "
@@ -192,13 +155,12 @@ def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tall
     fields = config.problem_format.fields
     schema = pa.schema(
         [
-            ("seed_id", pa.string()),
-            ("word_class", pa.string()),
-            ("word", pa.string()),
+            *((name, pa.string()) for name in ("seed_id", "word_class", "word")),
             *((f"{field}_occurrences", pa.int32()) for field in fields),
             ("other_forms", pa.list_(pa.string())),
         ]
     )
+    sums = np.zeros((len(passed), len(WORD_CLASSES) * len(fields), 2 + len(PASSED)), np.int64)
     sizes = block_sizes(folder.problems)
     with (
         tqdm(total=sum(sizes), desc="shared words", unit="problem") as bar,
@@ -209,22 +171,30 @@ def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tall
             seeds = read_block(folder.problems, number)
             problems = tag_problems(seeds, tagger, WORD_CLASSES, config.sharing)
             rows: list[dict[str, Any]] = []
-            for seed in problems.seeds:
-                sentences = problems.of(seed)
-                for word in problems.words[seed.seed_id]:
-                    forms = None
-                    if has_library():
-                        family = family_of(word, sentences)
-                        forms = sorted({sentences[text].tokens[at].text for text, at in family})
-                    counts = {
-                        f"{field}_occurrences": len(positions)
-                        for field, positions in zip(fields, word.positions, strict=True)
-                    }
-                    row = {"seed_id": seed.seed_id, "word_class": word.word_class, **counts}
-                    rows.append({**row, "word": word.word, "other_forms": forms})
+            groups: list[int] = []
+            queries: list[MaskedQuery] = []
+            for seed, word in problems.pairs():
+                sentences, forms = problems.of(seed), None
+                if has_library():
+                    family = family_of(word, sentences)
+                    forms = sorted({sentences[text].tokens[at].text for text, at in family})
+                values = [seed.seed_id, word.word_class, word.word, *map(len, word.positions)]
+                rows.append(dict(zip(schema.names, [*values, forms], strict=True)))
+                if word.word_class in config.word_classes:
+                    group = WORD_CLASSES.index(word.word_class) * len(fields)
+                    for text, place in problems.places(seed, word):
+                        asked = masked_queries(place, masking=config.masking)
+                        queries += asked
+                        groups += [group + text] * len(asked)
             words.write(pa.Table.from_pylist(rows, schema))
-            tally.add(problems)
+            if queries:
+                found = passed[:, questions.rows(queries)]
+                is_missing = found[:, :, :1] == 0
+                counted = np.concatenate([np.ones_like(is_missing), is_missing, found], axis=2)
+                for of_mlm, of_queries in zip(sums, counted, strict=True):
+                    np.add.at(of_mlm, np.array(groups), of_queries)
             bar.update(size)
+    return sums
 
 
 # --- Each filter by itself ---
@@ -237,69 +207,53 @@ def count_passed(
     *,
     tag_match: str,
 ) -> NDArray[np.int32]:
-    """Count the suggestions that each filter lets pass, whatever the others say.
+    """Return [MLMs, n, len(PASSED)] how many suggestions each filter lets pass by itself.
 
     A build drops each suggestion for the first reason that applies, and tags only what the cheap
-    filters leave. Here all suggestions that are words are tagged.
-
-    Questions about the same sentence stand side by side.
-
-    Returns:
-        [MLMs, n, len(PASSED)]; zeros where the original is not in the vocabulary (D3).
+    filters leave. Here all suggestions that are words are tagged. Questions about the same sentence
+    stand side by side. Zeros where the original is not in the vocabulary (D3).
     """
     lexicon = Lexicon.of({mlm: vocabulary for mlm, (_, vocabulary) in answers.items()})
     counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)
     for start in range(0, len(queries), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        of_part = {mlm: (scores.take(part), known) for mlm, (scores, known) in answers.items()}
-        counts[:, part] = _count(queries[part], of_part, lexicon, tagger, tag_match)
-    return counts
-
-
-def _count(
-    queries: Sequence[MaskedQuery],
-    answers: Mapping[str, tuple[Scores, Vocabulary]],
-    lexicon: Lexicon,
-    tagger: Tagger,
-    tag_match: str,
-) -> NDArray[np.int32]:
-    # Words are put at all occurrences of the word asked about (D2).
-    texts = list(dict.fromkeys(query.sentence for query in queries))
-    sentences = dict(zip(texts, tagger.tag(texts), strict=True))
-    numbers: dict[tuple[str, str], int] = {}
-    places: list[Place] = []
-    for query in queries:
-        text = query.sentence[slice(*query.span)]
-        if (query.sentence, text) not in numbers:
-            numbers[query.sentence, text] = len(places)
-            tokens = sentences[query.sentence].tokens
-            positions = tuple(i for i, token in enumerate(tokens) if token.text == text)
-            places.append(Place(sentences[query.sentence], positions))
-    asked = [(query.sentence, query.sentence[slice(*query.span)]) for query in queries]
-    place = np.array([numbers[key] for key in asked], np.int64)
-    casing = np.array([list(CASINGS).index(casing_of(word)) for _, word in asked], np.int64)
-    rows, keys, probable = [], [], []
-    counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)
-    for n, (mlm, (scores, vocabulary)) in enumerate(answers.items()):
-        alone = each_filter(scores, vocabulary)
-        words = alone[Reason.NOT_ALPHABETIC] & alone[Reason.SUBWORD]
-        row, column = np.nonzero(words)
-        word = lexicon.of_token[mlm][scores.tokens[row, column]]
-        rows.append(row)
-        keys.append(pairs(place[row], lexicon.form(casing[row], word)))
-        probable.append(alone[Reason.LESS_PROBABLE][row, column])
-        counts[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
-        counts[n, :, 1] = words.sum(1)
-        counts[n, :, 3] = alone[Reason.LESS_PROBABLE].sum(1)
-    distinct, of_key = np.unique(np.concatenate(keys), return_inverse=True)
-    keeps_class = np.zeros(0, np.bool_)
-    if len(distinct):
-        # All occurrences are replaced, as in a variant, and each has to keep its class.
-        put = Substitutions(places, lexicon.forms, *split(distinct)).compact()
-        reasons, _ = judge_in_context(put, tagger, tag_match=tag_match)
-        keeps_class = (reasons == NO_REASON)[of_key]
-    ends = np.cumsum([len(row) for row in rows])[:-1]
-    for n, same in enumerate(np.split(keeps_class, ends)):
-        counts[n, :, 2] = np.bincount(rows[n][same], minlength=len(queries))
-        counts[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(queries))
+        asked = [(query.sentence, query.sentence[slice(*query.span)]) for query in queries[part]]
+        # Words are put at all occurrences of the word asked about (D2).
+        texts = list(dict.fromkeys(text for text, _ in asked))
+        sentences = dict(zip(texts, tagger.tag(texts), strict=True))
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(asked))}
+        places = [
+            Place(
+                sentences[text],
+                tuple(i for i, token in enumerate(sentences[text].tokens) if token.text == word),
+            )
+            for text, word in numbers
+        ]
+        place = np.array([numbers[key] for key in asked], np.int64)
+        casing = np.array([list(CASINGS).index(casing_of(word)) for _, word in asked], np.int64)
+        rows, keys, probable = [], [], []
+        found = counts[:, part]
+        for n, (mlm, (every, vocabulary)) in enumerate(answers.items()):
+            scores = every.take(part)
+            alone = each_filter(scores, vocabulary)
+            words = alone[Reason.NOT_ALPHABETIC] & alone[Reason.SUBWORD]
+            row, column = np.nonzero(words)
+            word = lexicon.of_token[mlm][scores.tokens[row, column]]
+            rows.append(row)
+            keys.append(pairs(place[row], lexicon.form(casing[row], word)))
+            probable.append(alone[Reason.LESS_PROBABLE][row, column])
+            found[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
+            found[n, :, 1] = words.sum(1)
+            found[n, :, 3] = alone[Reason.LESS_PROBABLE].sum(1)
+        distinct, of_key = np.unique(np.concatenate(keys), return_inverse=True)
+        keeps_class = np.zeros(0, np.bool_)
+        if len(distinct):
+            # All occurrences are replaced, as in a variant, and each has to keep its class.
+            put = Substitutions(places, lexicon.forms, *split(distinct)).compact()
+            reasons, _ = judge_in_context(put, tagger, tag_match=tag_match)
+            keeps_class = (reasons == NO_REASON)[of_key]
+        ends = np.cumsum([len(row) for row in rows])[:-1]
+        for n, same in enumerate(np.split(keeps_class, ends)):
+            found[n, :, 2] = np.bincount(rows[n][same], minlength=len(asked))
+            found[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(asked))
     return counts

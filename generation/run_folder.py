@@ -138,9 +138,7 @@ class RunFolder:
         """Hold the folder while the block runs: only one command at a time writes to it.
 
         The tasks that `suggest` deals work to belong to its command; they have no part in this.
-
-        Raises:
-            BlockingIOError: another command is at work here; the message says which.
+        BlockingIOError says which other command is at work.
         """
         with working_in(self.path):
             names = {file.name for file in vars(RunFolder).values() if isinstance(file, _File)}
@@ -150,11 +148,8 @@ class RunFolder:
 
     def require_build(self) -> None:
         """Raise FileNotFoundError unless a build was finished here, ValueError for slices."""
-        self._require(
-            self.manifest,
-            f"{self.path}: expected a run folder with a finished build, found none; run: "
-            "merge-nli build",
-        )
+        expected = "expected a run folder with a finished build, found none; run: merge-nli build"
+        self._require(self.manifest, f"{self.path}: {expected}")
 
     def require_kind(self, *, paraphrases: bool) -> None:
         """Raise ValueError where the folder has a run of the other kind."""
@@ -169,11 +164,8 @@ class RunFolder:
 
     def require_suggestions(self) -> None:
         """Raise FileNotFoundError unless `suggest` was finished here, ValueError for slices."""
-        self._require(
-            self.suggested,
-            f"expected suggestions in {self.path}, found none; run: merge-nli suggest --run "
-            f"{self.path}",
-        )
+        found = f"expected suggestions in {self.path}, found none"
+        self._require(self.suggested, f"{found}; run: merge-nli suggest --run {self.path}")
 
     def _require(self, record: Path, missing: str) -> None:
         """Require a record of the folder, and wait for no command that is at work on it."""
@@ -195,11 +187,7 @@ class RunFolder:
         raise FileNotFoundError(missing)
 
     def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
-        """Check that files are as the record of an earlier step has them.
-
-        Raises:
-            ValueError: a file, or the record, has been changed since.
-        """
+        """Raise ValueError unless files are as the record of an earlier step has them."""
         recorded = read_record(record).get("files", {})
         if unrecorded := [name for name in names if name not in recorded]:
             log.warning(
@@ -223,17 +211,9 @@ class RunFolder:
     ) -> tuple[Path, dict[str, Any]] | None:
         """Find a file of `merge-nli signals` of this build, else of its run, and what made it.
 
-        Args:
-            base: The run that this build belongs to.
-            name: Which of the files.
-            scored_first: Look at what `generate` had scored before the run's own build, of which
-                less may be scored: what had the quality wanted.
-
-        Returns:
-            The file, and its record without the digest of the problems; None without one.
-
-        Raises:
-            ValueError: the file has been changed since, or is of other problems than the run's.
+        Returns its record without the digest of the problems; None without one. `scored_first`
+        looks at what `generate` had scored before the run's own build, of which less may be scored:
+        what had the quality wanted. ValueError where the file was changed, or is of other problems.
         """
         runs = [self, base, base.named(SCORED)]
         if scored_first:
@@ -259,12 +239,7 @@ class RunFolder:
     def require_same_build(
         self, config: Mapping[str, Any], *, made_from: Mapping[str, Any] | None = None
     ) -> None:
-        """Check that a build would only replace one of the same settings and problems.
-
-        Raises:
-            FileExistsError: the folder has a build of others; the message says what differs.
-            ValueError: the record is another file's.
-        """
+        """Raise FileExistsError where a build would replace one of other settings or problems."""
         if not self.manifest.is_file():
             return
         there = read_record(self.manifest)
@@ -285,16 +260,12 @@ class RunFolder:
             )
 
     def named(self, name: str | None) -> RunFolder:
-        """Return the folder of another build over this run's suggestions, such as an ablation.
+        """Return the folder of another build of this run, such as an ablation; by default itself.
 
-        Without a name it is this folder.
-
-        Raises:
-            ValueError: it would lie elsewhere, or where a run keeps something else.
+        ValueError where it would lie elsewhere, or where a run keeps something else.
         """
         if not name:
             return self
-        folder = RunFolder(self.path / name)
         kept = (self.store, self.questions, self.stores, self.likelihoods, self.nonce_parts)
         taken = {path.name for path in (*kept, *map(self.tasks, get_args(DealtWork)))}
         taken |= {"tasks", "slices"}
@@ -305,7 +276,7 @@ class RunFolder:
                 f"into: expected a name of your own for the build, got {name!r}, which is that of "
                 "a file or folder of the run; take another"
             )
-        return folder
+        return RunFolder(self.path / name)
 
 
 def slug(text: str) -> str:

@@ -173,11 +173,10 @@ def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
     ]
     lines = {}
     for key in ("suggestions", *reasons, KEPT, "replacements", NOT_IN_VOCABULARY):
-        of_suggestions = key in reasons or key == KEPT
+        has_share = key in reasons or key == KEPT
         lines[key] = [
-            f"{row[key]:,} {row[key] / row['suggestions']:5.1%}"
-            if of_suggestions and row["suggestions"]
-            else f"{row[key]:,}"
+            f"{row[key]:,}"
+            + (f" {row[key] / row['suggestions']:5.1%}" if has_share and row["suggestions"] else "")
             for row in rows
         ]
     headings = [f"{row['mlm']}\n{row['word_class']}" for row in rows]
@@ -221,7 +220,6 @@ def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 _SEED: Final = ("seed_id", "word_class")
 _KEY: Final = list(REPLACEMENT_KEY)
-_SPANS: Final = "_spans"
 _EXAMPLE: Final = ("variant_id", *_SEED, "original", "replacement", "log_odds")
 """Columns of an example, before its texts."""
 
@@ -270,14 +268,7 @@ class Difference:
 def difference(
     first: str | Path, second: str | Path, *, examples: int = 10, rng_seed: int = 0
 ) -> Difference:
-    """Compare two builds of the same problems.
-
-    Args:
-        first: A run folder after `build`, or the folder of an ablation in it.
-        second: Another.
-        examples: How many variants to show of each, drawn at random.
-        rng_seed: Another number, other examples.
-    """
+    """Compare two builds, in run folders, of the same problems, with random examples of each."""
     runs = RunFolder(Path(first)), RunFolder(Path(second))
     for run in runs:
         run.require_build()
@@ -313,25 +304,18 @@ def _counts(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, 
 
 
 def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> list[dict[str, Any]]:
-    """Return variants with replacements that are not among `others`."""
+    """Return variants with replacements not among `others`, changed words as [old → new]."""
     columns = ["variant_id", *_SEED, "original", "replacement"]
     keys = read_table(run.variants, columns).rename_columns(["variant_id", *_KEY])
     alone = keys.join(others, _KEY, join_type="left anti")["variant_id"].to_pylist()
     ranked = sorted(alone, key=lambda variant_id: draw_rank(rng_seed, variant_id))
     chosen = pa.array(ranked[:count], pa.string())
-    return [
-        _example(row)
-        for table in read_row_groups(run.variants)
-        for row in table.filter(pc.is_in(table["variant_id"], value_set=chosen)).to_pylist()
-    ]
-
-
-def _example(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of an example, and its texts with each changed word as [old → new]."""
-    old = changed_words(row["original"], row["replacement"])
-    texts = {
-        name: marked(row[name], row[name + _SPANS], lambda new: f"[{old[new]} → {new}]")
-        for name in row
-        if name + _SPANS in row
-    }
-    return {name: row[name] for name in _EXAMPLE} | texts
+    found = []
+    for table in read_row_groups(run.variants):
+        for row in table.filter(pc.is_in(table["variant_id"], value_set=chosen)).to_pylist():
+            old = changed_words(row["original"], row["replacement"])
+            mark = {new: f"[{before} → {new}]" for new, before in old.items()}.__getitem__
+            spans = {name: row.get(f"{name}_spans") for name in row}
+            texts = {n: marked(row[n], at, mark) for n, at in spans.items() if at is not None}
+            found.append({name: row[name] for name in _EXAMPLE} | texts)
+    return found

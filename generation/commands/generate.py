@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace as replace_settings
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from merge_dataset.executors.plan import ExecutorError
 from merge_dataset.schema import DEMO_SOURCE
 
 log = logging.getLogger(__name__)
@@ -73,10 +74,8 @@ def demo_command(
     config = Config.from_recipe("demo", run=run)
     _require_target(out, config, overwrite)
     log.info("Step 1 of 3: a masked LM makes variants (up to half a minute)")
-    with RunFolder(Path(run)).locked():
-        folder = generate(config, overwrite=overwrite)
-        configs = _export(folder.path, out, register=register, overwrite=overwrite)
-    _tell(folder.path, out, configs, registered=register)
+    made = partial(generate, config, overwrite=overwrite)
+    folder = _export(RunFolder(Path(run)), made, out, overwrite=overwrite, register=register)
     try:
         typer.echo(f"\n{evaluate(out, DEMO_SOURCE, folder.path)}")
     except ModuleNotFoundError as error:
@@ -122,11 +121,9 @@ def generate_command(
 
     config = _config(recipe, settings, given, run)
     _require_target(out, config, overwrite)
-    with RunFolder(Path(run)).locked():
-        distribution = distribution_of(dealt, config.workers)
-        folder = generate(config, overwrite=overwrite, distribution=distribution)
-        configs = _export(folder.path, out, overwrite=overwrite)
-    _tell(folder.path, out, configs, output)
+    distribution = distribution_of(dealt, config.workers)
+    make = partial(generate, config, overwrite=overwrite, distribution=distribution)
+    _export(RunFolder(Path(run)), make, out, overwrite=overwrite, output=output)
 
 
 @user_errors(extra="generation", failures=(ExecutorError,))
@@ -248,18 +245,10 @@ def build_command(
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)
+    names = {"ablation": ablation, "into": into}
     distribution = distribution_of(dealt, config.workers)
-    with base.named(name).locked():
-        folder = build(
-            run,
-            ablation=ablation,
-            into=into,
-            distribution=distribution,
-            overwrite=overwrite,
-            **changed,
-        )
-        configs = _export(folder.path, target, overwrite=overwrite)
-    _tell(folder.path, target, configs, output)
+    make = partial(build, run, distribution=distribution, overwrite=overwrite, **names, **changed)
+    _export(base.named(name), make, target, overwrite=overwrite, output=output)
 
 
 @user_errors(extra="generation", failures=(ExecutorError,))
@@ -447,32 +436,32 @@ def _require_target(out: Path, config: Config, overwrite: bool) -> None:
     require_target(out, coming, config.run, overwrite=overwrite)
 
 
-def _export(run: Path, out: Path, *, register: bool = False, overwrite: bool) -> list[str]:
-    """Turn a run folder into a dataset folder; return the configurations that it has."""
+def _export(
+    run: RunFolder,
+    make: Callable[[], RunFolder],
+    out: Path,
+    *,
+    overwrite: bool,
+    output: OutputFormat = "text",
+    register: bool = False,
+) -> RunFolder:
+    """Make a run, turn it into a dataset folder, and say what was made."""
+    from generation.run_summary import summarise
     from merge_dataset.export import export_dataset
 
-    configs = export_dataset(run, out, overwrite=overwrite)
-    if register:
-        from merge_dataset.register import register_dataset
-        from merge_metric.register import register_metric
+    with run.locked():
+        folder = make()
+        configs = export_dataset(folder.path, out, overwrite=overwrite)
+        if register:
+            from merge_dataset.register import register_dataset
+            from merge_metric.register import register_metric
 
-        register_dataset(out)
-        register_metric()
-    return configs
-
-
-def _tell(
-    run: Path,
-    out: Path,
-    configs: Sequence[str],
-    output: OutputFormat = "text",
-    *,
-    registered: bool = False,
-) -> None:
-    """Say what was made; not while the run is locked, as errors of writing would name the run."""
-    from generation.run_summary import summarise
-
-    typer.echo(summarise(run, out, configs, registered=registered, as_json=output == "json"))
+            register_dataset(out)
+            register_metric()
+    # Not while the run is locked, as errors of writing would name the run.
+    as_json = output == "json"
+    typer.echo(summarise(folder.path, out, configs, registered=register, as_json=as_json))
+    return folder
 
 
 @user_errors(extra="generation,predict", failures=(ExecutorError,))
@@ -520,31 +509,15 @@ def paraphrase_command(
       merge-nli paraphrase --source snli --model ./my-classifier --device cuda
         --executor slurm --tasks 8 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    smallest, greatest = temperature
-    config = ParaphraseConfig(
-        **given,
-        temperature_min=smallest,
-        temperature_max=greatest,
-    )
-    config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
-    distribution = distribution_of(dealt)
-    _paraphrase(config, out, overwrite=overwrite, output=output, distribution=distribution)
-
-
-def _paraphrase(
-    config: ParaphraseConfig,
-    out: Path,
-    *,
-    overwrite: bool,
-    output: OutputFormat,
-    distribution: Distribution | None,
-) -> None:
-    """Run the second system and add what it made to a dataset folder."""
     from generation.paraphrases.paraphrase_run import paraphrase
     from generation.paraphrases.rounds import summarise
     from merge_dataset.export import export_dataset, require_target
     from merge_dataset.provenance import PARAPHRASES
 
+    smallest, greatest = temperature
+    config = ParaphraseConfig(**given, temperature_min=smallest, temperature_max=greatest)
+    config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
+    distribution = distribution_of(dealt)
     coming = {"kind": PARAPHRASES, "source": config.source, "config": config.output_settings()}
     require_target(out, coming, config.run, overwrite=overwrite)
     with RunFolder(Path(config.run)).locked():

@@ -38,15 +38,7 @@ class Built:
     @classmethod
     @contextmanager
     def held(cls, run: str | Path, of: str | None) -> Iterator[Self]:
-        """Hold a build that is as it was made, while the block runs.
-
-        Without a name, the build is the run's own.
-
-        Raises:
-            BlockingIOError: another command is at work in the folder.
-            FileNotFoundError: there is no such build.
-            ValueError: its files, or the run's problems, were changed since.
-        """
+        """Hold a build (without a name the run's own) that is as it was made."""
         base = RunFolder(Path(run))
         build = base.named(of)
         build.require_build()
@@ -84,17 +76,10 @@ class Built:
     def in_tasks(
         self, function: str, folder: Path, plan: Mapping[str, Any], distribution: Distribution
     ) -> Any:
-        """Have each task do a share of the work.
+        """Have each task do a share of the work; return the model, as all tasks describe it.
 
         The function, under `says`, returns how the model describes itself, or several do. The plan
         has all that a task has to know.
-
-        Returns:
-            The model, as all tasks describe it.
-
-        Raises:
-            ExecutorError: tasks failed; what they finished is kept.
-            ValueError: tasks had different models.
         """
         known = {
             **plan,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,7 @@ from generation.records import Span
 from generation.run_folder import slug
 from generation.suggestions.masked_lm import Input
 from merge_dataset.files import digest_of
-from merge_metric.models.checkpoints import Loaded, load
-from merge_metric.models.inspection import CAUSAL_LM, inspect
+from merge_metric.models.checkpoints import Loaded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,9 +101,7 @@ def pseudo_log_likelihoods(
 
     A sentence of more tokens than the model takes is scored token by token within a window
     around the token, as wide as the model allows. Each distinct masked sentence and window is
-    asked once, where those of the same text stand together.
-
-    Texts that differ in a word stand best one after the other.
+    asked once, if those of a text, or of texts that differ in a word, stand one after the other.
     """
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
@@ -194,7 +191,7 @@ class CausalLM:
     """A causal language model that scores sentences."""
 
     def __init__(self, loaded: Loaded) -> None:
-        """Wrap a live `*ForCausalLM`; `load` is the usual way in."""
+        """Wrap a live `*ForCausalLM`."""
         model, tokenizer, name, self.revision, _ = loaded
         self.name = name
         self.architecture = type(model).__name__
@@ -214,21 +211,6 @@ class CausalLM:
         self._start = int(start)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
-
-    @classmethod
-    def load(
-        cls, model: str | Path, *, name: str, device: str = "auto", dtype: str = "float32"
-    ) -> Self:
-        """Load a causal LM from a directory, from the Hub, or from a GGUF file.
-
-        Args:
-            model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-            name: Name in manifests.
-            device: `auto` takes a GPU if there is one.
-            dtype: `float32` is the reference.
-        """
-        loaded = load(inspect(model, CAUSAL_LM), device=device, dtype=dtype)
-        return cls(loaded._replace(name=name))
 
     def log_likelihoods(
         self,
@@ -296,20 +278,12 @@ def neighbour_changes(
     batch_tokens: int | None = None,
     on_progress: Callable[[int], object] = lambda items: None,
 ) -> Likelihoods:
-    """Score texts with replacements; a score does not depend on which others are scored with it.
+    """Return the most negative change of a neighbour's log-probability, in nats, of each item.
 
-    The log-probability of a word of several tokens is the sum of theirs, each with itself and the
-    later ones masked (as in PLL-word-l2r). Each distinct masked text is asked once.
-
-    Args:
-        mlm: The masked LM.
-        items: As `item_of` writes them.
-        batch_tokens: Tokens in a forward pass.
-        on_progress: Called with the number of items done.
-
-    Returns:
-        [items] the most negative change of a neighbour's log-probability, in nats; nan where a text
-        has no other word.
+    An item is what `item_of` writes; it is nan where a text has no other word. A score does not
+    depend on which others are scored with it. The log-probability of a word of several tokens is
+    the sum of theirs, each with itself and the later ones masked (as in PLL-word-l2r). Each
+    distinct masked text is asked once.
     """
     parsed = [json.loads(item) for item in items]
     texts = list(dict.fromkeys(side[0] for item in parsed for side in item))

@@ -19,6 +19,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,7 +121,7 @@ def write_nonce_answers(
             unit = f"{__name__}:ask_unit"
             same = built.in_tasks(unit, build.tasks("nonce"), plan, distribution)
 
-            def refuse(pairs: Sequence[Pair]) -> Sequence[str]:
+            def refuse(pairs: Sequence[Pair]) -> pa.Table:
                 raise ValueError(
                     f"{build.path}: expected answers to all pairs from the tasks, {len(pairs)} "
                     "are missing; run the same command again"
@@ -149,16 +150,12 @@ class _Answers:
     """The model, as it describes itself."""
     folder: Path
     """Folder of the parts."""
-    ask: Callable[[Sequence[Pair]], Sequence[str]]
-    """Function from pairs to their labels."""
+    ask: Callable[[Sequence[Pair]], pa.Table]
+    """Function from pairs to a column of their labels."""
 
     def part(self, pairs: Sequence[Pair]) -> dict[Pair, str]:
         """Return the labels of a part; a part that is missing or damaged is asked and written."""
-
-        def make() -> pa.Table:
-            return pa.table({"label": pa.array(self.ask(pairs), pa.string())})
-
-        table = read_or_make(self.folder, digest_of(pairs)[:16], make)
+        table = read_or_make(self.folder, digest_of(pairs)[:16], partial(self.ask, pairs))
         return dict(zip(pairs, table["label"].to_pylist(), strict=True))
 
 
@@ -184,14 +181,14 @@ def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any])
         seeds=labelled_seeds,
     )
 
-    def ask(pairs: Sequence[Pair]) -> list[str]:
+    def ask(pairs: Sequence[Pair]) -> pa.Table:
         """Return the most probable label of each pair."""
         found = [""] * len(pairs)
         for positions, probabilities in opened.probabilities(pairs):
             require_probabilities([pairs[n] for n in positions], labels, probabilities)
             for position, best in zip(positions, probabilities.argmax(axis=1), strict=True):
                 found[position] = labels[best]
-        return found
+        return pa.table({"label": pa.array(found, pa.string())})
 
     described = opened.describe()
     return _Answers(described, _parts_folder(built, config, described), ask)
@@ -246,11 +243,7 @@ def nonce_stems(
 def nonce_variants(
     word: SharedWord, sentences: Sequence[Sentence], seed_id: str
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Put nonce words in place of a shared word, each where the word stands, in its forms.
-
-    Returns:
-        The stems, and for each the texts with it.
-    """
+    """Put nonce words in a shared word's places, in its forms; return stems, and texts of each."""
     places = [
         [sentence.tokens[n] for n in at]
         for sentence, at in zip(sentences, word.positions, strict=True)
@@ -283,10 +276,9 @@ def nonce_variants(
 
 
 def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
-    """Write the answers, block by block.
+    """Write the answers, block by block; return counts by label and word class.
 
-    Returns:
-        Label and word class → counts: `words`, of these `seed_right`, of these `hangs`.
+    Counted are `words`, of these `seed_right`, of these `hangs`.
     """
     tagger = Tagger.load(config.tagger)
     counts: dict[tuple[str, str], Counter[str]] = {}
@@ -354,11 +346,7 @@ def _pair(texts: Sequence[str]) -> Pair:
 
 @says
 def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
-    """Do a unit of work: ask a share of the parts that are missing.
-
-    Returns:
-        The model, as it describes itself.
-    """
+    """Do a unit of work: ask a share of the parts that are missing; return the model described."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     config = built.config()
     answers = _open(built, config, plan["model"], plan["settings"])

@@ -45,7 +45,8 @@ from generation.variants.sampling import of_pairs
 from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RowGroupWriter, atomic, distinct_rows, read_record
-from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM
+from merge_metric.models.checkpoints import load
+from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, inspect
 from merge_metric.models.pair_model import ModelRequest, Share
 from merge_metric.models.readiness import (
     Machine,
@@ -71,10 +72,8 @@ def write_pll_changes(
     *,
     lm: str | None = None,
     of: str | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    batch_tokens: int | None = None,
     distribution: Distribution | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Score the texts of a build's seeds and of all its replacements; write `signals.parquet`.
 
@@ -86,10 +85,8 @@ def write_pll_changes(
             those that suggested the replacements.
         lm: Instead, a causal LM, which may also be a .gguf file.
         of: Name of a build inside the folder, such as an ablation; by default the run's own.
-        device: By default as the run's settings say, like the next two.
-        dtype: Number format of the weights.
-        batch_tokens: Tokens in a forward pass.
         distribution: Where tasks score the texts; by default all is done here.
+        settings: `device`, `dtype` and `batch_tokens`; by default as the run's settings say.
 
     Returns:
         The contents of `signals.json`: the model and the numbers of texts and replacements.
@@ -104,7 +101,7 @@ def write_pll_changes(
         raise ValueError(f"mlm, lm: expected one of them, got {'none' if lm is None else 'both'}")
     kind, scheme = (MASKED, SCHEME) if lm is None else (CAUSAL, CAUSAL_SCHEME)
     with Built.held(run, of) as built:
-        config = built.config({"device": device, "dtype": dtype, "batch_tokens": batch_tokens})
+        config = built.config(settings)
         if config.scramble and (config.families == "inflect" or config.repair_articles):
             # Which articles and other forms go with the letters, only the words before could tell.
             raise ValueError(
@@ -122,22 +119,16 @@ def write_neighbour_changes(
     run: str | Path,
     *,
     of: str | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    batch_tokens: int | None = None,
     distribution: Distribution | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Score the words beside the replacements of eligible seeds; write `neighbours.parquet`.
 
-    All masked LMs that suggested replacements are asked. Arguments and errors are otherwise those
-    of `write_pll_changes`.
-
-    Returns:
-        The contents of `neighbours.json`: the masked LMs and the numbers of texts and replacements.
+    All masked LMs that suggested replacements are asked. Arguments, results and errors are
+    otherwise those of `write_pll_changes`.
     """
     with Built.held(run, of) as built:
-        config = built.config({"device": device, "dtype": dtype, "batch_tokens": batch_tokens})
-        build = built.build
+        config, build = built.config(settings), built.build
         if config.scramble:
             raise ValueError(
                 f"{build.path}: expected a build without scrambled letters; score the same build "
@@ -159,8 +150,7 @@ def _make(
 ) -> tuple[list[dict[str, str]], dict[str, int]]:
     """Score with each model, here or in tasks, and write the file of changes.
 
-    Returns:
-        The identities of the models' stores, and the numbers of texts and replacements.
+    Returns the identities of the models' stores, and the numbers of texts and replacements.
     """
     build, score = built.build, None
     work: Literal["signals", "neighbours"] = "neighbours" if kind == _NEIGHBOURS else "signals"
@@ -204,19 +194,15 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
     loaded: MaskedLM | CausalLM
     score: Score
     if kind == CAUSAL:
-        loaded = lm = CausalLM.load(model, name=name, device=config.device, dtype=config.dtype)
-        score = lm.log_likelihoods
+        checkpoint = load(inspect(model, CAUSAL_LM), device=config.device, dtype=config.dtype)
+        loaded = CausalLM(checkpoint._replace(name=name))
+        score = loaded.log_likelihoods
     else:
-        loaded = mlm = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
+        loaded = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
         score_with = neighbour_changes if kind == _NEIGHBOURS else pseudo_log_likelihoods
-        score = partial(score_with, mlm, batch_tokens=config.batch_tokens)
-    identity = {
-        "name": name,
-        "revision": loaded.revision,
-        "architecture": loaded.architecture,
-        "dtype": loaded.dtype,
-        "device": loaded.device,
-    }
+        score = partial(score_with, loaded, batch_tokens=config.batch_tokens)
+    names = ("name", "revision", "architecture", "dtype", "device")
+    identity = {each: str(getattr(loaded, each)) for each in names}
     return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == _NEIGHBOURS else {}), score
 
 
@@ -257,11 +243,7 @@ def _fill_store(
 
 @says
 def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
-    """Do a unit of work: add a share of what is missing to the store of each model.
-
-    Returns:
-        The identities of the stores.
-    """
+    """Do a unit of work: add a share of what is missing to each store; return their identities."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     kind, models, config = plan["kind"], plan["models"], built.config(plan["settings"])
     _require_models(kind, models, config, this_machine(config.device))

@@ -170,9 +170,9 @@ def rewrite_in_parts(
         return pa.Table.from_pylist(rows, schema=_BATCHES)
 
     dealt = read_or_make(mine, "batches", deal)
-    batches: list[list[int]] = [[] for _ in dealt["batch"].unique()]
-    for number, request in zip(*(dealt[name].to_pylist() for name in _BATCHES.names), strict=True):
-        batches[number].append(request)
+    # Those of a batch stand side by side.
+    batches = dealt.group_by("batch", use_threads=False).aggregate([("request", "list")])
+    batches = batches["request_list"].to_pylist()
     names = [f"{number:06}" for number in range(len(batches))]
     saved = {path.name.partition(".")[0] for path in part_paths(mine)}
     there = sum(len(b) for b, name in zip(batches, names, strict=True) if name in saved)
@@ -209,22 +209,6 @@ def _ask(
 # --- The NLI model ---
 
 
-def ask(judge: PairModel, pairs: Sequence[Pair], on_progress: Callable[[int], object]) -> Any:
-    """Ask for a row of probabilities for each pair, (n, 3)."""
-    answers = np.empty((len(pairs), len(LABELS)))
-    done = np.zeros(len(pairs), bool)
-    for positions, rows in judge.probabilities(pairs):
-        require_probabilities([pairs[i] for i in positions], LABELS, rows)
-        answers[positions], done[positions] = rows, True
-        on_progress(len(positions))
-    if not done.all():
-        raise ValueError(
-            f"expected an answer of the NLI model for each of {len(pairs):,} pairs, got "
-            f"{done.sum():,}"
-        )
-    return answers
-
-
 def ask_in_parts(
     judge: Callable[[], PairModel],
     pairs: Sequence[Pair],
@@ -234,13 +218,23 @@ def ask_in_parts(
     what: str,
     share: Share | None = None,
 ) -> NDArray[np.float64]:
-    """Ask distinct pairs as `ask` does, part by part; what is saved is not asked again.
+    """Ask for (n, 3) probabilities of distinct pairs in parts; what is saved is not asked again.
 
     The model is opened only where answers are missing. With a share, only its parts are answered.
     """
 
-    def answer_table(some: Sequence[Pair], on_progress: Callable[[int], object]) -> pa.Table:
-        answers = ask(judge(), some, on_progress)
+    def ask(some: Sequence[Pair]) -> pa.Table:
+        answers = np.empty((len(some), len(LABELS)))
+        done = np.zeros(len(some), bool)
+        for positions, rows in judge().probabilities(some):
+            require_probabilities([some[i] for i in positions], LABELS, rows)
+            answers[positions], done[positions] = rows, True
+            bar.update(len(positions))
+        if not done.all():
+            raise ValueError(
+                f"expected an answer of the NLI model for each of {len(some):,} pairs, got "
+                f"{done.sum():,}"
+            )
         return pa.table({label: answers[:, i] for i, label in enumerate(LABELS)})
 
     mine = folder / digest_of([identity, PART, pairs])[:16]
@@ -250,7 +244,7 @@ def ask_in_parts(
             if share is not None and number % share.count != share.index:
                 continue
             piece = pairs[start : start + PART]
-            table = read_or_make(mine, f"{number:05}", partial(answer_table, piece, bar.update))
+            table = read_or_make(mine, f"{number:05}", partial(ask, piece))
             bar.update(start + len(piece) - bar.n)
             parts.append(np.stack([table[label].to_numpy() for label in LABELS], axis=1))
     return np.concatenate(parts) if parts else np.empty((0, len(LABELS)))

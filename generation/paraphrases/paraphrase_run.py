@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -41,7 +41,6 @@ from generation.paraphrases.rounds import (
     paraphrase_table,
     render_funnel,
     run_rounds,
-    sorted_paraphrases,
     variant_rows,
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
@@ -132,15 +131,22 @@ def paraphrase(
         run.require_kind(paraphrases=True)
         if not overwrite:
             run.require_same_build(config.output_settings())
-        if distribution is None:
-            return _paraphrase(run, config, generator, judge, [])
-        shares = [Share(index, distribution.tasks) for index in range(distribution.tasks)]
-        dealt = [
-            partial(run_units, f"{__name__}:do_unit", run.path,
-                    [f"{step} {share}" for share in shares], distribution)
-            for step in ("problems", "search")
-        ]  # fmt: skip
-        return _paraphrase(run, config, _refuse, _refuse, dealt)
+        with sorted_problems(run.problems) as add:
+            problems = load_problems(config, add)
+            # What an earlier run left no longer fits these settings until this one is done.
+            run.manifest.unlink(missing_ok=True)
+            problems.list_skipped(run.skipped_rows)
+        log.info("%s: %d problems, %d without a label", problems.description, problems.count,
+                 len(problems.unlabelled))  # fmt: skip
+        write_text(run.config, config.to_toml())
+        if distribution is not None:
+            generator = judge = _refuse
+        work = _Work.of(run, config, generator, judge)
+        while True:
+            try:
+                return work.do(problems, distribution)
+            except ModelChangedError:
+                continue  # A model is opened once, so this happens twice at most.
 
 
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
@@ -216,37 +222,12 @@ def do_unit(
     while True:
         try:
             if step == "problems":
-                work.ask_about_problems(share)
+                table = read_table(run.problems, ("premise", "hypothesis"))
+                pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
+                work.ask(step, list(dict.fromkeys(pairs)), share)
             else:
                 work.search(work.answers(), share)
             return
-        except ModelChangedError:
-            continue  # A model is opened once, so this happens twice at most.
-
-
-def _paraphrase(
-    run: RunFolder,
-    config: ParaphraseConfig,
-    generator: Callable[[], TextGenerator] | None,
-    judge: Callable[[Path], PairModel] | None,
-    dealt: Sequence[Callable[[], None]],
-) -> RunFolder:
-    """Read the problems, and take all steps in a folder that is held.
-
-    What the steps in `dealt` ask in tasks beforehand is not asked here.
-    """
-    with sorted_problems(run.problems) as add:
-        problems = load_problems(config, add)
-        # What an earlier run left no longer fits these settings until this one is done.
-        run.manifest.unlink(missing_ok=True)
-        problems.list_skipped(run.skipped_rows)
-    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-             len(problems.unlabelled))  # fmt: skip
-    write_text(run.config, config.to_toml())
-    work = _Work.of(run, config, generator, judge)
-    while True:
-        try:
-            return work.do(problems, dealt)
         except ModelChangedError:
             continue  # A model is opened once, so this happens twice at most.
 
@@ -314,13 +295,18 @@ class _Work:
             ),
         )
 
-    def do(self, problems: Problems, dealt: Sequence[Callable[[], None]]) -> RunFolder:
-        """Take all steps."""
-        for ask in dealt[:1]:
-            ask()
+    def do(self, problems: Problems, distribution: Distribution | None) -> RunFolder:
+        """Take all steps; what tasks ask beforehand is not asked here."""
+
+        def deal(step: str) -> None:
+            if distribution is not None:
+                shares = [Share(index, distribution.tasks) for index in range(distribution.tasks)]
+                units = [f"{step} {share}" for share in shares]
+                run_units(f"{__name__}:do_unit", self.run.path, units, distribution)
+
+        deal("problems")
         answers = self.answers()
-        for search in dealt[1:]:
-            search()
+        deal("search")
         funnel = self.search(answers)
         eligible, variants = self._write_outcome(problems, answers.right)
         if not variants:
@@ -357,12 +343,6 @@ class _Work:
         write_record(run.manifest, manifest)
         return run
 
-    def ask_about_problems(self, share: Share) -> None:
-        """Ask the NLI model about a share of the distinct problems."""
-        table = read_table(self.run.problems, ("premise", "hypothesis"))
-        columns = (table[name].to_pylist() for name in ("premise", "hypothesis"))
-        self._ask("problems", list(dict.fromkeys(zip(*columns, strict=True))), share)
-
     def answers(self) -> _Answers:
         """Ask the NLI model about each distinct problem, and write its answers down."""
         names = ("seed_id", "premise", "hypothesis", "label")
@@ -372,7 +352,7 @@ class _Work:
         pair_of_problem = [
             places.setdefault(pair, len(places)) for pair in zip(premises, hypotheses, strict=True)
         ]
-        answers = self._ask("problems", list(places))
+        answers = self.ask("problems", list(places))
         table = answer_table(seed_ids, answers[pair_of_problem])
         write_table(self.run.answers, table)
         right = [p == g for p, g in zip(table["prediction"].to_pylist(), gold, strict=True)]
@@ -420,7 +400,7 @@ class _Work:
         blocks = -(-len(answers.hypotheses) // BLOCK)
         where = f"block {block + 1}/{blocks}, round" if blocks > 1 else "round"
         hypotheses = answers.hypotheses[block * BLOCK : (block + 1) * BLOCK]
-        verdicts = Verdicts(self._ask, frozenset(hypotheses), ChainMap({}, answers.known))
+        verdicts = Verdicts(self.ask, frozenset(hypotheses), ChainMap({}, answers.known))
 
         def rewrite(number: int, requests: list[ParaphraseRequest]) -> list[list[Candidate]]:
             described = self.generator.description
@@ -444,9 +424,10 @@ class _Work:
         for number, tried in enumerate(rounds, start=1):
             counts[number].update(str(each.reason) for each in tried)
             tables.append(paraphrase_table(tried))
-        return sorted_paraphrases(tables)
+        order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
+        return pa.concat_tables(tables).sort_by(order).combine_chunks()
 
-    def _ask(self, what: str, pairs: list[Pair], share: Share | None = None) -> NDArray[np.float64]:
+    def ask(self, what: str, pairs: list[Pair], share: Share | None = None) -> NDArray[np.float64]:
         """Ask the NLI model; `what` is for the progress bar."""
         return ask_in_parts(
             self.judge,

@@ -269,13 +269,11 @@ def run_rounds(
 ) -> Iterator[list[Tried]]:
     """Rewrite hypotheses until k paraphrases of each are kept, or `max_rounds` are over.
 
-    A round without a new paraphrase of some hypothesis does not end the search for it.
+    A round without a new paraphrase of some hypothesis does not end the search for it. All
+    candidates of a round are yielded in the order of the hypotheses.
 
     `rewrite` gives the candidates of each request of a round, `judge` probabilities (n, 3) of
     pairs.
-
-    Yields:
-        All candidates of a round, in the order of the hypotheses.
     """
     histories = {hypothesis: _History() for hypothesis in hypotheses}
     for number in range(1, config.max_rounds + 1):
@@ -299,11 +297,11 @@ def run_rounds(
             history = histories[each.hypothesis]
             each.entailed, each.entailing = (float(answers[i + j, 0]) for j in (0, len(new)))
             if not entailed[i]:
-                each.reason = str(ParaphraseReason.NOT_ENTAILED)
+                each.reason = ParaphraseReason.NOT_ENTAILED
             elif not entailed[i + len(new)]:
-                each.reason = str(ParaphraseReason.NOT_ENTAILING)
+                each.reason = ParaphraseReason.NOT_ENTAILING
             elif history.kept == config.k:
-                each.reason = str(ParaphraseReason.SURPLUS)
+                each.reason = ParaphraseReason.SURPLUS
             else:
                 each.reason = KEPT
                 history.kept += 1
@@ -377,12 +375,6 @@ def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:
     rows = list(tried)
     columns = {name: [getattr(row, name) for row in rows] for name in PARAPHRASES.names}
     return pa.table(columns, schema=PARAPHRASES)
-
-
-def sorted_paraphrases(tables: Iterable[pa.Table]) -> pa.Table:
-    """Put candidates into one piece, sorted by hypothesis, round and rank."""
-    order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
-    return pa.concat_tables(tables).sort_by(order).combine_chunks()
 
 
 def answer_table(seed_ids: Sequence[str], answers: NDArray[np.float64]) -> pa.Table:

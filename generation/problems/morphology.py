@@ -22,8 +22,7 @@ _ALSO: Final = frozenset({("got", "VBN")})
 def has_form(word: str, tag: str) -> bool | None:
     """Tell whether a lower-case word is, by the dictionary, the form that a Penn tag names.
 
-    Returns:
-        None where the dictionary has no such word of the tag's class, or the tag is of none.
+    None where the dictionary has no such word of the tag's class, or the tag is of none.
 
     >>> has_form("seen", "VBN"), has_form("saw", "VBN"), has_form("children", "NN")
     (True, False, False)
@@ -43,15 +42,12 @@ def has_form(word: str, tag: str) -> bool | None:
 
 
 def inflected(word: str, tag: str, wanted: str) -> str | None:
-    """Return the form of a lower-case word that has another Penn tag.
+    """Return the form of a lower-case word that has another Penn tag of the same class, or None.
 
     Only forms in lemminflect's dictionary: its rules would make "beautifuler". Where a form has
     several spellings, the first. Of "be" none, as number and person decide between them. Where
     the word may come of several lemmas, which have different forms, none: "leaves" are of "leaf"
     or of "leave".
-
-    Returns:
-        None where there is no such form, or the tags are of different classes.
     """
     if tag == wanted:
         return word

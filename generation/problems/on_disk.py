@@ -89,23 +89,11 @@ def sorted_problems(
 def divided(
     seeds: Iterator[Seed], parts: Sequence[Path], size: int, problem_format: ProblemFormat = NLI
 ) -> list[str]:
-    """Cut sorted problems into files of `size` problems each; the last one may have fewer.
-
-    Returns:
-        The last `seed_id` of each.
-    """
+    """Cut sorted problems into files of at most `size` each; return the last `seed_id` of each."""
     lasts = []
     for part in parts:
-        last = ""
-
-        def some() -> Iterator[Seed]:
-            nonlocal last
-            for seed in islice(seeds, size):
-                last = seed.seed_id
-                yield seed
-
-        _write(problem_format, part, some())
-        lasts.append(last)
+        _write(problem_format, part, islice(seeds, size))
+        lasts.append(read_block(part, len(block_sizes(part)) - 1)[-1].seed_id)
     return lasts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from generation.problems.substitutions import Place
@@ -62,12 +62,9 @@ def shared_words(
 ) -> list[SharedWord]:
     """List the words that stand in all texts in the same form with the same class (D1).
 
-    With `sharing`, only the texts of these numbers have to have it.
-
-    Returns:
-        One record per (form, class), sorted by class in the order of `WORD_CLASSES`,
-        then by form. Each lists *every* token with that form in any of the texts,
-        whatever its class there (D2).
+    With `sharing`, only the texts of these numbers have to have it. There is a record per (form,
+    class), sorted by class in the order of `WORD_CLASSES`, then by form, which lists *every* token
+    with that form in any of the texts, whatever its class there (D2).
     """
     among = [texts[i] for i in sharing] if sharing else texts
     shared = set.intersection(*(classed for classed, _ in among))
@@ -92,6 +89,12 @@ class TaggedProblems:
     def of(self, seed: Seed) -> list[Sentence]:
         """Return the tagged texts of a problem."""
         return [self.sentences[text] for text in seed.texts]
+
+    def pairs(self) -> Iterator[tuple[Seed, SharedWord]]:
+        """Yield all shared words with their problems."""
+        for seed in self.seeds:
+            for word in self.words[seed.seed_id]:
+                yield seed, word
 
     def places(self, seed: Seed, word: SharedWord) -> list[tuple[int, Place]]:
         """List (number of the text, place) for each text in which a shared word stands."""

@@ -115,15 +115,11 @@ def load_problems(
     (`PairIds`); repeated ids get `~2`, `~3`, … in the order of the rows, counted before any row is
     dropped, so an id never depends on others.
 
-    Args:
-        config: Settings that name the source and its columns.
-        add: Called with each labelled problem, in the order of the source; a source may be
-            larger than memory.
-        streaming: Read a data set of the Hub as it comes, and keep no copy in the cache.
-        scratch: A temporary file like it keeps the ids of millions of rows; by default memory does.
+    `add` is called with each labelled problem, in the order of the source, which may be larger than
+    memory. With `streaming`, a data set of the Hub is read as it comes, and not kept in the cache.
+    A temporary file like `scratch` keeps the ids of millions of rows; by default memory does.
     """
-    opened = _open(config, streaming=streaming)
-    first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
+    opened, first, rows = _open_rows(config, streaming=streaming)
     columns = _find_columns(config, first, opened.description)
     snli = SOURCES["snli"].hub
     is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
@@ -180,8 +176,7 @@ def require_labels(config: ProblemSettings) -> None:
     """Require that labels are named if problems are not NLI problems."""
     if config.labels or config.fields == NLI.fields:
         return
-    opened = _open(config)
-    first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
+    opened, first, rows = _open_rows(config)
     column = _find_columns(config, first, opened.description)["label"] or ""
     found = Counter(str(row.columns.get(column, "")) for row in rows if not row.problem)
     shown = [f"{label!r} ({times:,})" for label, times in found.most_common(_MOST_REPORTED)]
@@ -198,10 +193,9 @@ def require_source(config: ProblemSettings) -> None:
     place = config.data or config.dataset
     if place is None:
         if config.source != DEMO_SOURCE and source_of(config.source).hub is None:
-            _open_known(config)
+            _open(config)
     elif (config.data is not None or is_data_file(place)) and not Path(place).is_dir():
-        opened = _open(config)
-        first, _ = _peek(opened, skip_bad_rows=config.skip_bad_rows)
+        opened, first, _ = _open_rows(config)
         _find_columns(config, first, opened.description)
 
 
@@ -217,35 +211,32 @@ def source_files(config: ProblemSettings) -> list[Path]:
 def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
     """Open what the settings name: files, a folder, the bundled problems, or the Hub's."""
     place = config.data or config.dataset
-    if place is None:
-        return _open_known(config, streaming=streaming)
-    path, files = Path(place), source_files(config)
-    if files:
-        for name in ("split", "dataset_config", "revision"):
-            if value := getattr(config, name):
-                raise ValueError(f"`{name}`: expected none with the file {path}, got {value!r}")
-        if files == [path]:
-            return Opened(read_file(path), path.name)
-        log.info("%s: %d files, from %s to %s", place, len(files), files[0], files[-1])
-        rows = chain.from_iterable(map(read_file, files))
-        return Opened(rows, f"{path.name} ({len(files):,} files)")
-    if path.is_dir():
-        if config.revision:
-            raise ValueError(
-                f"`revision`: expected none with the folder {path}, got {config.revision!r}"
-            )
-        return open_folder(path, config=config.dataset_config, split=config.split)
-    if config.data is not None or is_data_file(place):
-        name = "data" if config.data is not None else "dataset"
-        raise FileNotFoundError(f"`{name}`: expected a file, found none at {path}")
-    return _open_hub(config, HubSplit(place, None, "test"), streaming=streaming)
-
-
-def _open_known(config: ProblemSettings, *, streaming: bool = False) -> Opened:
-    if config.source == DEMO_SOURCE:
+    if place is not None:
+        path, files = Path(place), source_files(config)
+        if files:
+            for name in ("split", "dataset_config", "revision"):
+                if value := getattr(config, name):
+                    raise ValueError(f"`{name}`: expected none with the file {path}, got {value!r}")
+            if files == [path]:
+                return Opened(read_file(path), path.name)
+            log.info("%s: %d files, from %s to %s", place, len(files), files[0], files[-1])
+            rows = chain.from_iterable(map(read_file, files))
+            return Opened(rows, f"{path.name} ({len(files):,} files)")
+        if path.is_dir():
+            if config.revision:
+                raise ValueError(
+                    f"`revision`: expected none with the folder {path}, got {config.revision!r}"
+                )
+            return open_folder(path, config=config.dataset_config, split=config.split)
+        if config.data is not None or is_data_file(place):
+            name = "data" if config.data is not None else "dataset"
+            raise FileNotFoundError(f"`{name}`: expected a file, found none at {path}")
+        hub: HubSplit | None = HubSplit(place, None, "test")
+    elif config.source == DEMO_SOURCE:
         bundled = bundled_path("demo/problems.jsonl")
         return Opened(read_file(bundled), "the problems bundled with merge-nli")
-    hub = source_of(config.source).hub
+    else:
+        hub = source_of(config.source).hub
     if hub is None:
         known = [*(name for name, source in SOURCES.items() if source.hub), DEMO_SOURCE]
         raise ValueError(
@@ -253,10 +244,6 @@ def _open_known(config: ProblemSettings, *, streaming: bool = False) -> Opened:
             f"(a file or folder) or `dataset` (on the Hub), or take a source that needs no more: "
             f"{', '.join(known)}"
         )
-    return _open_hub(config, hub, streaming=streaming)
-
-
-def _open_hub(config: ProblemSettings, hub: HubSplit, *, streaming: bool) -> Opened:
     return open_dataset(
         hub.dataset,
         config=config.dataset_config or hub.config,
@@ -266,20 +253,23 @@ def _open_hub(config: ProblemSettings, hub: HubSplit, *, streaming: bool) -> Ope
     )
 
 
-def _peek(opened: Opened, *, skip_bad_rows: bool) -> tuple[Mapping[str, Any], Iterator[Row]]:
-    """Return the columns of the first rows, and an iterator over all rows.
+def _open_rows(
+    config: ProblemSettings, *, streaming: bool = False
+) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
+    """Open the problems; return also the columns of the first rows, and an iterator over all rows.
 
     A row of JSON may lack some, as where one is null.
     """
+    opened = _open(config, streaming=streaming)
     before: list[Row] = []
     columns: dict[str, Any] = {}
     for row in opened.rows:
         before.append(row)
         columns = {**row.columns, **columns}
-        if len(before) >= _MOST_REPORTED and (columns or not skip_bad_rows):
+        if len(before) >= _MOST_REPORTED and (columns or not config.skip_bad_rows):
             break
     if columns:
-        return columns, chain(before, opened.rows)
+        return opened, columns, chain(before, opened.rows)
     if not before:
         raise ValueError(f"{opened.description}: expected problems, found no rows")
     bad = [Skipped("", row.where, row.problem) for row in before]

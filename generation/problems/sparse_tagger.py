@@ -39,12 +39,9 @@ class Cone:
     ) -> None:
         """Wrap layers; `of_pipeline` is the usual way in.
 
-        Args:
-            embed: Function from tokens to [n, width] embeddings.
-            convolutions: Functions from the vectors of three neighbours, side by side, to what
-                is added to the middle one.
-            output: Thinc layer from a token's vector to a score per label.
-            labels: The labels, in the order of the scores.
+        `embed` makes [n, width] embeddings of tokens, a convolution what is added to the middle one
+        of the vectors of three neighbours, side by side, and the Thinc layer `output` of a token's
+        vector a score for each of `labels`.
         """
         self._embed, self._convolutions = embed, convolutions
         self._output, self.labels = output, tuple(labels)
@@ -59,9 +56,7 @@ class Cone:
     ) -> Self | None:
         """Build the cone of a spaCy pipeline, or None if its tagger has another architecture.
 
-        Args:
-            nlp: A pipeline with a tagger.
-            embed_docs: Runs an embedding layer on isolated tokens.
+        `embed_docs` runs an embedding layer on isolated tokens.
         """
         if half_width(nlp) is None:
             return None
@@ -87,10 +82,9 @@ class Cone:
         return number
 
     def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return [n] tags of the windows' middle tokens, as indices into `labels`.
+        """Return [n] tags of windows' middle tokens, as indices into `labels`.
 
-        Args:
-            windows: [n, 2 × half_width + 1] Token ids, `OUTSIDE` beyond a sentence.
+        Windows are [n, 2 × half_width + 1] token ids, `OUTSIDE` beyond a sentence.
         """
         if not len(windows):
             return np.zeros(0, np.int64)
@@ -102,11 +96,7 @@ class Cone:
         return tags
 
     def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        """Return [Σ tokens] tags of all tokens of some texts, as indices into `labels`.
-
-        Args:
-            texts: Token ids of each text.
-        """
+        """Return [Σ tokens] tags, as indices into `labels`, of texts given by their token ids."""
         if not any(texts):
             return np.zeros(0, np.int64)
         # The gap between two texts is as wide as the tagger can see.
@@ -147,11 +137,10 @@ class Cone:
 
 
 def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first index of each distinct row, and the number of each row among these.
+    """Return the first index of each distinct row of [..., 3], and each row's number among these.
 
-    Args:
-        rows: [..., 3] Numbers with few different values: sorting rows packed into one number
-            is five times as fast as sorting rows.
+    There are few different values: sorting rows packed into one number is five times as fast as
+    sorting rows.
     """
     numbers, small = np.unique(rows, return_inverse=True)
     left, middle, right = small.reshape(-1, 3).astype(np.int64).T

@@ -175,14 +175,9 @@ def windows_after(
 ) -> NDArray[np.int32]:
     """Return [Σ positions, width] the ids of the tokens around each position, with words put in.
 
-    A *cell* is a token of a chunk within a window: what is put in the chunk changes it.
-
-    Args:
-        substitutions: Words, and the places where they are put; all of them sound.
-        filled: Their chunks.
-        sentence_ids: The ids of a place's sentence, with `half_width` ids around it.
-        token_id: The id of a token.
-        half_width: Tokens to each side.
+    All substitutions are sound, and `filled` are their chunks. `sentence_ids` gives the ids of a
+    place's sentence, with `half_width` ids around it. A *cell* is a token of a chunk within a
+    window: what is put in the chunk changes it.
     """
     width = 2 * half_width + 1
     ids_before, n_cells, cells = [], [], []

@@ -74,11 +74,9 @@ class Tagger:
     def load(cls, model: str | None = None, *, spare_torch: bool = False) -> Tagger:
         """Load a spaCy model, by default the first installed one of `MODELS`.
 
-        Args:
-            model: Name of the model.
-            spare_torch: If `MODELS` suffice, import spaCy without torch, which Thinc imports
-                if it is installed: that saves two seconds and 200 MB. spaCy's transformers
-                cannot run in that process afterwards, so this is for worker processes.
+        With `spare_torch`, if `MODELS` suffice, spaCy is imported without torch, which Thinc
+        imports if it is installed: that saves two seconds and 200 MB. spaCy's transformers cannot
+        run in that process afterwards, so this is for worker processes.
         """
         if spare_torch and model in (None, *MODELS) and "torch" not in sys.modules:
             sys.modules["torch"] = None  # type: ignore[assignment]
@@ -126,15 +124,10 @@ class Tagger:
                 yield Sentence(doc.text, tokens)
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Tag replacements in context (D8).
+        """Return [Σ positions] tags of replacements in context (D8), as indices into `labels`.
 
-        Args:
-            substitutions: The words and the places where they are put.
-
-        Returns:
-            [Σ positions] For each substitution, and each position of its place in order, the
-            index in `labels` of the word's tag when the word stands at *all* positions; −1 at
-            all positions if it changes the tokenisation.
+        Each position of a substitution's place, in order, has the tag when the word stands at *all*
+        positions; −1 at all of them if it changes the tokenisation.
         """
         substitutions = substitutions.compact()
         filled = Filled.of(substitutions, self._retokenise)
@@ -156,14 +149,10 @@ class Tagger:
         return tags
 
     def lemmas(self, word: str, tag: str) -> frozenset[str]:
-        """Return the lemmas that spaCy's rules and exceptions give a word in lower case.
+        """Return the lemmas that spaCy's rules and exceptions give a lower-case word of a Penn tag.
 
         Several where they cannot tell; none for other words than nouns, verbs, adjectives and
         adverbs, and of a pipeline without English rules.
-
-        Args:
-            word: In lower case.
-            tag: Its Penn tag.
         """
         if self._lemmatise is None or tag[:2] not in _UPOS:
             return frozenset()

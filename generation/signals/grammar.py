@@ -145,10 +145,8 @@ _HAVE: Final = frozenset({"has", "have", "had", "having", "'ve"})
 def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
     """Tell whether a word has the form that the tag of the word it replaces asks for.
 
-    "Went" is no participle, though a tagger takes it for one after "was".
-
-    Returns:
-        None where the dictionary does not know it in that class.
+    "Went" is no participle, though a tagger takes it for one after "was". None where the dictionary
+    does not know it in that class.
     """
     return has_form(word.lower(), sentence.tokens[position].tag)
 
@@ -156,11 +154,8 @@ def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
 def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
     """Tell whether a noun agrees in number with its determiner or numeral, and with its verb.
 
-    The determiner is looked for before adjectives, the verb right after the noun.
-
-    Returns:
-        None where no noun stands there, nothing near it has a number, or the dictionary does not
-        know the word.
+    The determiner is looked for before adjectives, the verb right after the noun. None where no
+    noun stands there, nothing near it has a number, or the dictionary does not know the word.
     """
     if sentence.tokens[position].tag not in ("NN", "NNS"):
         return None
@@ -189,10 +184,8 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
     """Tell whether a word in place of an adjective goes with the determiner right before it.
 
     A quantifier, numeral, ordinal, superlative, "same", "other" or "own" may not: "two many",
-    "a same", "each several". Other adjectives do.
-
-    Returns:
-        None where the original is no adjective, or no determiner, numeral or possessive is there.
+    "a same", "each several". Other adjectives do. None where the original is no adjective, or no
+    determiner, numeral or possessive is there.
     """
     if not sentence.tokens[position].tag.startswith("JJ") or position == 0:
         return None
@@ -236,13 +229,10 @@ def in_compound(sentence: Sentence, position: int) -> bool:
 
 
 def valency(sentence: Sentence, position: int, word: str) -> float | None:
-    """Compare how often a verb is followed by what follows here with how often verbs are.
+    """Return log P(pattern | verb) − log P(pattern), in nats: below 0 if rarer with this verb.
 
-    What follows is told by the tags of the seed, at the place of the original.
-
-    Returns:
-        log P(pattern | verb) − log P(pattern), in nats; below 0 where it is rarer with this verb.
-        None where no verb stands there, or the word was not counted.
+    The pattern is what follows, told by the tags of the seed, at the place of the original. None
+    where no verb stands there, or the word was not counted.
     """
     tag = sentence.tokens[position].tag
     if not tag.startswith("VB"):

@@ -84,10 +84,8 @@ def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> lis
     """List the content words of a hypothesis that the premise has in no form.
 
     Content words are nouns, names, verbs but "be", "have" and "do", adjectives and adverbs but
-    "not". A premise's word counts in all forms of any class: "a walk" has "walked".
-
-    Returns:
-        In lower case, in order, each once.
+    "not". A premise's word counts in all forms of any class: "a walk" has "walked". The words are
+    in lower case, in order, each once.
     """
     there = {
         lemma
@@ -128,8 +126,7 @@ the seed its gold label, and for how many of the nonce words it gives it."""
 def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
     """Tell whether a label hangs on a word: the model loses it with most nonce words.
 
-    Returns:
-        None where the model gives the seed itself another label, so that it tells nothing.
+    None where the model gives the seed itself another label, so that it tells nothing.
 
     >>> hangs(True, 1, 3), hangs(True, 2, 3), hangs(False, 0, 3)
     (True, False, None)
@@ -146,12 +143,9 @@ class NonceAnswers:
     """The model, for the manifest."""
 
     def hanging(self, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
-        """Tell for [n] keys whether the label hangs on a word that is replaced.
+        """Tell for [n] keys whether the label hangs on a word that is replaced; None if unknown.
 
         Keys are of one block: seed, word class, and words with spaces between.
-
-        Returns:
-            [n] None where nothing is known of any of the words.
         """
         if not keys:
             return []

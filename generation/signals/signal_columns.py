@@ -63,15 +63,9 @@ def forms_changed(
 ) -> NDArray[np.int64]:
     """Return [n, 2] whether a noun's number, a verb's form changes at any occurrence.
 
-    Args:
-        before: Penn tags of all occurrences of originals.
-        labels: Penn tags by number.
-        after: [m] Numbers of the tags of replacements in context.
-        occurrence: [m] At which occurrences these are.
-        starts: [n] Where each replacement's occurrences begin.
-
-    Returns:
-        `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
+    `before` are Penn tags of all occurrences of originals, `after` [m] numbers among `labels` of
+    the tags of replacements in context, at [m] `occurrence`; each replacement's begin at [n]
+    `starts`. Answers are `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
 
     >>> forms_changed(
     ...     ["NN", "VBZ"], ["NNS", "VBZ"], np.array([0, 1]), np.array([0, 1]), np.array([0, 1])
@@ -106,10 +100,8 @@ def answers_about_articles(
 ) -> NDArray[np.int64]:
     """Return [n] whether every article before a replacement is the one that it wants.
 
-    `places` has [n, texts] the places where each replacement stands, −1 for none.
-
-    Returns:
-        `YES`, `NO`, or `UNKNOWN` where there is no article.
+    `places` has [n, texts] the places where each replacement stands, −1 for none. Answers are
+    `YES`, `NO`, or `UNKNOWN` where there is no article.
     """
     has_article = np.array([bool(found) for found in articles], np.bool_)
     with_article = (places >= 0) & has_article[places]
@@ -311,8 +303,7 @@ class QualityModel:
     def probabilities(self, features: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return [n] 1 / (1 + e^−z), z = intercept + Σ coefficient · (x − mean) / deviation.
 
-        Args:
-            features: [n] values each; `nan` where not known, which gives `nan`.
+        Features have [n] values each; `nan` where not known, which gives `nan`.
         """
         values = np.stack([features[name] for name in self.features], axis=1)
         z = self.intercept + ((values - self.means) / self.deviations) @ self.coefficients

@@ -122,9 +122,8 @@ def count_rejections(
     """Move what was counted as kept to the reasons for which signals reject it."""
     is_rejected = reasons != NO_REASON
     occurrences = {
-        (seed_id, word.word_class, word.word): [len(positions) for positions in word.positions]
-        for seed_id, of_seed in problems.words.items()
-        for word in of_seed
+        (seed.seed_id, word.word_class, word.word): list(map(len, word.positions))
+        for seed, word in problems.pairs()
     }
     rejected = replacements.filter(pa.array(is_rejected)).to_pylist()
     for row, number in zip(rejected, reasons[is_rejected].tolist(), strict=True):

@@ -163,9 +163,8 @@ def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
     if rows.config.words_at_once > 1:
         return pa.nulls(len(table), pa.int32())
     standing = {
-        (seed_id, word.word_class, word.word): [n for n, at in enumerate(word.positions) if at]
-        for seed_id, words in rows.problems.words.items()
-        for word in words
+        (seed.seed_id, word.word_class, word.word): [n for n, at in enumerate(word.positions) if at]
+        for seed, word in rows.problems.pairs()
     }
     fields = [table[name].to_pylist() for name in table.column_names if name.endswith("_mlms")]
     counts = []

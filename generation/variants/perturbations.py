@@ -159,11 +159,9 @@ def words_of(
     """Map (seed, class, word) of the problems that rows are of to the word and its texts."""
     wanted = set(rows["seed_id"].unique().to_pylist())
     return {
-        (seed.seed_id, word.word_class, word.word): (word, sentences)
-        for seed in problems.seeds
+        (seed.seed_id, word.word_class, word.word): (word, problems.of(seed))
+        for seed, word in problems.pairs()
         if seed.seed_id in wanted
-        for sentences in [problems.of(seed)]
-        for word in problems.words[seed.seed_id]
     }
 
 

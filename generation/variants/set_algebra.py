@@ -72,7 +72,7 @@ class Occurrences:
     def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
         """Lay out the shared words of some problems, each of which has as many texts."""
         rows = sorted(
-            ((seed, word) for seed in problems.seeds for word in problems.words[seed.seed_id]),
+            problems.pairs(),
             key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word),
         )
         sides = [

@@ -35,6 +35,8 @@ from merge_dataset.executors.plan import Distribution
 from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json, read_record, write_record
 from merge_dataset.schema import SIGNALS
+from merge_metric.models.checkpoints import load
+from merge_metric.models.inspection import CAUSAL_LM, inspect
 
 pytestmark = pytest.mark.slow
 
@@ -372,7 +374,7 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
     made = json.loads(result.stdout)
     assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood")
     assert "mlm" not in made
-    lm = CausalLM.load(folder, name="tiny-lm", device="cpu")
+    lm = CausalLM(load(inspect(folder, CAUSAL_LM), device="cpu", dtype="float32"))
     problems = {row["seed_id"]: row for row in rows_in(run.problems)}
     for row in rows_in(run.signals)[:5]:
         before = problems[row["seed_id"]]["premise"]

@@ -12,7 +12,7 @@ import pytest
 from helpers.paraphrasing import Budget, FakeJudge, Interrupted, random_verdict, rng_of
 
 from generation.paraphrases import answer_store as module
-from generation.paraphrases.answer_store import Verdicts, ask, ask_in_parts
+from generation.paraphrases.answer_store import Verdicts, ask_in_parts
 from merge_metric.models.pair_model import Pair
 
 
@@ -114,8 +114,6 @@ class Broken:
 )  # fmt: skip
 def test_something_else_than_probabilities(change: Any, message: str, tmp_path: Path) -> None:
     """The message says what came, and for which pair; nothing is saved."""
-    with pytest.raises(ValueError, match=message):
-        ask(Broken(change), pairs_of(3), lambda done: None)
     with pytest.raises(ValueError, match=message):
         ask_in_parts(lambda: Broken(change), pairs_of(3), identity=1, folder=tmp_path, what="test")
     assert list(tmp_path.rglob("*.parquet")) == []
