@@ -23,7 +23,6 @@ import numpy as np
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import tag_problems
-from generation.problems.substitutions import Substitutions
 from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import NO_REASON
 from generation.records import split
@@ -174,14 +173,20 @@ class Reach:
         survivors = {mlm: each.take(words.queries) for mlm, each in self.candidates.items()}
         known = words.known(next(iter(survivors.values())).asked)
         suggested = over_mlms(
-            [
-                validated_by(mlm, each, known, words, self._lexicon, Funnel())
-                for mlm, each in survivors.items()
-            ]
+            [validated_by(mlm, each, known, words, Funnel()) for mlm, each in survivors.items()]
         )
         units = words.units(config.min_replacements_scope)
+
+        def enough(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+            # [words] Whether those counted together can have so many; `keys` are (side, word).
+            sizes = np.bincount(split(keys)[0], minlength=len(words.places))
+            bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)
+            np.minimum.at(bounds, words.sides.word[known], sizes[known])
+            found: NDArray[np.bool_] = np.bincount(units, bounds)[units] >= config.min_replacements
+            return found
+
         keys = suggested.keys
-        alive = _enough(keys, words, known, units, config.min_replacements)
+        alive = enough(keys)
         if config.class_filter:
             # Tagging is dear, so only where it can make the difference: first of so many on each
             # side as mostly are enough, then of the rest where they were not.
@@ -192,12 +197,10 @@ class Reach:
             alive = np.zeros(len(alive), np.bool_)
             for some in (rank < 2 * config.min_replacements, rank >= 2 * config.min_replacements):
                 asked = np.flatnonzero(some & ~alive[words.sides.word[side]])
-                on_side, word = split(keys[asked])
-                form = self._lexicon.form(words.casing[words.sides.word[on_side]], word)
-                put = Substitutions(words.places, self._lexicon.forms, on_side, form)
+                put = words.put(keys[asked])
                 reasons, _ = judge_in_context(put, self._tagger, tag_match=config.tag_match)
                 keeps[asked] = reasons == NO_REASON
-                alive = _enough(keys[keeps], words, known, units, config.min_replacements)
+                alive = enough(keys[keeps])
         # Ablations keep seeds and classes, with all of their words.
         classes = words.units("class")
         return np.isin(classes, classes[alive])
@@ -209,25 +212,6 @@ class Reach:
     @cached_property
     def _lexicon(self) -> Lexicon:
         return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
-
-
-def _enough(
-    keys: NDArray[np.int64],
-    words: Occurrences,
-    known: NDArray[np.bool_],
-    units: NDArray[np.int64],
-    minimum: int,
-) -> NDArray[np.bool_]:
-    """Return [words] whether the words counted together can have `minimum` replacements.
-
-    `keys` are [n] (side, word): members of the sets of sides that are known.
-    """
-    sizes = np.bincount(split(keys)[0], minlength=len(words.places))
-    bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)
-    np.minimum.at(bounds, words.sides.word[known], sizes[known])
-    totals = np.bincount(units, bounds)
-    enough: NDArray[np.bool_] = totals[units] >= minimum
-    return enough
 
 
 # --- Settings on which it depends what can matter ---

@@ -289,46 +289,25 @@ LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
 these."""
 
 
-@dataclass(frozen=True, slots=True)
-class QualityModel:
-    """A logistic regression over standardised features."""
-
-    features: tuple[str, ...]
-    means: NDArray[np.float64]
-    deviations: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    """Coefficients of standardised features, (x − mean) / deviation."""
-    intercept: float
-
-    def probabilities(self, features: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Return [n] 1 / (1 + e^−z), z = intercept + Σ coefficient · (x − mean) / deviation.
-
-        Features have [n] values each; `nan` where not known, which gives `nan`.
-        """
-        values = np.stack([features[name] for name in self.features], axis=1)
-        z = self.intercept + ((values - self.means) / self.deviations) @ self.coefficients
-        found: NDArray[np.float64] = 1 / (1 + np.exp(-z))
-        return found
-
-
 @cache
 def shipped() -> dict[str, Any]:
     """Read `quality.toml`: models, and what they were fitted on."""
     return bundled_toml("signals/quality.toml")
 
 
-@cache
-def model(name: str) -> QualityModel:
-    """Return one of the shipped models."""
-    found = shipped()[name]
-    rows = found["features"]
-    return QualityModel(
-        features=tuple(rows),
-        means=np.array([row["mean"] for row in rows.values()]),
-        deviations=np.array([row["deviation"] for row in rows.values()]),
-        coefficients=np.array([row["coefficient"] for row in rows.values()]),
-        intercept=found["intercept"],
-    )
+def probabilities(name: str, features: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return [n] probabilities by a logistic regression over standardised features, [n] each.
+
+    1 / (1 + e^−z), z = intercept + Σ coefficient · (x − mean) / deviation; nan where one is not
+    known.
+    """
+    fitted = shipped()[name]
+    rows, keys = fitted["features"], ("mean", "deviation", "coefficient")
+    mean, deviation, coefficient = (np.array([row[key] for row in rows.values()]) for key in keys)
+    values = np.stack([features[feature] for feature in rows], axis=1)
+    z = fitted["intercept"] + ((values - mean) / deviation) @ coefficient
+    found: NDArray[np.float64] = 1 / (1 + np.exp(-z))
+    return found
 
 
 def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
@@ -366,9 +345,9 @@ def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     `tests/`, fits them; signals.md says how good they are.
     """
     values = features(column, pll_changes)
-    known = model(GRAMMAR).probabilities(values)
+    known = probabilities(GRAMMAR, values)
     for name in (NEIGHBOURS, LIKELIHOOD):
-        better = model(name).probabilities(values)
+        better = probabilities(name, values)
         known = np.where(np.isnan(better), known, better)
     return pa.array(known.astype(np.float32), mask=np.isnan(known))
 

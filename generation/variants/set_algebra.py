@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from generation.problems.shared_words import TaggedProblems
-from generation.problems.substitutions import Place
+from generation.problems.substitutions import Place, Substitutions
 from generation.reasons import NO_REASON
 from generation.records import MaskedQuery, Seed, SharedWord, pairs, split
 from generation.signals.signal_columns import UNKNOWN
@@ -67,6 +67,8 @@ class Occurrences:
     """[words] Number of the problem a word is of."""
     problem_words: NDArray[np.int64]
     """Keys of (problem, number of a word of it), sorted (D7)."""
+    lexicon: Lexicon
+    """Numbers of the words that replace them."""
 
     @classmethod
     def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
@@ -105,6 +107,7 @@ class Occurrences:
                     np.array([number for numbers in in_problem for number in numbers], np.int64),
                 )
             ),
+            lexicon=lexicon,
         )
 
     @cached_property
@@ -159,6 +162,16 @@ class Occurrences:
         """[words] Place in `CASINGS`."""
         casings = list(CASINGS)
         return np.array([casings.index(casing_of(word.word)) for word in self.words], np.int64)
+
+    def form(self, word: NDArray[np.int64], new: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return [n] forms of [n] words in the casing of the shared ones they replace (D6)."""
+        return self.lexicon.form(self.casing[word], new)
+
+    def put(self, keys: NDArray[np.int64]) -> Substitutions:
+        """Put words, [n] keys of (side, word), in place of the shared ones."""
+        side, word = split(keys)
+        form = self.form(self.sides.word[side], word)
+        return Substitutions(self.places, self.lexicon.forms, side, form)
 
     def class_of(self, side: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [n] places in `WORD_CLASSES` of the words of [n] sides."""

@@ -81,10 +81,10 @@ def find_replacements(
     settled = words.settled(survivors[mlms[0]].asked, scope=config.min_replacements_scope)
     usable = settled[words.sides.word]
     suggested = over_mlms(
-        [validated_by(mlm, survivors[mlm], usable, words, lexicon, funnel) for mlm in mlms]
+        [validated_by(mlm, survivors[mlm], usable, words, funnel) for mlm in mlms]
     )
     keys, places = over_sentences(suggested.keys, words.sides, combine=config.combine)
-    suggested = _judged(suggested, places, words, lexicon, tagger, config)
+    suggested = _judged(suggested, places, words, tagger, config)
     places = np.where((places >= 0) & (suggested.reasons[places] == NO_REASON), places, -1)
     found = (places >= 0).any(1)
     keys, places = keys[found], places[found]
@@ -97,8 +97,8 @@ def find_replacements(
             ended = side[suggested.mlms[:, n] & (suggested.reasons == number)]
             funnel.add_columns(mlm, name, words.class_of(ended), words.per_side[ended])
         funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
-    ranks = mean_ranks(keys, survivors, words, lexicon)
-    table = _table(suggested, keys, places, mlms, ranks, words, lexicon, config)
+    ranks = mean_ranks(keys, survivors, words)
+    table = _table(suggested, keys, places, mlms, ranks, words, config)
     return sorted_replacements(table), funnel, words.keys(~settled)
 
 
@@ -106,7 +106,6 @@ def mean_ranks(
     keys: NDArray[np.int64],
     survivors: Mapping[str, Survivors],
     words: Occurrences,
-    lexicon: Lexicon,
 ) -> NDArray[np.float64]:
     """Return [n] geometric means of ranks, 1 to `LAST_RANK`, over MLMs and a word's occurrences.
 
@@ -122,7 +121,7 @@ def mean_ranks(
     total, said = np.zeros(len(keys)), np.zeros(len(keys))
     for mlm, left in survivors.items():
         at = np.repeat(np.arange(len(left.sizes)), left.sizes)
-        there = pairs(at, lexicon.of_token[mlm][left.tokens])
+        there = pairs(at, words.lexicon.of_token[mlm][left.tokens])
         order = np.argsort(there, kind="stable")  # the more probable of equal words first
         place = np.minimum(np.searchsorted(there, wanted, sorter=order), max(len(there) - 1, 0))
         rank = np.full(len(wanted), LAST_RANK)
@@ -143,7 +142,6 @@ def validated_by(
     survivors: Survivors,
     usable: NDArray[np.bool_],
     words: Occurrences,
-    lexicon: Lexicon,
     funnel: Funnel,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Find R_j(S, o) of every side but for the class: conditions (i), (ii), ∩ over occurrences.
@@ -152,7 +150,7 @@ def validated_by(
     sorted, and [n] log-odds in nats.
     """
     side = np.repeat(words.side, survivors.sizes)
-    word = lexicon.of_token[mlm][survivors.tokens]
+    word = words.lexicon.of_token[mlm][survivors.tokens]
     log_odds_of = survivors.log_odds
     if not usable.all():
         mine = usable[side]
@@ -180,7 +178,6 @@ def _judged(
     suggested: Suggested,
     places: NDArray[np.int64],
     words: Occurrences,
-    lexicon: Lexicon,
     tagger: Tagger,
     config: Config,
 ) -> Suggested:
@@ -198,12 +195,6 @@ def _judged(
     there = places >= 0
     proposed = np.unique(places[there])
     reasons[proposed] = NO_REASON
-
-    def put(rows: NDArray[np.int64]) -> Substitutions:
-        side, word = split(suggested.keys[rows])
-        form = lexicon.form(words.casing[words.sides.word[side]], word)
-        return Substitutions(words.places, lexicon.forms, side, form)
-
     if config.class_filter and config.combine == "intersection":
         of_texts = np.full(places.shape, NO_REASON)
         forms = np.full((*places.shape, 2), UNKNOWN)
@@ -211,9 +202,9 @@ def _judged(
         for text, place in enumerate(places.T):
             tagged, tokenised = there[:, text] & ~settled, there[:, text] & settled
             of_texts[tagged, text], forms[tagged, text] = judge_in_context(
-                put(place[tagged]), tagger, tag_match=config.tag_match
+                words.put(suggested.keys[place[tagged]]), tagger, tag_match=config.tag_match
             )
-            stay = tagger.keeps_tokens(put(place[tokenised]))
+            stay = tagger.keeps_tokens(words.put(suggested.keys[place[tokenised]]))
             of_texts[tokenised, text] = np.where(stay, NO_REASON, Reason.TOKENIZATION.number)
             settled |= of_texts[:, text] == Reason.WORD_CLASS.number
         first = np.argmax(of_texts != NO_REASON, axis=1)
@@ -222,7 +213,7 @@ def _judged(
         reasons[places[there]], changed[places[there]] = of_texts[there], forms[there]
     elif config.class_filter:
         reasons[proposed], changed[proposed] = judge_in_context(
-            put(proposed), tagger, tag_match=config.tag_match
+            words.put(suggested.keys[proposed]), tagger, tag_match=config.tag_match
         )
     return replace(suggested, reasons=reasons, changed=changed)
 
@@ -263,7 +254,6 @@ def _table(
     mlms: Sequence[str],
     ranks: NDArray[np.float64],
     words: Occurrences,
-    lexicon: Lexicon,
     config: Config,
 ) -> pa.Table:
     """Return the replacements as `replacement_schema` has them.
@@ -277,8 +267,8 @@ def _table(
     by_text = suggested.mlms_by_text(places)
     log_odds = np.where(there, suggested.log_odds[places], np.float32(np.inf)).min(1)
     changed = np.where(there[:, :, None], suggested.changed[places], UNKNOWN).max(axis=1)
-    form = lexicon.form(words.casing[row], word)
-    texts = lexicon.arrow_forms.take(form)
+    form = words.form(row, word)
+    texts = words.lexicon.arrow_forms.take(form)
     names = pa.array(mlms, pa.string())
     columns = {
         "seed_id": pa.array([seed.seed_id for seed in words.seeds], pa.string()).take(row),
@@ -297,7 +287,7 @@ def _table(
         "tense_changed": answers_of(changed[:, 1]),
         "article_fits": answers_of(
             answers_about_articles(
-                articles_of(words.places), words.sides.table[row], [lexicon.forms[n] for n in form]
+                articles_of(words.places), words.sides.table[row], texts.to_pylist()
             )
         ),
     }

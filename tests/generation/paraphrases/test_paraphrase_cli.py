@@ -20,7 +20,6 @@ from helpers.tiny_models import sentences
 from typer.testing import CliRunner
 
 from generation.cli import app
-from generation.commands import generate as cli
 from generation.config import bundled_path
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
@@ -40,14 +39,16 @@ def invoke(*arguments: str) -> Any:
 
 
 @pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """Return what the command would do, without doing it."""
     found: dict[str, Any] = {}
 
-    def remember(config: ParaphraseConfig, out: Path, **more: Any) -> None:
-        found.update({"config": config, "out": out, **more})
+    def remember(config: ParaphraseConfig, **more: Any) -> None:
+        found.update({"config": config, **more})
+        raise ValueError("nothing is done")
 
-    monkeypatch.setattr(cli, "_paraphrase", remember)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paraphrase_run, "paraphrase", remember)
     return found
 
 

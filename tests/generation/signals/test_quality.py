@@ -29,7 +29,6 @@ from generation.signals.signal_columns import (
     FAULTS,
     LEAST_CHANGE,
     LEAST_NEIGHBOUR_CHANGE,
-    model,
     quality,
     shipped,
 )
@@ -139,12 +138,16 @@ def test_shipped_coefficients_are_those_of_the_judged_variants() -> None:
     }
     assert len(fitted["sha256"]) == 5
     for name, chosen in CHOSEN.items():
-        again, there = fit(rows_of(judged, chosen), judged.good), model(name)
-        assert there.features == chosen
-        assert there.means == pytest.approx(again.means, abs=1e-6)
-        assert there.deviations == pytest.approx(again.deviations, abs=1e-6)
-        assert there.coefficients == pytest.approx(again.coefficients, abs=1e-5)
-        assert there.intercept == pytest.approx(again.intercept, abs=1e-5)
+        again, there = fit(rows_of(judged, chosen), judged.good), shipped()[name]
+        assert tuple(there["features"]) == chosen
+        means, deviations, coefficients = (
+            [row[key] for row in there["features"].values()]
+            for key in ("mean", "deviation", "coefficient")
+        )
+        assert means == pytest.approx(again.means, abs=1e-6)
+        assert deviations == pytest.approx(again.deviations, abs=1e-6)
+        assert coefficients == pytest.approx(again.coefficients, abs=1e-5)
+        assert there["intercept"] == pytest.approx(again.intercept, abs=1e-5)
 
 
 def test_a_limit_is_a_probability() -> None:
