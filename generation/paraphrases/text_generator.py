@@ -182,10 +182,7 @@ class Generator:
 
 
 class Stepper:
-    """What is likely to come next in rows of tokens, at first one per prompt of a batch.
-
-    To be used in inference mode.
-    """
+    """A model that has read rows of tokens, at first a prompt each; for inference mode."""
 
     def __init__(
         self,
