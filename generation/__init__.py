@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from generation.phases.slices import build, generate, suggest
     from generation.run_folder import RunFolder
 
-__all__ = [
-    "Config",
-    "ParaphraseConfig",
-    "RunFolder",
-    "build",
-    "generate",
-    "paraphrase",
-    "suggest",
-]
+__all__ = ["Config", "ParaphraseConfig", "RunFolder", "build", "generate", "paraphrase", "suggest"]
 
 __getattr__ = lazy_names(__name__, __file__)

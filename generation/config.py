@@ -329,8 +329,7 @@ class Config(ProblemSettings):
         "coarse", "Same word class, or same Penn tag.", commands="build"
     )
     combine: Literal["intersection", "union"] = setting(
-        "intersection",
-        "Whether a replacement has to be validated in all texts, or in one (eq. 1).",
+        "intersection", "Whether a replacement has to be validated in all texts, or in one (eq. 1)."
     )
     scramble: bool = setting(False, "Shuffle the replacement's letters.")
 

@@ -171,11 +171,7 @@ REPLACEMENT_KEY = ("seed_id", "word_class", "word", "replacement")
 """The columns that tell replacements apart, in the order by which they are sorted."""
 EXCLUSIONS = pa.schema(
     [
-        ("seed_id", pa.string()),
-        ("source", pa.string()),
-        ("word", pa.string()),
-        ("word_class", pa.string()),
-        ("reason", pa.string()),
+        *((name, pa.string()) for name in ("seed_id", "source", "word", "word_class", "reason")),
         ("replacements", pa.int64()),
     ]
 )
@@ -183,25 +179,17 @@ EXCLUSIONS = pa.schema(
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     """Return the columns of `problems.parquet`."""
-    columns = [
-        ("seed_id", pa.string()),
-        ("source", pa.string()),
-        *((field, pa.string()) for field in problem_format.fields),
-        ("label", pa.string()),
-        ("annotator_labels", _NAMES),
-    ]
+    texts = ("seed_id", "source", *problem_format.fields, "label")
+    columns = [*((name, pa.string()) for name in texts), ("annotator_labels", _NAMES)]
     return with_format(pa.schema(columns), problem_format)
 
 
 def replacement_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     """Return the columns of `replacements.parquet`."""
     of_variants = arrow_schema(problem_format)
+    texts = ("seed_id", "source", "word", "word_class", "replacement")
     columns = [
-        ("seed_id", pa.string()),
-        ("source", pa.string()),
-        ("word", pa.string()),
-        ("word_class", pa.string()),
-        ("replacement", pa.string()),
+        *((name, pa.string()) for name in texts),
         *((name, _NAMES) for name in problem_format.mlms),
         ("log_odds", pa.float32()),
         *((name, of_variants.field(name).type) for name in problem_format.signals),

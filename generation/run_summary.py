@@ -246,10 +246,7 @@ class Difference:
     def to_text(self) -> str:
         """Return two tables, then the examples with their words marked."""
         lines = [f"A: {self.runs[0]}", f"B: {self.runs[1]}"]
-        for title, counts in (
-            ("replacements", self.replacements),
-            ("eligible seeds", self.seeds),
-        ):
+        for title, counts in (("replacements", self.replacements), ("eligible seeds", self.seeds)):
             lines += ["", f"{title:<16}{'only A':>12}{'both':>12}{'only B':>12}"]
             lines += [
                 f"{name:<16}" + "".join(f"{count:>12,}" for count in sides.values())

@@ -190,8 +190,7 @@ def build_command(
         Path | None, option("Dataset folder; by default merge-nli, or merge-nli-NAME.")
     ] = None,
     into: Annotated[
-        str | None,
-        option("NAME of a folder inside the run's for this build; the run's own stays."),
+        str | None, option("NAME of a folder inside the run's for this build; the run's own stays.")
     ] = None,
     ablation: Annotated[
         str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")

@@ -33,12 +33,7 @@ PART: Final = 8192
 """Pairs whose answers are saved together: what a killed run loses at most."""
 
 _CANDIDATES = pa.schema(
-    [
-        ("request", pa.int32()),
-        ("text", pa.string()),
-        ("finished", pa.bool_()),
-        ("score", pa.float64()),
-    ]
+    {"request": pa.int32(), "text": pa.string(), "finished": pa.bool_(), "score": pa.float64()}
 )
 """Columns of a part: a row per candidate, those of a request in order; `request` is its place."""
 _BATCHES = pa.schema([("batch", pa.int32()), ("request", pa.int32())])

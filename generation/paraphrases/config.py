@@ -110,16 +110,10 @@ class ParaphraseConfig(ProblemSettings):
         minimum=1,
     )
     diversity_penalty: float = _paraphrase_setting(
-        1.0,
-        "Penalty in nats for a word of an earlier group.",
-        _SEARCH,
-        minimum=0,
+        1.0, "Penalty in nats for a word of an earlier group.", _SEARCH, minimum=0
     )
     sibling_penalty: float = _paraphrase_setting(
-        0.5,
-        "Penalty in nats for each better continuation of a beam.",
-        _SEARCH,
-        minimum=0,
+        0.5, "Penalty in nats for each better continuation of a beam.", _SEARCH, minimum=0
     )
     max_new_tokens: int = _paraphrase_setting(40, "Longest candidate.", _SEARCH, minimum=1)
     rng_seed: int = _paraphrase_setting(0, "Seed of the random temperatures.", _SEARCH)
@@ -191,8 +185,3 @@ class ParaphraseConfig(ProblemSettings):
     def group_size(self) -> int:
         """Beams of a group."""
         return self.num_beams // self.num_beam_groups
-
-    @property
-    def most_characters(self) -> int:
-        """Length of the longest candidate looked at: a token seldom has ten characters."""
-        return 10 * self.max_new_tokens

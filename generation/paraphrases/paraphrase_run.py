@@ -69,13 +69,7 @@ from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
 from merge_dataset.settings import require_settings
 from merge_metric.models.checkpoints import load
-from merge_metric.models.inspection import (
-    CAUSAL_LM,
-    CLASSIFIER,
-    TEXT_GENERATOR,
-    find_head,
-    inspect,
-)
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR, find_head, inspect
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.opening import open_model

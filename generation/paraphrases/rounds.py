@@ -38,33 +38,26 @@ _MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
 class ParaphraseReason(RejectionReason):
     """Reasons to drop candidates, and of problems to yield no paraphrases: the first that holds."""
 
+    # fmt: off
     ANSWERED_WRONG = "answered_wrong", "problems", "the NLI model answers the problem wrong"
     NO_PARAPHRASE = "no_paraphrase", "problems", "no candidate of the hypothesis is kept"
 
     EMPTY = "empty", "screening", "nothing is left of it when it is normalised"
     UNFINISHED = "unfinished", "screening", "cut at the most new tokens"
     TOO_LONG = "too_long", "screening", "more than ten characters for each of the most new tokens"
-    PROMPT_ECHOED = (
-        "prompt_echoed",
-        "screening",
-        "has four words in a row of the instruction that the hypothesis lacks",
-    )
+    PROMPT_ECHOED = ("prompt_echoed", "screening",
+        "has four words in a row of the instruction that the hypothesis lacks")
     COPY = "copy", "screening", "the hypothesis itself, but for case, punctuation and spaces"
-    QUOTED = (
-        "quoted",
-        "screening",
-        "the hypothesis as it stands with more around it, which rewrites nothing",
-    )
-    DUPLICATE = (
-        "duplicate",
-        "screening",
-        "an earlier candidate of the hypothesis, whatever became of that",
-    )
+    QUOTED = ("quoted", "screening",
+        "the hypothesis as it stands with more around it, which rewrites nothing")
+    DUPLICATE = ("duplicate", "screening",
+        "an earlier candidate of the hypothesis, whatever became of that")
 
     NOT_ENTAILED = "not_entailed", "entailment", "not entailed by the hypothesis (eq. 1)"
     NOT_ENTAILING = "not_entailing", "entailment", "does not entail the hypothesis (eq. 1)"
 
     SURPLUS = "surplus", "selection", "a paraphrase beyond the k that are kept"
+    # fmt: on
 
 
 REASONS: Final = ParaphraseReason.of_steps("screening", "entailment", "selection")
@@ -325,7 +318,8 @@ def _screen(
         tests = {
             ParaphraseReason.EMPTY: not form,
             ParaphraseReason.UNFINISHED: not candidate.finished,
-            ParaphraseReason.TOO_LONG: len(text) > config.most_characters,
+            # A token seldom has ten characters.
+            ParaphraseReason.TOO_LONG: len(text) > 10 * config.max_new_tokens,
             ParaphraseReason.PROMPT_ECHOED: echoes(text, request.hypothesis, config.prompt),
             ParaphraseReason.COPY: form == copy,
             ParaphraseReason.QUOTED: f" {copy} " in f" {form} ",
@@ -346,15 +340,9 @@ def _screen(
 
 PARAPHRASES = pa.schema(
     [
-        ("hypothesis", pa.string()),
-        ("text", pa.string()),
-        ("raw_text", pa.string()),
-        ("round", pa.int32()),
-        ("rank", pa.int32()),
-        ("temperature", pa.float64()),
-        ("score", pa.float64()),
-        ("entailed", pa.float64()),
-        ("entailing", pa.float64()),
+        *((name, pa.string()) for name in ("hypothesis", "text", "raw_text")),
+        *((name, pa.int32()) for name in ("round", "rank")),
+        *((name, pa.float64()) for name in ("temperature", "score", "entailed", "entailing")),
         ("reason", pa.string()),
     ]
 )

@@ -345,12 +345,12 @@ def _results_of_tasks(
 @says
 def candidates_unit(folder: Path, unit: str) -> None:
     """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
-    builder, number = Builder.of_plan(plan_of(folder)), int(unit.split()[1])
-    target, asked = _candidates(folder, number), builder.asked()
+    builder, number = Builder.of_plan(plan_of(folder)), unit.split()[1]
+    target, asked = folder / "candidates" / number, builder.asked()
     shutil.rmtree(target, ignore_errors=True)  # of a task that was killed
     Candidates.write(
         target,
-        list(builder.stores().values())[number],
+        list(builder.stores().values())[int(number)],
         asked.questions,
         probability_filter=builder.config.probability_filter,
         asked=asked,
@@ -377,11 +377,7 @@ def _builder(folder: Path, text: str) -> Builder:
     builder = Builder.of_plan(plan)
     questions = builder.asked().questions
     candidates = {
-        mlm: Candidates(_candidates(folder, number), questions, store)
+        mlm: Candidates(folder / "candidates" / str(number), questions, store)
         for number, (mlm, store) in enumerate(builder.stores().items())
     }
     return replace(builder, candidates=candidates)
-
-
-def _candidates(folder: Path, number: int) -> Path:
-    return folder / "candidates" / str(number)

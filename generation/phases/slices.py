@@ -363,10 +363,7 @@ def _summed(
     made = [read_record(part.manifest) for part in parts]
     whole = dict(made[0])
     whole["source_data"] = record["source_data"]
-    whole["problems"] = {
-        **record["problems"],
-        "unlabelled": len(record["problems"]["unlabelled"]),
-    }
+    whole["problems"] = {**record["problems"], "unlabelled": len(record["problems"]["unlabelled"])}
     whole |= _questions(made)
     for key in ("funnel", "changes"):
         if key not in whole:

@@ -168,42 +168,33 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
         [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
          *(config.sharing or ())]
     )  # fmt: skip
+    sizes, folder = block_sizes(run.problems), run.tasks("tagging")
+
+    def tables() -> Iterator[pa.Table]:
+        if distribution is None:
+            with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
+                for number, size in enumerate(sizes):
+                    yield _table(run, number, config, tagger)
+                    bar.update(size)
+            return
+        plan = {
+            "run": str(run.path.absolute()),
+            "questions": made_from,
+            "tagger": tagger.name,
+            "packages": versions(*_PACKAGES),
+        }
+        units = [f"block {number}" for number in range(len(sizes))]
+        tag = f"{__name__}:tag_unit"
+        said = call_tasks(tag, folder, units, distribution.without_gpus(), plan).all()
+        for unit, part in zip(units, said, strict=True):
+            yield from read_unit_parts(folder, unit, [part])
+
     questions = Questions(run.questions) if run.questions.is_dir() else None
     if questions is None or questions.made_from != made_from or questions.changed():
-        tables = _tables(run, config, tagger, made_from, distribution)
-        count = sum(block_sizes(run.problems))
-        questions = Questions.write(run.questions, tables, problems=count, made_from=made_from)
-    shutil.rmtree(run.tasks("tagging"), ignore_errors=True)
+        count = sum(sizes)
+        questions = Questions.write(run.questions, tables(), problems=count, made_from=made_from)
+    shutil.rmtree(folder, ignore_errors=True)
     return questions
-
-
-def _tables(
-    run: RunFolder,
-    config: Config,
-    tagger: Tagger,
-    made_from: str,
-    distribution: Distribution | None,
-) -> Iterator[pa.Table]:
-    """Yield the questions about the problems of all blocks, tagged here or by tasks."""
-    sizes = block_sizes(run.problems)
-    if distribution is None:
-        with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
-            for number, size in enumerate(sizes):
-                yield _table(run, number, config, tagger)
-                bar.update(size)
-        return
-    folder = run.tasks("tagging")
-    plan = {
-        "run": str(run.path.absolute()),
-        "questions": made_from,
-        "tagger": tagger.name,
-        "packages": versions(*_PACKAGES),
-    }
-    units = [f"block {number}" for number in range(len(sizes))]
-    tag = f"{__name__}:tag_unit"
-    said = call_tasks(tag, folder, units, distribution.without_gpus(), plan).all()
-    for unit, part in zip(units, said, strict=True):
-        yield from read_unit_parts(folder, unit, [part])
 
 
 def _table(run: RunFolder, block: int, config: Config, tagger: Tagger) -> pa.Table:

@@ -42,12 +42,7 @@ class Opened:
 
 
 def open_dataset(
-    name: str,
-    *,
-    config: str | None,
-    split: str,
-    revision: str | None,
-    streaming: bool = False,
+    name: str, *, config: str | None, split: str, revision: str | None, streaming: bool = False
 ) -> Opened:
     """Open a data set of the Hub, at the commit that its revision is now.
 

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from generation.records import Seed, problem_schema, problem_table, seeds_in
-from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path
+from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path, state_of
 from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
@@ -99,23 +99,17 @@ def divided(
 
 def block_sizes(path: Path) -> list[int]:
     """List the number of problems in each block."""
-    metadata = _metadata(path)
+    metadata = _metadata(path, *state_of(path))
     return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def read_block(path: Path, number: int) -> list[Seed]:
     """Read the problems of a block."""
-    return seeds_in(open_parquet(path, _metadata(path)).read_row_group(number))
-
-
-def _metadata(path: Path) -> pq.FileMetaData:
-    """Read the metadata of a file, or remember them while it stays as it is."""
-    found = path.stat()
-    return _metadata_read(path, found.st_ino, found.st_mtime_ns, found.st_size)
+    return seeds_in(open_parquet(path, _metadata(path, *state_of(path))).read_row_group(number))
 
 
 @lru_cache(maxsize=1)
-def _metadata_read(path: Path, *version: int) -> pq.FileMetaData:
+def _metadata(path: Path, *state: int) -> pq.FileMetaData:
     return open_parquet(path).metadata
 
 

@@ -56,9 +56,7 @@ def word_forms(sentence: Sentence) -> WordForms:
 
 
 def shared_words(
-    texts: Sequence[WordForms],
-    word_classes: Collection[str],
-    sharing: Sequence[int] | None = None,
+    texts: Sequence[WordForms], word_classes: Collection[str], sharing: Sequence[int] | None = None
 ) -> list[SharedWord]:
     """List the words that stand in all texts in the same form with the same class (D1).
 

@@ -57,7 +57,14 @@ class Tagger:
         self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
         """Penn tags; `tags_after` returns indices into them."""
         self._nlp = nlp
-        self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
+
+        def embed(layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
+            """Return [n, width] embeddings of tokens by a layer that ignores their neighbours."""
+            words, spaces = [token[:2] for token in tokens], [token[2] for token in tokens]
+            (vectors,) = layer.predict([_make_doc(nlp, words, spaces)])
+            return np.asarray(vectors, np.float32)
+
+        self._cone = Cone.of_pipeline(nlp, embed)
         self._encoded: dict[str, NDArray[np.int32]] = {}
         self._tags: dict[str, NDArray[np.int16]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
@@ -244,13 +251,6 @@ def _make_doc(nlp: Language, words: Sequence[Word], spaces: Sequence[bool]) -> D
         if norm is not None:
             doc[i].norm_ = norm
     return doc
-
-
-def _embed(nlp: Language, layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
-    """Return [n, width] embeddings of tokens by a layer that ignores their neighbours."""
-    words = [(word, norm) for word, norm, _ in tokens]
-    (vectors,) = layer.predict([_make_doc(nlp, words, [space for *_, space in tokens])])
-    return np.asarray(vectors, np.float32)
 
 
 def _use_numpy_matmul(pipes: Sequence[object]) -> None:

@@ -111,9 +111,7 @@ NONCE_WORDS: Final = 3
 
 NONCE_SCHEMA: Final = pa.schema(
     [
-        ("seed_id", pa.string()),
-        ("word_class", pa.string()),
-        ("word", pa.string()),
+        *((name, pa.string()) for name in ("seed_id", "word_class", "word")),
         ("stems", pa.list_(pa.string())),
         ("seed_right", pa.bool_()),
         ("nonce_right", pa.int8()),

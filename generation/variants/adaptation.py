@@ -138,8 +138,7 @@ def shuffle_letters(
                 edit
                 if edit.part == ARTICLE
                 else replace(
-                    edit,
-                    word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text),
+                    edit, word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text)
                 )
                 for edit in whole.edits
             ]

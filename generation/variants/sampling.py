@@ -356,9 +356,7 @@ def _subsamples(
 
 
 def _combined_rows(
-    replacements: pa.Table,
-    groups: Sequence[_Group],
-    subsamples: Mapping[Combination, list[int]],
+    replacements: pa.Table, groups: Sequence[_Group], subsamples: Mapping[Combination, list[int]]
 ) -> pa.Table:
     """Return the combinations as `draw` gives variants.
 

@@ -74,8 +74,7 @@ class Occurrences:
     def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
         """Lay out the shared words of some problems, each of which has as many texts."""
         rows = sorted(
-            problems.pairs(),
-            key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word),
+            problems.pairs(), key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word)
         )
         sides = [
             (number, text, place)
@@ -83,13 +82,16 @@ class Occurrences:
             for text, place in problems.places(seed, word)
         ]
         places = [place for _, _, place in sides]
-        known = {
-            text: lexicon.known({token.text.lower() for token in sentence.tokens})
+        words = {
+            text: {token.text.lower() for token in sentence.tokens} & lexicon.numbers.keys()
             for text, sentence in problems.sentences.items()
         }
         seeds = {seed.seed_id: seed for seed, _ in rows}
         number_of = {seed_id: number for number, seed_id in enumerate(seeds)}
-        in_problem = [{n for text in seed.texts for n in known[text]} for seed in seeds.values()]
+        in_problem = [
+            {lexicon.numbers[word] for text in seed.texts for word in words[text]}
+            for seed in seeds.values()
+        ]
         return cls(
             seeds=[seed for seed, _ in rows],
             words=[word for _, word in rows],

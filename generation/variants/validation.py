@@ -103,9 +103,7 @@ def find_replacements(
 
 
 def mean_ranks(
-    keys: NDArray[np.int64],
-    survivors: Mapping[str, Survivors],
-    words: Occurrences,
+    keys: NDArray[np.int64], survivors: Mapping[str, Survivors], words: Occurrences
 ) -> NDArray[np.float64]:
     """Return [n] geometric means of ranks, 1 to `LAST_RANK`, over MLMs and a word's occurrences.
 
@@ -138,11 +136,7 @@ def mean_ranks(
 
 
 def validated_by(
-    mlm: str,
-    survivors: Survivors,
-    usable: NDArray[np.bool_],
-    words: Occurrences,
-    funnel: Funnel,
+    mlm: str, survivors: Survivors, usable: NDArray[np.bool_], words: Occurrences, funnel: Funnel
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Find R_j(S, o) of every side but for the class: conditions (i), (ii), ∩ over occurrences.
 

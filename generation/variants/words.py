@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
@@ -74,8 +74,8 @@ class Lexicon:
     `casing × len(words) + word`.
     """
 
-    words: tuple[str, ...]
-    """The words, sorted, each once; a word's number is its place."""
+    numbers: Mapping[str, int]
+    """Word → its number, its place among the sorted words."""
     of_token: Mapping[str, NDArray[np.int64]]
     """MLM → [its vocabulary] the number of each token's word."""
 
@@ -85,31 +85,23 @@ class Lexicon:
         words = sorted({word for each in vocabularies.values() for word in each.lowered})
         numbers = {word: number for number, word in enumerate(words)}
         return cls(
-            tuple(words),
+            numbers,
             {
                 mlm: np.array([numbers[word] for word in each.lowered], np.int64)
                 for mlm, each in vocabularies.items()
             },
         )
 
-    def known(self, words: Iterable[str]) -> list[int]:
-        """Return the numbers of those lower-case words that have one."""
-        return [self._numbers[word] for word in words if word in self._numbers]
-
     def form(self, casing: NDArray[np.int64], word: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [n] numbers of forms, from [n] numbers of casings and of words."""
-        return casing * len(self.words) + word
+        return casing * len(self.numbers) + word
 
     @cached_property
     def forms(self) -> list[str]:
         """The text of every form."""
-        return [shape(word) for shape in CASINGS.values() for word in self.words]
+        return [shape(word) for shape in CASINGS.values() for word in self.numbers]
 
     @cached_property
     def arrow_forms(self) -> pa.StringArray:
         """The text of every form, as a column."""
         return pa.array(self.forms, pa.string())
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.words)}

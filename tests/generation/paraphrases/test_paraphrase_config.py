@@ -33,7 +33,6 @@ def test_the_decoding_is_what_the_settings_say() -> None:
     changed = {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.25,
                "sibling_penalty": 0.125, "max_new_tokens": 7}  # fmt: skip
     assert config(**changed).decoding == changed
-    assert config(max_new_tokens=7).most_characters == 70
 
 
 # --- TOML ---

@@ -84,9 +84,11 @@ VOCABULARIES = st.dictionaries(
 def test_equal_words_have_equal_numbers(texts: dict[str, list[str]]) -> None:
     """Across tokens and MLMs, and only those that differ in case alone; numbers are in order."""
     lexicon = Lexicon.of({mlm: vocabulary(*mine) for mlm, mine in texts.items()})
-    assert list(lexicon.words) == sorted({text.lower() for mine in texts.values() for text in mine})
+    words = list(lexicon.numbers)
+    assert words == sorted({text.lower() for mine in texts.values() for text in mine})
+    assert list(lexicon.numbers.values()) == list(range(len(words)))
     for mlm, mine in texts.items():
-        read = [lexicon.words[number] for number in lexicon.of_token[mlm].tolist()]
+        read = [words[number] for number in lexicon.of_token[mlm].tolist()]
         assert read == [text.lower() for text in mine]
 
 
@@ -95,7 +97,7 @@ def test_forms_are_words_in_every_casing() -> None:
     lexicon = Lexicon.of({"a": vocabulary("girl", "été"), "b": vocabulary("Straße", "Girl")})
     originals = {"lower": "boy", "title": "Boy", "upper": "BOY"}
     for casing, name in enumerate(CASINGS):
-        for word, text in enumerate(lexicon.words):
+        for word, text in enumerate(lexicon.numbers):
             (form,) = lexicon.form(np.array([casing]), np.array([word])).tolist()
             expected = match_case(text, originals[name])
             assert lexicon.forms[form] == lexicon.arrow_forms[form].as_py() == expected
@@ -104,4 +106,4 @@ def test_forms_are_words_in_every_casing() -> None:
 def test_unknown_words_have_no_number() -> None:
     """A word of a problem that no MLM can suggest is of no account."""
     lexicon = Lexicon.of({"a": vocabulary("girl", "boy")})
-    assert lexicon.known(["girl", "zebra", "boy"]) == [1, 0]
+    assert lexicon.numbers == {"boy": 0, "girl": 1}
