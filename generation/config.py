@@ -63,6 +63,12 @@ def _problem_setting(default: Value, help: str, **more: Any) -> Value:
     return setting(default, help, panel=_PROBLEMS, **{"commands": "suggest paraphrase"} | more)
 
 
+def _format_setting(default: Value, help: str, **more: Any) -> Value:
+    """Declare a setting of problems that are not of NLI."""
+    more = {"commands": "suggest", "parse": parse_names, "omit_if_default": True} | more
+    return _problem_setting(default, help, **more)
+
+
 def _beyond_the_paper(default: Value, help: str, **more: Any) -> Value:
     """Declare a change beyond the paper's limits (beyond.md)."""
     return setting(
@@ -75,11 +81,9 @@ def _signal_filter(default: Value, help: str, **more: Any) -> Value:
     return setting(default, help, commands="build", panel=_SIGNALS, omit_if_default=True, **more)
 
 
-def _column_setting(help: str, option: str) -> bool:
-    """Declare optional columns (`merge_dataset.dataset_columns`), which decide nothing."""
-    return setting(
-        False, help, commands="build", panel=_COLUMNS, option=option, omit_if_default=True
-    )
+def _flag(help: str, option: str, panel: str = _SIGNALS) -> bool:
+    """Declare a filter by signals, or optional columns, which a build has where it is asked to."""
+    return setting(False, help, commands="build", panel=panel, option=option, omit_if_default=True)
 
 
 def _machine_setting(default: Value, help: str, **more: Any) -> Value:
@@ -127,35 +131,20 @@ class ProblemSettings:
         option="--skip-bad-rows",
         omit_if_default=True,
     )
-    fields: tuple[str, ...] = _problem_setting(
+    fields: tuple[str, ...] = _format_setting(
         NLI.fields,
         "Names of the texts where problems are not of NLI, such as context,question,answer.",
-        commands="suggest",
-        parse=parse_names,
-        omit_if_default=True,
     )
-    labels: tuple[str, ...] = _problem_setting(
-        (),
-        "The labels of these problems, such as yes,no.",
-        commands="suggest",
-        parse=parse_names,
-        omit_if_default=True,
+    labels: tuple[str, ...] = _format_setting((), "The labels of these problems, such as yes,no.")
+    shared_fields: tuple[str, ...] = _format_setting(
+        (), "The texts that have to share a word; by default all."
     )
-    shared_fields: tuple[str, ...] = _problem_setting(
-        (),
-        "The texts that have to share a word; by default all.",
-        commands="suggest",
-        parse=parse_names,
-        omit_if_default=True,
-    )
-    field_columns: Mapping[str, str] | None = _problem_setting(
+    field_columns: Mapping[str, str] | None = _format_setting(
         None,
         "Column of a text, such as context=passage; may be repeated.",
-        commands="suggest",
         option="--field-column",
         parse=partial(parse_pairs, form="field=column"),
         repeated=True,
-        omit_if_default=True,
     )
     """Columns of texts that are not called like their field."""
 
@@ -359,25 +348,15 @@ class Config(ProblemSettings):
     min_pll_change: float | None = _signal_filter(
         None, "Least change of each text's log-likelihood, in nats; after merge-nli signals."
     )
-    same_number: bool = _signal_filter(
-        False, "Nouns stay singular or plural.", option="--same-number"
+    same_number: bool = _flag("Nouns stay singular or plural.", "--same-number")
+    same_tense: bool = _flag("Verbs keep their form.", "--same-tense")
+    fitting_article: bool = _flag('"a" and "an" stay right.', "--fitting-article")
+    attested_form: bool = _flag("Words have the form that their place asks for.", "--attested-form")
+    agreeing_number: bool = _flag("Nouns agree with determiner and verb.", "--agreeing-number")
+    fitting_determiner: bool = _flag(
+        "No quantifiers and the like after determiners.", "--fitting-determiner"
     )
-    same_tense: bool = _signal_filter(False, "Verbs keep their form.", option="--same-tense")
-    fitting_article: bool = _signal_filter(
-        False, '"a" and "an" stay right.', option="--fitting-article"
-    )
-    attested_form: bool = _signal_filter(
-        False, "Words have the form that their place asks for.", option="--attested-form"
-    )
-    agreeing_number: bool = _signal_filter(
-        False, "Nouns agree with determiner and verb.", option="--agreeing-number"
-    )
-    fitting_determiner: bool = _signal_filter(
-        False, "No quantifiers and the like after determiners.", option="--fitting-determiner"
-    )
-    no_compounds: bool = _signal_filter(
-        False, "No parts of compounds and particle verbs.", option="--no-compounds"
-    )
+    no_compounds: bool = _flag("No parts of compounds and particle verbs.", "--no-compounds")
     min_valency: float | None = _signal_filter(
         None, "Least valency of a verb, such as -1: how usual it is with what follows."
     )
@@ -396,11 +375,15 @@ class Config(ProblemSettings):
         omit_if_default=True,
     )
     """None becomes what this machine can fill, for good: others make the same, or refuse."""
-    label_flags: bool = _column_setting(
-        "Flag variants whose label may not hold, for reports on the rest.", "--label-flags"
+    label_flags: bool = _flag(
+        "Flag variants whose label may not hold, for reports on the rest.",
+        "--label-flags",
+        _COLUMNS,
     )
-    common_mlms: bool = _column_setting(
-        "Count only masked LMs that validated a replacement in every text.", "--common-mlms"
+    common_mlms: bool = _flag(
+        "Count only masked LMs that validated a replacement in every text.",
+        "--common-mlms",
+        _COLUMNS,
     )
 
     # Eligibility and sampling (D9, D10)

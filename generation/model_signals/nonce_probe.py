@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import coarse_class
 from generation.problems.tagging import Tagger
-from generation.records import Seed, Sentence, SharedWord
+from generation.records import Sentence, SharedWord
 from generation.run_folder import slug
 from generation.signals.grammar import fitting_article
 from generation.signals.label_flags import NONCE_SCHEMA, NONCE_WORDS, hangs
@@ -165,12 +166,8 @@ def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any])
 
     def labelled_seeds() -> LabelledPairs:
         """Return some problems and their gold labels, to find out what classes mean."""
-        seeds: list[Seed] = []
-        for number in built.blocks():
-            seeds += read_block(built.run.problems, number)
-            if len(seeds) >= ASKED_SEEDS:
-                break
-        seeds = seeds[:ASKED_SEEDS]
+        blocks = (read_block(built.run.problems, number) for number in built.blocks())
+        seeds = list(islice(chain.from_iterable(blocks), ASKED_SEEDS))
         gold = np.array([labels.index(seed.label) for seed in seeds], np.int64)
         return [_pair(seed.texts) for seed in seeds], gold
 

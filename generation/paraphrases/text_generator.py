@@ -11,11 +11,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
@@ -48,9 +50,9 @@ class Generator:
                 f"what it has read, got {type(model).__name__}: take another generator"
             )
         self.name = name
-        self._model: Any = model.eval()
+        self.model: Any = model.eval()
         self._tokenizer, self._config = tokenizer, config
-        self._encodes = bool(model.config.is_encoder_decoder)
+        self.encodes = bool(model.config.is_encoder_decoder)
         self._chat = bool(getattr(tokenizer, "chat_template", None))
         declared = getattr(model.generation_config, "eos_token_id", None)
         ids = declared if isinstance(declared, list) else [declared]
@@ -63,7 +65,7 @@ class Generator:
         added = tokenizer.added_tokens_decoder.items()
         special = {i for i, token in added if token.special} & set(vocabulary)
         ends = self._eos & set(vocabulary)
-        if not self._encodes:
+        if not self.encodes:
             ends |= special
             if not self._chat:
                 known = vocabulary[: len(tokenizer)]
@@ -76,7 +78,7 @@ class Generator:
                 f"token, found none: set eos_token_id there"
             )
         start: tuple[int, ...] = ()
-        if self._encodes:  # begins with a token, and with another that some force after it
+        if self.encodes:  # begins with a token, and with another that some force after it
             configs = (model.generation_config, model.config)
             first, forced = (
                 next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
@@ -88,8 +90,10 @@ class Generator:
                     f"generation_config.json, found none: set it there"
                 )
             start = (first,) if forced is None else (first, forced)
-        self._start = start
-        self._ends, self._never = tuple(sorted(ends)), tuple(sorted(never))
+        self.start = start
+        """First tokens of a decoder; none where the prompt itself is read on."""
+        self.ends, self.never = tuple(sorted(ends)), tuple(sorted(never))
+        """Tokens that end a text, at least one; those that are no text and not chosen, ends too."""
         rows = _ROWS.get(model.device.type, _ROWS_ACCELERATOR)
         self.batch_size = config.batch_size or max(1, rows // config.num_beams)
 
@@ -98,8 +102,8 @@ class Generator:
         return {
             "name": self.name,
             "revision": self.revision,
-            **describe_loaded(self._model),
-            "kind": "seq2seq" if self._encodes else "causal",
+            **describe_loaded(self.model),
+            "kind": "seq2seq" if self.encodes else "causal",
             "chat_template": self._chat,
         }
 
@@ -122,9 +126,7 @@ class Generator:
             for request in requests
         ]
         with torch.inference_mode():
-            stepper = Stepper(self._model, prompts, temperatures, start=self._start,
-                              ends=self._ends, never=self._never)  # fmt: skip
-            found = search(stepper, self._config, earlier)
+            found = search(Stepper(self, prompts, temperatures), self._config, earlier)
         candidates = []
         for beams in found:
             texts = self._tokenizer.batch_decode(
@@ -147,18 +149,18 @@ class Generator:
                 add_generation_prompt=True,
                 enable_thinking=False,  # what templates do not know they ignore
             )
-        elif not self._encodes:
+        elif not self.encodes:
             texts = [text + "\n" for text in texts]
         prompts = self._ids(texts, special=not self._chat)
-        if not self._encodes and not self._chat:
+        if not self.encodes and not self._chat:
             # Without the end that some tokenizers give every text; nothing would follow it.
             for ids in prompts:
                 while len(ids) > 1 and ids[-1] in self._eos:
                     ids.pop()
-        of_text = self._model.config.get_text_config()
+        of_text = self.model.config.get_text_config()
         most = getattr(of_text, "max_position_embeddings", None) or float("inf")
         for ids, hypothesis in zip(prompts, hypotheses, strict=True):
-            needed = len(ids) if self._encodes else len(ids) + self._config.max_new_tokens
+            needed = len(ids) if self.encodes else len(ids) + self._config.max_new_tokens
             if needed > most:
                 raise ValueError(
                     f"{self.name}: expected prompts that fit the model's {most} tokens with the "
@@ -185,38 +187,23 @@ class Stepper:
     """A model that has read rows of tokens, at first a prompt each; for inference mode."""
 
     def __init__(
-        self,
-        model: Any,
-        prompts: Sequence[Sequence[int]],
-        temperatures: Sequence[float],
-        *,
-        start: Sequence[int],
-        ends: Sequence[int],
-        never: Sequence[int],
+        self, of: Generator, prompts: Sequence[Sequence[int]], temperatures: Sequence[float]
     ) -> None:
-        """Pad the prompts, ids per request: left what is read on, right what is encoded.
-
-        The model is an encoder-decoder or causal one with a cache. `start` are a decoder's first
-        tokens, none where the prompt itself is read on; `ends` end a text, at least one; `never`
-        are no text and not chosen, `ends` among them.
-        """
-        self._model, self._start = model, start
-        self._encodes: bool = model.config.is_encoder_decoder
-        self._parameters = inspect.signature(model.forward).parameters
-        left = not self._encodes
-        self._ids = self._tensor(_padded(prompts, left=left))
-        self._mask = self._tensor(_padded([[1] * len(ids) for ids in prompts], left=left))
-        self._ends, self._never = self._tensor(ends), self._tensor(never)
+        """Pad the prompts, ids per request: left what is read on, right what is encoded."""
+        self._model, self._encodes, self._start = of.model, of.encodes, of.start
+        self._parameters = inspect.signature(self._model.forward).parameters
+        rows = [torch.tensor(ids, dtype=torch.int64) for ids in prompts]
+        side = "right" if self._encodes else "left"
+        pad = partial(pad_sequence, batch_first=True, padding_side=side)
+        self._ids = self._tensor(pad(rows))
+        self._mask = self._tensor(pad([torch.ones_like(ids) for ids in rows]))
+        self._ends, self._never = self._tensor(of.ends), self._tensor(of.never)
         self._temperatures = self._tensor(temperatures)[:, None]
         self._requests: Ints = np.arange(len(prompts))
         """The request of each row."""
+        self.vocabulary = int(self._model.config.get_text_config().vocab_size)
         self._encoded: torch.Tensor | None = None
         self._cache: Any = None
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of tokens there are."""
-        return int(self._model.config.get_text_config().vocab_size)
 
     def start(self, k: int) -> Following:
         """Return likely first tokens, a row per request; `k` of them, or all there are."""
@@ -282,18 +269,6 @@ class Stepper:
 
 
 # --- Tokens ---
-
-
-def _padded(rows: Sequence[Sequence[int]], *, left: bool) -> list[list[int]]:
-    """Fill rows up with zeros to one length.
-
-    >>> _padded([[1, 2], [3]], left=True)
-    [[1, 2], [0, 3]]
-    """
-    width = max(len(row) for row in rows)
-    filled = [(list(row), [0] * (width - len(row))) for row in rows]
-    return [fill + row if left else row + fill for row, fill in filled]
-
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -171,7 +171,9 @@ class Reach:
         """Return [words] whether the class of each can still get enough replacements."""
         config = self.config
         survivors = {mlm: each.take(words.queries) for mlm, each in self.candidates.items()}
-        known = words.known(next(iter(survivors.values())).asked)
+        missing = words.side[~next(iter(survivors.values())).asked]
+        # [sides] Whether all occurrences were asked about.
+        known = np.bincount(missing, minlength=len(words.places)) == 0
         suggested = over_mlms(
             [validated_by(mlm, each, known, words, Funnel()) for mlm, each in survivors.items()]
         )

@@ -56,31 +56,7 @@ def build_run(
     may_be_empty: bool = False,
     **settings: Any,
 ) -> RunFolder:
-    """Phase 2: filters, eq. 1, eligibility, sampling, variants; no masked LM runs.
-
-    Args:
-        run: The folder that `suggest` filled.
-        ablation: One of `config.ablation_names()` (D13): built into a folder of that name
-            inside `run`, for the seeds that are eligible without it (paper, A.2).
-        into: Name of a folder inside `run` for this build, so that the run's own stays;
-            by default `ablation`, if any.
-        distribution: Where tasks work on the problems; by default `workers` processes do here.
-        overwrite: Replace a build of other settings, problems or models.
-        may_be_empty: Whether it is fine if nothing is left, as of a slice.
-        settings: Fields of `Config` to change for this build alone: the manifest has them,
-            the run's `config.toml` stays.
-
-    Returns:
-        The folder with the result.
-
-    Raises:
-        BlockingIOError: another command is at work in the folder.
-        ExecutorError: tasks failed; what they finished is kept.
-        FileExistsError: the folder has a build of other settings, problems or models.
-        FileNotFoundError: `run` holds no suggestions.
-        ValueError: suggestions are missing or were changed since, settings are wrong, or nothing
-            is left.
-    """
+    """Build a run without slices, or a slice, which may come to nothing; see `slices.build`."""
     base, name = RunFolder(Path(run)), into or ablation
     out = base.named(name)
     base.require_suggestions()
@@ -253,7 +229,8 @@ def _write_results(
             exclusions.write(exclusion_table([*unlabelled(before, config.source), *left_out]))
             seeds.write(tables["seeds"])
             variants.write(tables["variants"])
-            funnel.merge(counts["funnel"])
+            for row in counts["funnel"]:
+                funnel.add(*row)
             changes.update({(kind, of, fate): n for kind, of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]

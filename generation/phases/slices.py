@@ -98,13 +98,27 @@ def generate(
 def suggest(
     config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
-    """Phase 1, of all problems or slice by slice; see `suggest_run`.
+    """Phase 1: ask every masked LM about every occurrence of a shared word.
+
+    Resumes where an earlier run stopped; what the store already holds is not asked again.
+
+    Args:
+        config: The run's settings; with `slice_problems`, slice by slice.
+        distribution: Where tasks ask the masked LMs; by default this process does.
+        overwrite: Replace what was made of other problems or by other models. The masked LMs'
+            answers stay in any case.
+
+    Returns:
+        The run folder.
 
     Raises:
-        ExecutorError: slices failed; the others are done.
-        FileExistsError: the folder has slices of other problems or sizes.
+        BlockingIOError: another command is at work in the folder.
+        ExecutorError: tasks or slices failed, the rest is kept; or there is no such executor.
+        FileExistsError: the folder has a build, or slices, of other problems, sizes or models.
+        FileNotFoundError: the source's file does not exist.
         TypeError: `config` is no `Config`.
-        Otherwise as `suggest_run`.
+        ValueError: the settings name no MLM or two of the same name, or a model, a
+            source or the tagger cannot be loaded.
     """
     require_settings("config", config, Config)
     run = RunFolder(Path(config.run))
@@ -149,13 +163,30 @@ def build(
     overwrite: bool = False,
     **settings: Any,
 ) -> RunFolder:
-    """Phase 2, of a run or slice by slice; see `build_run`.
+    """Phase 2: filters, eq. 1, eligibility, sampling, variants; no masked LM runs.
+
+    Args:
+        run: The folder that `suggest` filled.
+        ablation: One of `config.ablation_names()` (D13): built into a folder of that name
+            inside `run`, for the seeds that are eligible without it (paper, A.2).
+        into: Name of a folder inside `run` for this build, so that the run's own stays;
+            by default `ablation`, if any.
+        distribution: Where tasks work on the problems; by default `workers` processes do here.
+        overwrite: Replace a build of other settings, problems or models.
+        settings: Fields of `Config` to change for this build alone: the manifest has them,
+            the run's `config.toml` stays.
+
+    Returns:
+        The folder with the result.
 
     Raises:
-        ExecutorError: slices failed; the others are built.
-        ValueError: no slice has a variant.
+        BlockingIOError: another command is at work in the folder.
+        ExecutorError: tasks or slices failed; what the others finished is kept.
+        FileExistsError: the folder has a build of other settings, problems or models.
+        FileNotFoundError: `run` holds no suggestions.
         TypeError: the run is no path or `RunFolder`, or a name no text.
-        Otherwise as `build_run`.
+        ValueError: suggestions are missing or were changed since, settings are wrong, or nothing
+            is left.
     """
     base = RunFolder(as_path("run", run))
     for key, value in (("ablation", ablation), ("into", into)):

@@ -54,25 +54,7 @@ def suggest_run(
     overwrite: bool = False,
     problems: Problems | None = None,
 ) -> RunFolder:
-    """Phase 1: ask every masked LM about every occurrence of a shared word.
-
-    Resumes where an earlier run stopped; what the store already holds is not asked again.
-
-    Args:
-        config: The run's settings.
-        distribution: Where tasks ask the masked LMs; by default this process does.
-        overwrite: Replace what was made of other problems or by other models. The masked LMs'
-            answers stay in any case.
-        problems: What is known of the problems, where they lie in the run folder already.
-
-    Raises:
-        BlockingIOError: another command is at work in the folder.
-        FileExistsError: the folder has a build of other settings, problems or models.
-        ExecutorError: tasks failed; what they finished is kept. Or there is no such executor.
-        ValueError: the settings name no MLM or two of the same name, or a model, a
-            source or the tagger cannot be loaded.
-        FileNotFoundError: the source's file does not exist.
-    """
+    """Fill a run without slices, or a slice, with its problems known; see `slices.suggest`."""
     run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
     if problems is None:
         require_labels(config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -65,13 +65,8 @@ class Funnel:
                 self.add(mlm, word_class, {key: int(total)})
 
     def counts(self) -> list[list[Any]]:
-        """Return the counts as JSON, which `merge` reads."""
+        """Return the counts as JSON, of which each row can be added to another funnel."""
         return [[*key, dict(counts)] for key, counts in self._counts.items()]
-
-    def merge(self, counts: Iterable[Sequence[Any]]) -> None:
-        """Add the counts that another funnel returned."""
-        for mlm, word_class, each in counts:
-            self.add(mlm, word_class, each)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per MLM and class, sorted; columns in the order of the filters.

@@ -130,12 +130,6 @@ class Occurrences:
             return self.problem
         return self.problem * len(WORD_CLASSES) + self.word_class
 
-    def known(self, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return [sides] whether all occurrences, [occurrences] asked, were asked about."""
-        missing = np.bincount(self.side[~asked], minlength=len(self.places))
-        known: NDArray[np.bool_] = missing == 0
-        return known
-
     def settled(self, asked: NDArray[np.bool_], *, scope: str) -> NDArray[np.bool_]:
         """Return [words] whether all was asked about them, and about words counted with them.
 
@@ -146,13 +140,6 @@ class Occurrences:
         groups = self.units("problem" if scope == "problem" else "class")
         missing = self.sides.word[self.side[~asked]]
         return ~np.isin(groups, groups[missing])
-
-    def keys(self, which: NDArray[np.bool_]) -> list[tuple[str, str, str]]:
-        """Return seed id, class and form of some words."""
-        return [
-            (self.seeds[n].seed_id, self.words[n].word_class, self.words[n].word)
-            for n in np.flatnonzero(which).tolist()
-        ]
 
     @cached_property
     def word_class(self) -> NDArray[np.int64]:

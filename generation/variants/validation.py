@@ -99,7 +99,9 @@ def find_replacements(
         funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
     ranks = mean_ranks(keys, survivors, words)
     table = _table(suggested, keys, places, mlms, ranks, words, config)
-    return sorted_replacements(table), funnel, words.keys(~settled)
+    left_out = [(words.seeds[n].seed_id, words.words[n]) for n in np.flatnonzero(~settled).tolist()]
+    unsettled = [(seed_id, word.word_class, word.word) for seed_id, word in left_out]
+    return sorted_replacements(table), funnel, unsettled
 
 
 def mean_ranks(
