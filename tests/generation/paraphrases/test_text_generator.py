@@ -282,9 +282,9 @@ def test_without_a_chat_template_a_line_is_an_answer() -> None:
     assert not any("\n" in c.text.rstrip("\n") for c in base)
     assert any("\n" in c.text.rstrip("\n") for c in chat)
     end = tiny_tokenizer("llama").eos_token_id
-    assert end in generator("llama")._ends
-    assert len(generator("llama")._ends) > 1
-    assert generator("llama-chat")._ends == (end,)
+    assert end in generator("llama").ends
+    assert len(generator("llama").ends) > 1
+    assert generator("llama-chat").ends == (end,)
 
 
 def test_a_model_without_an_end_is_refused() -> None:
@@ -513,7 +513,7 @@ def test_what_decoders_are_made_to_begin_with() -> None:
     model = with_bias("t5")
     model.generation_config.forced_bos_token_id = 40
     forced = generator("t5", model=model)
-    assert forced._start == (0, 40)
+    assert forced.start == (0, 40)
     prompt = prompt_ids("t5", "A dog.")
     ends, never = ends_and_never("t5")
     expected = slow_search(
