@@ -206,19 +206,15 @@ def _write_results(
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, near = "", _Near()
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
-    of_rows = arrow_schema(config.problem_format)
-    schemas = {
-        out.replacements: replacement_schema(config.problem_format),
-        out.exclusions: EXCLUSIONS,
-        out.seeds: of_rows,
-        out.variants: of_rows,
-    }
+    of_rows, of_all = (make(config.problem_format) for make in (arrow_schema, replacement_schema))
+    paths = (out.replacements, out.exclusions, out.seeds, out.variants)
+    schemas = zip(paths, (of_all, EXCLUSIONS, of_rows, of_rows), strict=True)
     with ExitStack() as stack:
         total = suggested["problems"]["kept"]
         bar = stack.enter_context(tqdm(total=total, desc="building", unit="problem"))
         replacements, exclusions, seeds, variants = (
             stack.enter_context(RowGroupWriter(stack.enter_context(atomic(path)), schema))
-            for path, schema in schemas.items()
+            for path, schema in schemas
         )
         for tables, counts in results:
             before = []
