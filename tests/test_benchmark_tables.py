@@ -42,15 +42,11 @@ def measured(*rows: Row, section: str = "suggestions") -> list[dict[str, Any]]:
 
 
 def test_shares_are_operations_of_a_second_over_those_of_packed_products() -> None:
-    """Two operations in a second of a core that does eight: a quarter; the peer an eighth."""
+    """Two operations in a second of a core that does eight; BERT's layer, two operations each."""
     row = compare("m", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0, packed=8.0)
     assert row.shares == [0.25, 0.125]
     assert Row("m", "u", side("ours", 1.0)).shares == []
     assert "25%, 12%" in table(measured(row))
-
-
-def test_products_of_a_layer() -> None:
-    """BERT's: twelve times the square of the hidden size, two operations each."""
     assert sum(a * b for a, b in layer_products(768, 4 * 768)) == 12 * 768**2
     assert products_flop(768, 4 * 768) == 2 * ROWS * 12 * 768**2
 

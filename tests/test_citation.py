@@ -55,10 +55,12 @@ def test_required_fields() -> None:
 
 
 def test_the_works_are_those_of_the_cards() -> None:
-    """Each of them, and no other; the paper on the method first."""
+    """Each of them, and no other; the paper on the method first, as in the README."""
     assert len(WORKS) == len(entries())
     assert {work["url"] for work in WORKS} == set(entries())
     assert CITATION["preferred-citation"]["url"] == next(iter(entries()))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert CITATION["preferred-citation"]["url"] in readme
 
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work["url"].rpartition("/")[2])
@@ -78,12 +80,6 @@ def test_a_work_agrees_with_the_cards(work: dict[str, Any]) -> None:
         assert work["doi"] == f"10.48550/arXiv.{identifier}"
     elif "doi" in work:
         assert work["doi"] == f"10.18653/v1/{identifier}"
-
-
-def test_the_readme_names_the_same_paper() -> None:
-    """By its address."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert CITATION["preferred-citation"]["url"] in readme
 
 
 def test_each_known_source_is_one_row() -> None:

@@ -153,18 +153,16 @@ def test_imports_are_found_wherever_they_stand(source: str, expected: set[str]) 
     assert imports_of(source, "generation.some") == expected
 
 
-def test_relative_imports_of_a_package() -> None:
-    """A dot means the package itself in `__init__`, and its parent in a module of it."""
+def test_how_imports_are_read() -> None:
+    """A dot is the package in `__init__`, its parent in a module; names of run time are errors."""
     assert imports_of("from .config import x", "generation", is_package=True) == {
         "generation.config"
     }
     assert imports_of("from ..schema import x", "merge_dataset.a.b") == {"merge_dataset.schema"}
-
-
-def test_imports_that_cannot_be_read_are_an_error() -> None:
-    """A name put together at run time would slip through the contract."""
     with pytest.raises(ValueError, match=r"generation\.some:1: imports what only its run"):
         imports_of("__import__('tor' + 'ch')", "generation.some")
+    assert circles({"a": {"b"}, "b": {"c"}}) == []
+    assert set(*circles({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
 
 
 def test_all_packages_are_read() -> None:
@@ -173,12 +171,6 @@ def test_all_packages_are_read() -> None:
     assert "torch" in imports()["generation.suggestions.masked_lm"]
     assert "merge_dataset.schema" in imports()["merge_metric.runs.predictions"]
     assert f"{SPACE}.counts" in imports()[f"{SPACE}.scoring"]
-
-
-def test_circles_are_found() -> None:
-    """Also those of two files."""
-    assert circles({"a": {"b"}, "b": {"c"}}) == []
-    assert set(*circles({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
 
 
 # --- Our packages ---
@@ -198,14 +190,10 @@ def test_packages_import_downwards_only() -> None:
     assert wrong == []
 
 
-def test_the_schema_imports_nothing_of_ours() -> None:
-    """The contract and its table of columns stand alone."""
+def test_what_stands_alone() -> None:
+    """Contract and columns by themselves; the metric, which is uploaded, with flat siblings."""
     assert of_ours("merge_dataset.schema") == {"merge_dataset.dataset_columns"}
     assert of_ours("merge_dataset.dataset_columns") == set()
-
-
-def test_the_space_stands_alone() -> None:
-    """Uploaded without the rest, it imports of ours only its siblings, which are flat."""
     modules = [name for name in imports() if is_within(name, [SPACE])]
     assert len(modules) > 5
     for module in modules:
@@ -213,13 +201,9 @@ def test_the_space_stands_alone() -> None:
         assert module.count(".") <= SPACE.count(".") + 1
 
 
-def test_no_circles_of_files() -> None:
-    """Not even of two."""
-    assert circles({module: of_ours(module) - {module} for module in imports()}) == []
-
-
-def test_no_circles_of_rooms() -> None:
+def test_no_circles() -> None:
     """Whoever reads a room need not read those above it."""
+    assert circles({module: of_ours(module) - {module} for module in imports()}) == []
     rooms: dict[str, set[str]] = {}
     for module in imports():
         rooms.setdefault(room_of(module), set()).update(map(room_of, of_ours(module)))

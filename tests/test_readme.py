@@ -78,7 +78,7 @@ def test_make_targets_are_those_of_the_readme() -> None:
 
 @pytest.mark.slow
 def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str]) -> None:
-    """Funnel, eligible seeds, folders, and lines to load it stand in the output."""
+    """Funnel, seeds, folders, lines to load; and blocks `text`, where `…` stands for others."""
     cwd, _, output = demo
     assert "less probable" in output
     assert re.search(r"noun +157 +13,605", output)
@@ -88,6 +88,13 @@ def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str])
     assert 'load_dataset("merge-nli", "demo_nouns")' in output
     assert (cwd / "runs/demo/replacements.parquet").is_file()
     assert (cwd / "merge-nli/README.md").is_file()
+    cwd, home, output = demo
+    shown, compared = (block.removesuffix("…\n") for block in blocks("text"))
+    assert shown in output
+    (block,) = [block for block in blocks("sh") if block.startswith("merge-nli baseline")]
+    _, compare, _ = [run(line.split(), cwd, home) for line in block.splitlines()]
+    assert compare.startswith(compared)
+    assert "<html" in (cwd / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -127,18 +134,6 @@ def test_lines_that_demo_prints_load_from_anywhere(
     lines = [line.strip() for line in output.splitlines() if "load_dataset(" in line]
     code = f"from datasets import load_dataset\nprint({lines[-1]})"
     assert "variants: Dataset" in run([sys.executable, "-c", code], tmp_path, home)
-
-
-@pytest.mark.slow
-def test_output_in_the_readme_is_the_demos(demo: tuple[Path, Path, str]) -> None:
-    """Lines of blocks `text` stand in the output; `…` stands for the others."""
-    cwd, home, output = demo
-    shown, compared = (block.removesuffix("…\n") for block in blocks("text"))
-    assert shown in output
-    (block,) = [block for block in blocks("sh") if block.startswith("merge-nli baseline")]
-    _, compare, _ = [run(line.split(), cwd, home) for line in block.splitlines()]
-    assert compare.startswith(compared)
-    assert "<html" in (cwd / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -29,8 +29,15 @@ NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
 
 
 def test_the_bundled_recipes() -> None:
-    """The recipes of the design and the strict one are there."""
+    """`Config()` is paper-v2 but for its MLMs; strict is that with three settings more."""
     assert sorted(RECIPES) == sorted(p.stem for p in bundled_path("recipes").glob("*.toml"))
+    recipe = Config.from_recipe("paper-v2")
+    assert dataclasses.replace(recipe, recipe="custom", mlms=()) == Config()
+    more = {"same_number": True, "same_tense": True, "repair_articles": True}
+    strict = dataclasses.replace(Config.from_recipe("paper-v2"), recipe="strict", **more)
+    assert Config.from_recipe("strict") == strict
+    with pytest.raises(ValueError, match=r"expected class_filter .*; set them to false"):
+        Config.from_recipe("strict", ablation="prob")
 
 
 @pytest.mark.parametrize(
@@ -61,31 +68,17 @@ def test_recipes_hold_what_was_decided(
     assert config.ablation is None
 
 
-def test_the_defaults_are_those_of_paper_v2() -> None:
-    """Only the name and the MLMs differ between `Config()` and the recipe."""
-    recipe = Config.from_recipe("paper-v2")
-    assert dataclasses.replace(recipe, recipe="custom", mlms=()) == Config()
-
-
-def test_strict_is_paper_v2_with_three_settings() -> None:
-    """Number and form stay and articles are repaired, and nothing else is asked."""
-    more = {"same_number": True, "same_tense": True, "repair_articles": True}
-    strict = dataclasses.replace(Config.from_recipe("paper-v2"), recipe="strict", **more)
-    assert Config.from_recipe("strict") == strict
-
-
-def test_strict_wants_the_class_filter() -> None:
-    """An ablation without it says what to set."""
-    with pytest.raises(ValueError, match=r"expected class_filter .*; set them to false"):
-        Config.from_recipe("strict", ablation="prob")
-
-
 # --- Ablations (D13) ---
 
 
 def test_the_bundled_ablations() -> None:
-    """The six ablations of the paper's appendix are there."""
+    """The six of the paper's appendix; none changes what an MLM is asked."""
     assert ablation_names() == ["none", "paper", "pos", "prob", "scrambled", "union"]
+    asked = ("source", "mlms", "suggestions_per_occurrence", "masking", "word_classes", "limit")
+    recipe = Config.from_recipe("paper-v2")
+    for name in ablation_names():
+        config = Config.from_recipe("paper-v2", ablation=name)
+        assert {a: getattr(config, a) for a in asked} == {a: getattr(recipe, a) for a in asked}
 
 
 @pytest.mark.parametrize("recipe", ["demo", "paper-v1", "paper-v2", "poster"])
@@ -105,15 +98,6 @@ def test_an_ablation_changes_one_thing(recipe: str, ablation: str, changed: dict
     config = Config.from_recipe(recipe, ablation=ablation)
     expected = dataclasses.replace(Config.from_recipe(recipe), ablation=ablation, **changed)
     assert config == expected
-
-
-def test_no_ablation_needs_other_suggestions() -> None:
-    """All ablations read the same stored suggestions, so none changes what an MLM is asked."""
-    asked = ("source", "mlms", "suggestions_per_occurrence", "masking", "word_classes", "limit")
-    recipe = Config.from_recipe("paper-v2")
-    for name in ablation_names():
-        config = Config.from_recipe("paper-v2", ablation=name)
-        assert {a: getattr(config, a) for a in asked} == {a: getattr(recipe, a) for a in asked}
 
 
 # --- Recipe < ablation < settings ---
@@ -332,13 +316,9 @@ MACHINE = {
 """Settings of the machine, each with a value that is not the default."""
 
 
-def test_output_settings_does_not_depend_on_the_machine() -> None:
-    """Paths, device and workers leave `output_settings` as it is."""
-    assert Config(source="snli", **MACHINE).output_settings() == Config().output_settings()
-
-
 def test_every_setting_is_of_the_machine_or_decides() -> None:
     """No field is forgotten: each is in `output_settings` or in the list of the machine's."""
     fields = {field.name for field in dataclasses.fields(Config)}
     assert fields == set(Config(**LATER).output_settings()) | set(MACHINE)
     assert not set(Config().output_settings()) & set(MACHINE)
+    assert Config(source="snli", **MACHINE).output_settings() == Config().output_settings()

@@ -17,23 +17,13 @@ README = Path(__file__).parents[2] / "generation" / "README.md"
 
 
 def test_a_reason_is_its_name() -> None:
-    """In files, counts, and other processes; its number is its place."""
+    """In files, counts, and other processes; its number is its place in the system's list."""
     reason = Reason.WORD_CLASS
     assert (reason, f"{reason}", json.dumps(reason)) == ("other_class",) * 2 + ('"other_class"',)
     assert pa.array([reason], pa.string()).to_pylist() == ["other_class"]
     assert pickle.loads(pickle.dumps(reason)) is reason
     assert Reason("other_class") is REASONS[reason.number] is reason
     assert [each.number for each in Reason] == list(range(len(REASONS)))
-
-
-def test_every_reason_says_what_it_means() -> None:
-    """Names are unlike each other, and sentences too."""
-    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", reason) for reason in Reason)
-    assert len({reason.sentence for reason in Reason}) == len({*Reason}) == len(REASONS)
-
-
-def test_another_system_has_a_list_of_its_own() -> None:
-    """With the same columns."""
 
     class Other(RejectionReason):
         EMPTY = "empty", "candidates", "nothing is left of it"
@@ -43,14 +33,16 @@ def test_another_system_has_a_list_of_its_own() -> None:
     assert Other.of_steps("candidates") == ("empty", "copy")
 
 
+def test_every_reason_says_what_it_means() -> None:
+    """Names are unlike each other, and sentences too; the README has them in order."""
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", reason) for reason in Reason)
+    assert len({reason.sentence for reason in Reason}) == len({*Reason}) == len(REASONS)
+    section = README.read_text("utf-8").split("## Why something is dropped")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", section, re.MULTILINE)
+    assert rows == [(str(reason), reason.step, reason.sentence) for reason in Reason]
+
+
 def test_steps_have_a_function_for_each_of_their_reasons() -> None:
     """A new row without one is an error here, not in a build."""
     assert tuple(candidates._FILTERS) == Reason.of_steps("candidates")
     assert tuple(columns._LIMITS) == Reason.of_steps("signals") == funnel.SIGNAL_REASONS
-
-
-def test_the_readme_lists_them() -> None:
-    """Every reason with its step and sentence, in order."""
-    section = README.read_text("utf-8").split("## Why something is dropped")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", section, re.MULTILINE)
-    assert rows == [(str(reason), reason.step, reason.sentence) for reason in Reason]

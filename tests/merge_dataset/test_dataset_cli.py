@@ -16,16 +16,12 @@ from merge_dataset.export import export_dataset
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
 
-def test_check_of_a_good_folder(dataset: Path) -> None:
-    """Nothing to tell, exit code 0."""
+def test_check(dataset: Path) -> None:
+    """The problems on stdout in either format, exit code 1; else 0."""
     result = runner.invoke(app, ["check", str(dataset)])
     assert (result.exit_code, result.stdout) == (0, f"{dataset}: good\n")
     result = runner.invoke(app, ["check", str(dataset), "--format", "json"])
     assert json.loads(result.stdout) == {"folder": str(dataset), "problems": []}
-
-
-def test_check_of_a_bad_folder(dataset: Path) -> None:
-    """The problems on stdout, exit code 1, in either format."""
     (dataset / "README.md").unlink()
     problem = "README.md: expected a dataset card; got no such file"
     result = runner.invoke(app, ["check", str(dataset)])

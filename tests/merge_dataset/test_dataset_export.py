@@ -33,8 +33,8 @@ def ids(file: Path) -> list[str]:
     return [str(v) for v in pq.ParquetFile(file).read()["variant_id"].to_pylist()]
 
 
-def test_layout(make_run: MakeRun, tmp_path: Path) -> None:
-    """Each class has its own files, seeds once each; no adverbs, no folder for them."""
+def test_layout(make_run: MakeRun, tmp_path: Path, dataset: Path) -> None:
+    """Files per class, seeds once each; the contract's columns, zstd, no metadata of `datasets`."""
     out = tmp_path / "merge-nli"
     assert export_dataset(make_run(), out) == [
         "snli", "snli_nouns", "snli_verbs", "snli_adjectives",
@@ -51,10 +51,6 @@ def test_layout(make_run: MakeRun, tmp_path: Path) -> None:
         "snli:1/adjective/small/brown",
     ]
     assert len(ids(out / "snli/nouns/variants.parquet")) == 6
-
-
-def test_files_are_plain_parquet(dataset: Path) -> None:
-    """Columns of the contract, compressed with zstd, no metadata of `datasets`."""
     for path in dataset.rglob("*.parquet"):
         file = pq.ParquetFile(path)
         assert file.schema_arrow.equals(arrow_schema())
@@ -77,7 +73,7 @@ def test_provenance_tells_how_and_not_where(dataset: Path) -> None:
 
 
 def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
-    """Another source leaves the first one's files alone and joins it in the card."""
+    """It leaves the first one's files alone; a class that is gone from the run is gone."""
     before = contents(dataset / "snli")
     assert export_dataset(make_run("other", "my-own", "3"), dataset) == ["my-own", "my-own_verbs"]
     assert contents(dataset / "snli") == before
@@ -85,10 +81,6 @@ def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
     card = (dataset / "README.md").read_text()
     assert "config_name: my-own_verbs" in card
     assert "config_name: snli_nouns" in card
-
-
-def test_source_is_replaced_whole(make_run: MakeRun, dataset: Path) -> None:
-    """A class that is gone from the run is gone from the folder."""
     assert export_dataset(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
     assert not (dataset / "snli/nouns").exists()
     assert ids(dataset / "snli/seeds.parquet") == ["snli:3"]

@@ -28,13 +28,23 @@ def test_other_names_are_refused(name: str) -> None:
         schema.parse_config_name(name)
 
 
-def test_labels_of_the_metric_are_the_contracts() -> None:
-    """The metric's folder is uploaded alone, so it has them again."""
+def test_columns_and_labels() -> None:
+    """The metric is uploaded alone, so it has the labels again; features and columns agree."""
     assert options.LABELS == schema.LABELS
+    problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
+    for each in (schema.NLI, problem_format):
+        summaries = schema.column_summaries(each)
+        assert list(summaries) == schema.arrow_schema(each).names
+    assert summaries["question_mlms"] == "Those that did in the question."
+    features = schema.features()
+    assert features.arrow_schema.remove_metadata() == schema.arrow_schema()
+    label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+    assert features["label"] == label
+    assert features["annotator_labels"] == datasets.Sequence(label)
 
 
-def test_all_classes_list_the_classes_files() -> None:
-    """The all-classes configuration has seeds of its own and every class's variants."""
+def test_files_and_ids() -> None:
+    """The configuration of all classes has seeds of its own and every class's variants."""
     assert schema.config_files("snli") == {
         "seeds": ("snli/seeds.parquet",),
         "variants": tuple(
@@ -42,10 +52,6 @@ def test_all_classes_list_the_classes_files() -> None:
             for folder in ("nouns", "verbs", "adjectives", "adverbs")
         ),
     }
-
-
-def test_paraphrases_are_a_collection_of_their_own() -> None:
-    """A configuration of paraphrases lies in a top folder of its name, and in no other."""
     assert schema.config_files("anli-r1_paraphrases") == {
         "seeds": ("anli-r1_paraphrases/seeds.parquet",),
         "variants": ("anli-r1_paraphrases/variants.parquet",),
@@ -57,29 +63,7 @@ def test_paraphrases_are_a_collection_of_their_own() -> None:
     ]
     assert schema.VARIANT_CLASSES == ("noun", "verb", "adjective", "adverb", "paraphrase")
     assert list(schema.CONFIG_SUFFIXES) == list(schema.VARIANT_CLASSES)
-
-
-def test_variant_ids() -> None:
-    """An id has what was put in place of what; of a paraphrase, twelve digits of SHA-256."""
     assert schema.variant_id("snli:1", "noun", "girl A", "owl An") == "snli:1/noun/girl+A/owl+An"
     digest = hashlib.sha256("Élan.".encode()).hexdigest()[:12]
     made = schema.variant_id("snli:1", "paraphrase", "Verve.", "Élan.")
     assert made == f"snli:1/paraphrase/{digest}"
-
-
-def test_every_column_has_a_summary() -> None:
-    """In the order of the columns, with the names of the texts put in."""
-    problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
-    for each in (schema.NLI, problem_format):
-        summaries = schema.column_summaries(each)
-        assert list(summaries) == schema.arrow_schema(each).names
-    assert summaries["question_mlms"] == "Those that did in the question."
-
-
-def test_features_are_the_columns_with_label_names() -> None:
-    """Features and Parquet columns agree; both label columns know their names."""
-    features = schema.features()
-    assert features.arrow_schema.remove_metadata() == schema.arrow_schema()
-    label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
-    assert features["label"] == label
-    assert features["annotator_labels"] == datasets.Sequence(label)

@@ -67,15 +67,15 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException
     assert names(tmp_path) == ["f.txt"]
 
 
-def test_a_writer_that_never_begins(tmp_path: Path) -> None:
-    """An error before the first byte goes through as it is."""
+def test_how_files_are_written(tmp_path: Path) -> None:
+    """Errors before the first byte go through; readers see the old file until the end."""
     with pytest.raises(ZeroDivisionError), atomic(tmp_path / "f"):
         _ = 1 // 0
     assert names(tmp_path) == []
-
-
-def test_the_file_is_not_there_before_it_is_whole(tmp_path: Path) -> None:
-    """While the writer is at work, readers see the old file."""
+    write_text(tmp_path / "a" / "b" / "f.txt", "é")
+    assert (tmp_path / "a" / "b" / "f.txt").read_bytes() == "é".encode()
+    write_text(tmp_path / "f.csv", "a\r\nb\n")
+    assert (tmp_path / "f.csv").read_bytes() == b"a\r\nb\n"
     path = tmp_path / "f.txt"
     path.write_text("old")
     with atomic(path) as temporary:
@@ -95,12 +95,6 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     assert left == {tmp_path / "f.txt", tmp_path / "other"}
     assert len(names(tmp_path)) == 3
     assert target_of(tmp_path / "f.txt") is None
-
-
-def test_folders_are_made(tmp_path: Path) -> None:
-    """The folder of a file need not be there."""
-    write_text(tmp_path / "a" / "b" / "f.txt", "é")
-    assert (tmp_path / "a" / "b" / "f.txt").read_bytes() == "é".encode()
 
 
 def test_writers_of_the_same_file_do_not_meet(tmp_path: Path) -> None:
@@ -160,12 +154,6 @@ def test_errors_name_the_file_and_the_cure(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"^expected none$"):
         fail(FileExistsError("expected none"))
     assert names(tmp_path) == []
-
-
-def test_line_ends_stay(tmp_path: Path) -> None:
-    """Nothing is translated."""
-    write_text(tmp_path / "f.csv", "a\r\nb\n")
-    assert (tmp_path / "f.csv").read_bytes() == b"a\r\nb\n"
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -290,14 +278,24 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert text.endswith("}\n")
 
 
-def test_broken_json_names_the_file(tmp_path: Path) -> None:
-    """The message has the path and the parser's place."""
+def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """The path, the parser's place or line and byte, and what to do; no traceback."""
     path = tmp_path / "broken.json"
     path.write_text('{"a": 1,\n "b" 2}')
     with pytest.raises(
         ValueError, match=r"broken\.json: expected JSON, got something else at line 2"
     ):
         read_json(path)
+    (tmp_path / "f.txt").write_bytes(b"one\ncaf\xe9")
+    with pytest.raises(
+        ValueError, match=r"f\.txt: line 2: expected text in UTF-8, got the byte 0xE9"
+    ):
+        read_text(tmp_path / "f.txt")
+    (tmp_path / "f.json").write_text("[" * 100_000)
+    with pytest.raises(
+        ValueError, match=r"f\.json: expected JSON, got lists or objects nested too"
+    ):
+        read_json(tmp_path / "f.json")
 
 
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -313,17 +311,13 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
 # --- Digests ---
 
 
-def test_digest_of_ignores_the_order_of_keys() -> None:
-    """Equal values have equal digests; the order of a list counts, and so do types."""
+def test_digest_of() -> None:
+    """Pinned, because fingerprints and folder names are made of it; lists and types count."""
     assert digest_of({"a": 1, "b": {"c": [1], "d": 2}}) == digest_of(
         {"b": {"d": 2, "c": [1]}, "a": 1}
     )
     others = [{"a": 1}, {"a": "1"}, {"a": 1.5}, {"a": [1]}, {"a": [1, 2]}, {"a": [2, 1]}, {}]
     assert len({digest_of(value) for value in others}) == len(others)
-
-
-def test_digest_of_is_sha256_of_sorted_json() -> None:
-    """Pinned, because fingerprints and folder names are made of it."""
     text = '{"a": [1, 2], "é": null}'
     assert digest_of({"é": None, "a": (1, 2)}) == hashlib.sha256(text.encode()).hexdigest()
     assert digest_of("") == hashlib.sha256(b'""').hexdigest()
@@ -363,24 +357,6 @@ def test_a_flipped_bit_is_noticed_on_reading(tmp_path: Path) -> None:
                 read(damaged)
     with pytest.raises(FileNotFoundError):
         read_table(tmp_path / "none.parquet")
-
-
-def test_texts_in_another_encoding_are_named(tmp_path: Path) -> None:
-    """File, line, byte and what to do, instead of what Python says."""
-    (tmp_path / "f.txt").write_bytes(b"one\ncaf\xe9")
-    with pytest.raises(
-        ValueError, match=r"f\.txt: line 2: expected text in UTF-8, got the byte 0xE9"
-    ):
-        read_text(tmp_path / "f.txt")
-
-
-def test_json_nested_too_deep(tmp_path: Path) -> None:
-    """An error with the file's name, not a traceback."""
-    (tmp_path / "f.json").write_text("[" * 100_000)
-    with pytest.raises(
-        ValueError, match=r"f\.json: expected JSON, got lists or objects nested too"
-    ):
-        read_json(tmp_path / "f.json")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such names")

@@ -34,23 +34,15 @@ def test_urls(text: str, masked: str | None) -> None:
     assert mask_urls(text) == (text if masked is None else masked)
 
 
-def test_known_secrets_in_any_spelling() -> None:
-    """Quoted, in JSON, HTML or Base64, in any case; short ones stay."""
+def test_secrets() -> None:
+    """Quoted, in JSON, HTML or Base64, in any case; in the log, and in errors of Python."""
     key = 'a/b"c&D e'
     known = spellings([key, "abc"])
     for spelt in (key, key.upper(), quote(key, safe=""), 'a/b\\"c&D e', "a/b&quot;c&amp;D e"):
         assert mask_known(f"<{spelt}> abc", known) == "<***> abc", spelt
     assert mask_known(base64.b64encode(key.encode()).decode(), known).startswith("***")
-
-
-def test_the_log_is_masked() -> None:
-    """Records are masked, arguments included."""
     record = logging.LogRecord("x", 20, "f", 1, "at %s", ("http://me:pw@host/",), None)
     assert MaskingFormatter("%(message)s").format(record) == "at http://***@host/"
-
-
-def test_a_dataset_that_is_an_address() -> None:
-    """In Python, too, where no log masks what an error says."""
     with pytest.raises(NotADirectoryError) as raised:
         require_collections(Path("https://user:c0ffee@host/v1"))
     assert "https:/***@host/v1: expected a dataset folder, found no folder" in str(raised.value)

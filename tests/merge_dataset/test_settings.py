@@ -96,17 +96,13 @@ def given(app: typer.Typer, arguments: str) -> dict[str, Any]:
 
 
 def test_options_give_what_was_said_and_no_more() -> None:
-    """Each kind of value, and nothing for what is left out."""
+    """Each kind of value, and nothing for what is left out, unless a default is given."""
     assert given(DRAW, "--figure t") == {"figure": "t"}
     arguments = "--figure t --width 90 --colour all --edge 0 --grid --no-frame --font serif"
     assert given(DRAW, f"{arguments} --font mono --name a=b --name c=") == {
         "figure": "t", "width": 90, "colour": "all", "margin": 0.0, "grid": True, "frame": False,
         "fonts": ["serif", "mono"], "names": {"a": "b", "c": ""},
     }  # fmt: skip
-
-
-def test_options_with_defaults_give_them_too() -> None:
-    """Defaults of the class, and nothing for those that are None or empty."""
     assert given(DRAW_WITH_DEFAULTS, "--figure t --width 90") == {
         "figure": "t", "width": 90, "margin": 0.5, "grid": False, "frame": True,
     }  # fmt: skip

@@ -19,17 +19,13 @@ def config(**changes: Any) -> ParaphraseConfig:
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
-    """k, temperatures, tokens and generator as in Arakelyan et al. (2024), section 4.1."""
+    """As in Arakelyan et al. (2024), section 4.1; every field of the search tells answers apart."""
     made = config()
     assert (made.k, made.temperature_min, made.temperature_max) == (10, 0.3, 0.6)
     assert made.max_new_tokens == 40
     assert made.generator == "google/flan-t5-xl"
     assert made.prompt.startswith("Rephrase the following sentence while preserving its original")
     assert made.source == "snli"
-
-
-def test_the_decoding_is_what_the_settings_say() -> None:
-    """Every field of the search tells answers apart."""
     changed = {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.25,
                "sibling_penalty": 0.125, "max_new_tokens": 7}  # fmt: skip
     assert config(**changed).decoding == changed
@@ -122,13 +118,9 @@ ONLY_IF_USED = {"skip_bad_rows"}
 """Settings that are not written unless they are used."""
 
 
-def test_output_settings_does_not_depend_on_the_machine() -> None:
-    """Paths and device leave `output_settings` as it is."""
-    assert config(source="snli", **RECORDED).output_settings() == config().output_settings()
-
-
-def test_every_setting_is_recorded_or_decides() -> None:
+def test_output_settings_are_all_but_the_machines() -> None:
     """No field is forgotten: each is in `output_settings` or in the list above."""
+    assert config(source="snli", **RECORDED).output_settings() == config().output_settings()
     fields = {field.name for field in dataclasses.fields(ParaphraseConfig)}
     assert fields == set(config().output_settings()) | set(RECORDED) | OF_NLI | ONLY_IF_USED
     assert not set(config().output_settings()) & set(RECORDED)

@@ -87,7 +87,7 @@ def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
 
 
 def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
-    """Each is eligible, shares no word, or has exclusions for all that it shares."""
+    """Each is eligible, shares no word, or has exclusions for all it shares: none just goes."""
     manifest = read_json(run.manifest)
     fates = problem_fates(run, manifest)
     excluded = pq.read_table(run.exclusions).to_pylist()
@@ -104,10 +104,6 @@ def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
     assert f"12 problems: {len(eligible)} eligible, " in fates_line(fates, manifest)
     ablated = fates_line(fates, manifest | {"ablation": "union"})
     assert ablated.endswith(f"{len(few)} not eligible without the ablation")
-
-
-def test_each_word_has_replacements_or_a_reason(run: RunFolder) -> None:
-    """Nothing is dropped silently: every problem is in the replacements or the exclusions."""
     problems = set(pq.read_table(run.problems)["seed_id"].to_pylist())
     replaced = set(pq.read_table(run.replacements)["seed_id"].to_pylist())
     excluded = pq.read_table(run.exclusions).to_pylist()
@@ -301,12 +297,6 @@ def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Pat
     assert other.manifest.is_file()
 
 
-def test_models_of_the_same_name_are_refused(tmp_path: Path) -> None:
-    """Provenance could not tell them apart."""
-    with pytest.raises(ValueError, match="expected different names, got 'bert-tiny-mlm'"):
-        suggest(demo_config(tmp_path, mlms=("bert-tiny-mlm", "bert-tiny-mlm")))
-
-
 @pytest.mark.slow
 def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: Path) -> None:
     """A flipped bit would make other words of the same suggestions."""
@@ -321,12 +311,14 @@ def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: 
     assert bytes_made(other) == bytes_made(run)
 
 
-def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:
-    """Two sentences about different things: an error that names classes and problems."""
+def test_what_is_refused_before_a_model_runs(tmp_path: Path) -> None:
+    """The error names classes and problems; provenance could not tell equal names apart."""
     row = '{"sentence1": "Hello there.", "sentence2": "Nobody knew.", "gold_label": "neutral"}'
     (tmp_path / "one.jsonl").write_text(row, encoding="utf-8")
     with pytest.raises(ValueError, match=r"expected a noun or verb or adjective shared .* in 1 pr"):
         suggest(demo_config(tmp_path / "run", source="one", data=str(tmp_path / "one.jsonl")))
+    with pytest.raises(ValueError, match="expected different names, got 'bert-tiny-mlm'"):
+        suggest(demo_config(tmp_path, mlms=("bert-tiny-mlm", "bert-tiny-mlm")))
 
 
 def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_path: Path) -> None:

@@ -391,28 +391,20 @@ def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str
         load(jsonl(tmp_path / "bad.jsonl", [PLAIN, line]))
 
 
-def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
-    """A field that never ends, because of a lone mark at its start, is named with its file."""
-    path = tmp_path / "bad.csv"
-    rows = "p,h,neutral\n" * 20_000
-    path.write_text(f'premise,hypothesis,label\np,"h,neutral\n{rows}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"bad\.csv:\d+: "):
-        load(str(path))
-
-
-def test_a_row_without_the_label_column_is_malformed(tmp_path: Path) -> None:
-    """A missing label is not the same as an unlabelled row."""
+def test_malformed_rows_are_named(tmp_path: Path) -> None:
+    """A missing label is no unlabelled row; a lone mark makes a field that never ends."""
     rows = [PLAIN, {key: value for key, value in PLAIN.items() if key != "gold_label"}]
     path = jsonl(tmp_path / "d.jsonl", rows)
     with pytest.raises(ValueError, match=r"d.jsonl:2: expected a column 'gold_label', found"):
         load(path)
-
-
-def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:
-    """Parquet has no lines; its rows are counted from 1."""
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.Table.from_pylist([PLAIN, {**PLAIN, "gold_label": "x"}]), path)
     with pytest.raises(ValueError, match=r"bad.parquet: row 2: expected a label"):
+        load(str(path))
+    path = tmp_path / "bad.csv"
+    rows = "p,h,neutral\n" * 20_000
+    path.write_text(f'premise,hypothesis,label\np,"h,neutral\n{rows}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"bad\.csv:\d+: "):
         load(str(path))
 
 
@@ -529,14 +521,8 @@ def test_the_papers_sources_have_their_hub_datasets(
     assert problems.description == f"{asked[0]} [{asked[2]}]"
 
 
-def test_class_names_count_not_their_numbers(hub: dict[str, Any]) -> None:
-    """Where a data set numbers its classes in another order, the names decide."""
-    hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
-    assert [s.label for s in loaded(Config()).seeds] == ["contradiction", "entailment", "neutral"]
-
-
 def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
-    """Dataset, configuration, split and revision are passed on and described."""
+    """What is asked for is passed on and described; names of classes decide, in whatever order."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
     problems = loaded(
@@ -555,6 +541,8 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
         ("rte:b", "neutral"),
         ("rte:b~2", "entailment"),
     ]
+    hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
+    assert [s.label for s in loaded(Config()).seeds] == ["contradiction", "entailment", "neutral"]
 
 
 def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
@@ -606,19 +594,14 @@ def test_counts_of_the_real_files(
 
 
 @pytest.mark.real
-def test_the_mismatched_sample(shared_data: Path) -> None:
-    """The sample has 500 problems, and its first row is the first seed."""
+def test_real_samples_and_votes(shared_data: Path) -> None:
+    """500 problems; a third of SNLI's rows has votes, at least three of them for the gold label."""
     path = shared_data / "mnli_dev_mismatched_sample.jsonl"
     problems = load(str(path), source="mnli-mm")
     first = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
     assert len(problems.seeds) == 500
     assert problems.seeds[0].seed_id == f"mnli-mm:{first['pairID']}"
     assert problems.seeds[0].premise == first["sentence1"]
-
-
-@pytest.mark.real
-def test_real_snli_votes(shared_data: Path) -> None:
-    """A third of the rows has votes, and there at least three are for the gold label."""
     seeds = load(str(shared_data / "snli_test.jsonl")).seeds
     votes = Counter(len(seed.annotator_labels) for seed in seeds)
     assert votes == {0: 6563, 4: 5, 5: 3256}

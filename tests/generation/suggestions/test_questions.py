@@ -99,16 +99,12 @@ def test_order_and_repetition_do_not_matter(
 
 
 def test_rows_number_all_questions(tmp_path: Path) -> None:
-    """In the order of shards and keys, from 0."""
+    """In the order of shards and keys, from 0; foreign ones are counted, with the way out."""
     questions = written(tmp_path / "q", QUERIES)
     map_blocks = [query for shard in questions.shards for query in questions.of(shard)]
     assert questions.rows(map_blocks).tolist() == list(range(len(QUERIES)))
     some = random.Random(1).sample(QUERIES, 20)
     assert [map_blocks[row] for row in questions.rows(some)] == some
-
-
-def test_foreign_questions_have_no_row(tmp_path: Path) -> None:
-    """Counted, with the way out."""
     questions = written(tmp_path / "q", QUERIES[:30])
     with pytest.raises(ValueError, match=r"expected 32 questions, 2 are missing; run: merge-nli"):
         questions.rows(QUERIES[:32])

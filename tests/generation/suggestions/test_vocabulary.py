@@ -56,8 +56,8 @@ def test_every_noun_is_a_whole_word(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_stand_for_no_text(kind: str) -> None:
-    """Special tokens are of the kind `OTHER`, read as nothing and are no text."""
+def test_ids_that_stand_for_no_text(kind: str) -> None:
+    """They are of the kind `OTHER`, and so are the extra ids of a padded output layer."""
     vocabulary = vocabulary_of(kind)
     special = slow_mlm(tiny_model(kind)).tokenizer.all_special_ids
     assert len(special) >= 5
@@ -65,11 +65,6 @@ def test_special_tokens_stand_for_no_text(kind: str) -> None:
         assert (vocabulary.kinds[number], vocabulary.texts[number]) == (OTHER, "")
         assert not vocabulary.is_text(number)
         assert not vocabulary.is_alphabetic[number]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_id_past_the_vocabulary_is_no_text(kind: str) -> None:
-    """Output layers are often padded: the extra ids stand for nothing."""
     vocabulary = vocabulary_of(kind)
     assert len(vocabulary.texts) == len(ids_of(kind)) == len(vocabulary.kinds)
     assert not vocabulary.is_text(len(vocabulary.texts))

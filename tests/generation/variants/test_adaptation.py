@@ -412,14 +412,10 @@ def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> 
     assert inflected(word, tag, wanted) == expected
 
 
-def test_the_first_part_of_a_compound() -> None:
-    """A noun with a noun after it, not the last one."""
+def test_parts_of_compounds_and_verbs_that_help() -> None:
+    """A noun with a noun after it, not the last one; a verb that helps, or not; else None."""
     found = sentence("the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN")
     assert [n for n in range(len(found.tokens)) if is_in_compound(found, n)] == [1]
-
-
-def test_verbs_that_help_others() -> None:
-    """Whether they do or not; what is no verb is none."""
     found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")
     shown = [t.text for n, t in enumerate(found.tokens) if may_be_auxiliary(found, n)]
     assert shown == ["is", "being", "had", "done"]

@@ -99,19 +99,13 @@ def test_candidates_are_those_the_filters_leave(
 
 
 def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: Path) -> None:
-    """No candidate anywhere is no error here."""
+    """No candidate anywhere is no error; questions that are none of the run's are one."""
     store, questions = run
     none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SuggestionStore, "vocabulary", lambda self: none)
         candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
         assert candidates.take(QUERIES[:30]).tokens.tolist() == []
-
-
-def test_foreign_questions_are_an_error(
-    run: tuple[SuggestionStore, Questions], tmp_path: Path
-) -> None:
-    """Questions of the store that are none of the run's are refused too."""
     candidates = Candidates.write(tmp_path / "c", *run, probability_filter=True)
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])

@@ -86,22 +86,14 @@ def test_reasons_are_tried_in_the_order_stated() -> None:
     )  # fmt: skip
 
 
-def test_more_probable_means_strictly_more() -> None:
-    """D5: a tie with the original fails, the next number above passes."""
+def test_special_cases_of_a_row() -> None:
+    """A tie fails (D5); at a text's start tokens must be attached; no token, no words (D3)."""
     above = float(np.nextafter(np.float32(2.0), np.float32(3.0)))
     assert filtered([(1, 2.0, [(2, 2.0)])]).tokens.tolist() == []
     assert filtered([(1, 2.0, [(2, above)])]).tokens.tolist() == [2]
-
-
-def test_where_the_original_joins_on_so_must_the_suggestion() -> None:
-    """At the start of a byte-level text only attached tokens fit, if they are words too."""
     survivors = filtered([(10, 0.0, [(2, 3.0), (9, 2.0), (6, 1.0)])])
     assert survivors.tokens.tolist() == [9]
     assert rejections(survivors) == {Reason.SUBWORD: 2}
-
-
-def test_not_in_the_vocabulary_is_empty() -> None:
-    """D3: where the original is not one token there are no suggestions at all."""
     nan = float("nan")
     survivors = filtered([(-1, nan, [(2, 5.0), (5, 4.0)]), (1, 0.0, [(2, 5.0), (-1, nan)])])
     assert survivors.in_vocabulary.tolist() == [False, True]

@@ -299,13 +299,25 @@ def test_columns(tagger: Tagger) -> None:
 
 
 def test_too_few_words(tagger: Tagger) -> None:
-    """One word with replacements is no pair."""
+    """One word is no pair, which ablations say too; their seeds stay, however few combinations."""
     problems = problems_of(tagger, TEXTS)
     made = drawn(tagger, problems, found_of({"boy": ("girl", "man")}))
     assert len(made.variants) == 0
     (excluded,) = made.exclusions
     assert (excluded.seed_id, excluded.word_class, excluded.word) == ("s:0", "noun", None)
     assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW_WORDS, None)
+    problems = problems_of(tagger, TEXTS, TEXTS)
+    found = pa.concat_tables([found_of(WORDS), found_of({"boy": ("girl",)}, "s:1")])
+    pairs = pa.table({"seed_id": ["s:0", "s:1"], "word_class": ["noun", "noun"]})
+    made = drawn(tagger, problems, found, pairs=pairs)
+    assert {row["seed_id"] for row in rows_of(made)} == {"s:0"}
+    assert [(e.seed_id, e.reason) for e in made.exclusions] == [("s:1", Reason.TOO_FEW_WORDS)]
+    problems = problems_of(tagger, TEXTS, TEXTS)
+    found = pa.concat_tables([found_of(WORDS), found_of(WORDS, "s:1")])
+    pairs = pa.table({"seed_id": ["s:1", "s:2"], "word_class": ["noun", "noun"]})
+    made = drawn(tagger, problems, found, pairs=pairs, min_replacements=1000)
+    assert {row["seed_id"] for row in rows_of(made)} == {"s:1"}
+    assert made.exclusions == []
 
 
 def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
@@ -322,26 +334,6 @@ def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
     made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100, **settings)
     assert {row["word"] for row in rows_of(made)} == {"boy dog"}
     assert [(e.word, e.replacements) for e in made.exclusions] == [("house", 2)]
-
-
-def test_ablations_keep_their_seeds(tagger: Tagger) -> None:
-    """Seeds eligible without the ablation stay, however many combinations there are."""
-    problems = problems_of(tagger, TEXTS, TEXTS)
-    found = pa.concat_tables([found_of(WORDS), found_of(WORDS, "s:1")])
-    pairs = pa.table({"seed_id": ["s:1", "s:2"], "word_class": ["noun", "noun"]})
-    made = drawn(tagger, problems, found, pairs=pairs, min_replacements=1000)
-    assert {row["seed_id"] for row in rows_of(made)} == {"s:1"}
-    assert made.exclusions == []
-
-
-def test_ablations_say_who_has_too_few_words(tagger: Tagger) -> None:
-    """A seed that the ablation leaves one word with replacements does not just disappear."""
-    problems = problems_of(tagger, TEXTS, TEXTS)
-    found = pa.concat_tables([found_of(WORDS), found_of({"boy": ("girl",)}, "s:1")])
-    pairs = pa.table({"seed_id": ["s:0", "s:1"], "word_class": ["noun", "noun"]})
-    made = drawn(tagger, problems, found, pairs=pairs)
-    assert {row["seed_id"] for row in rows_of(made)} == {"s:0"}
-    assert [(e.seed_id, e.reason) for e in made.exclusions] == [("s:1", Reason.TOO_FEW_WORDS)]
 
 
 def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:

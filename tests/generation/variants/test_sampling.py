@@ -86,8 +86,8 @@ def excluded(
     )
 
 
-def test_scope_class() -> None:
-    """20 over all words of a class: seed 1's nouns, not its verb, nothing of seed 2."""
+def test_scopes() -> None:
+    """20 over the words of a class, of all classes of a problem, or for the word itself."""
     kept, left_out = kept_by("class")
     assert kept == {("s:1", "boy"): 12, ("s:1", "dog"): 8, ("t:3", "big"): 25}
     assert left_out == [
@@ -95,20 +95,12 @@ def test_scope_class() -> None:
         excluded("s:2", "noun", None, 19),
         excluded("s:2", "verb", None, 1),
     ]
-
-
-def test_scope_problem() -> None:
-    """20 over all classes: everything here is in, with 40 only seed 1's 39 are not."""
     kept, left_out = kept_by("problem")
     assert sum(kept.values()) == len(PROBLEM)
     assert left_out == []
     kept, left_out = kept_by("problem", 25)
     assert set(kept) == {("s:1", "boy"), ("s:1", "dog"), ("s:1", "runs"), ("t:3", "big")}
     assert left_out == [excluded("s:2", None, None, 20)]
-
-
-def test_scope_word() -> None:
-    """20 for the word itself, else that word stays as it is."""
     kept, left_out = kept_by("word")
     assert kept == {("t:3", "big"): 25}
     assert left_out == [

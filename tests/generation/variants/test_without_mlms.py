@@ -51,17 +51,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_bytes_are_those_of_a_run_without_it(
     both: RunFolder, alone: RunFolder, other: Path
 ) -> None:
-    """Every table of the build; with both they are others, as the second adds replacements."""
+    """Every table; the manifest differs in the setting, and so the fingerprint, alone."""
     without = build(both.path, into="without", without_mlms=(other.name,))
     assert made(without) == made(alone)
     assert made(without)["replacements"] != made(both)["replacements"]
     named = {m for row in pq.read_table(both.variants)["mlms"].to_pylist() for m in row}
     assert named == {other.name, BUNDLED_MLM}
-
-
-@pytest.mark.slow
-def test_manifest_says_who_was_left_out(both: RunFolder, alone: RunFolder, other: Path) -> None:
-    """It differs from that of a run without it in the setting, and so the fingerprint, alone."""
     without = read_record(build(both.path, into="told", without_mlms=(other.name,)).manifest)
     expected = read_record(alone.manifest)
     assert without["config"].pop("without_mlms") == [other.name]

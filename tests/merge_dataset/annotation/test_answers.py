@@ -44,20 +44,12 @@ def path(tmp_path: Path) -> Path:
 # --- What counts ---
 
 
-def test_good_is_nine_or_more() -> None:
-    """MERGE paper, section 4."""
+def test_what_is_good() -> None:
+    """MERGE, section 4; 10 and 8 make 9, and 10, 9 and 8 are 27 thirds; the last answer counts."""
     scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if is_good(f + r)]
     assert scores == [(4, 5), (5, 4), (5, 5)]
-
-
-def test_annotators_are_averaged_before_it_is_decided() -> None:
-    """10 and 8 make 9, 10 and 7 do not; 10, 9 and 8 are 27 thirds."""
     assert [is_good(10 + 8, 2), is_good(10 + 7, 2), is_good(10 + 9 + 8, 3)] == [True, False, True]
     assert is_good(np.array([18, 17, 27]), np.array([2, 2, 3])).tolist() == [True, False, True]
-
-
-def test_the_last_answer_counts_and_undoing_brings_back_the_one_before() -> None:
-    """Per variant; what stands keeps its order."""
     other = Answer(COW, 3, 3)
     assert replay([POOR, other, FINE]) == [POOR, other, FINE]
     assert current(replay([POOR, other, FINE])) == {CAT: FINE, COW: other}
@@ -239,14 +231,11 @@ def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
 
 
 def test_answers_that_contradict_each_other_are_an_error(tmp_path: Path) -> None:
-    """One annotator says different things in two files."""
+    """One annotator says different things in two files, or a file has something else."""
     append(answers_path(tmp_path / "a", "ann"), [POOR])
     append(answers_path(tmp_path / "b", "ann"), [FINE])
     with pytest.raises(ValueError, match=r"expected the answer of ann .* \(F1 R2 ''\), got F5 R4"):
         read_answers([tmp_path / "a", tmp_path / "b"])
-
-
-def test_what_is_no_answers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"expected a session with answers/NAME\.jsonl, found no"):
         read_answers([tmp_path])
     with pytest.raises(FileNotFoundError, match="a file of answers, found nothing there"):
@@ -272,12 +261,6 @@ def test_spreadsheets_are_read(tmp_path: Path, delimiter: str, encoding: str) ->
     assert rows(path) == [("ann", CAT, 5, 4, 'žluť\n"x"'), ("bo", COW, 2, 1, "")]
 
 
-def test_a_table_of_one_annotator_needs_no_column(tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_text(f"variant_id,fluency,reasoning\n{CAT},1,2\n")
-    assert read_csv(path, "ann") == [("ann", POOR)]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -301,18 +284,18 @@ def test_malformed_tables_are_named(tmp_path: Path, text: str, message: str) -> 
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_rows_of_somebody_else_are_an_error(tmp_path: Path) -> None:
+def test_tables_of_one_annotator(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     path.write_text(f"annotator,variant_id,fluency,reasoning\nbo,{CAT},1,2\n")
     with pytest.raises(ValueError, match="line 2: expected rows of ann, got one of bo"):
         read_csv(path, "ann")
-
-
-def test_a_table_in_another_encoding_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     path.write_bytes("variant_id,fluency,reasoning,annotator\nžluť".encode("cp1250"))
     with pytest.raises(ValueError, match="line 2: expected text in UTF-8, got the byte 0x9E"):
         read_csv(path)
+    path = tmp_path / "answers.csv"
+    path.write_text(f"variant_id,fluency,reasoning\n{CAT},1,2\n")
+    assert read_csv(path, "ann") == [("ann", POOR)]
 
 
 def test_a_damaged_last_line_is_not_taken_for_one_cut_off(path: Path) -> None:

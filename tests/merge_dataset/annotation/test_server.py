@@ -63,15 +63,11 @@ def test_the_page_is_told_what_to_show(client: Client) -> None:
 
 
 def test_the_order_is_each_annotators_own(session: Session) -> None:
-    """Always the same for one, another for others; all items are there."""
+    """Annotators are blind to each other, and each has all items in an order that stays."""
     orders = {name: [i.variant_id for i in shuffled(session.items, name)] for name in "abcd"}
     assert len({tuple(order) for order in orders.values()}) == 4
     assert {frozenset(order) for order in orders.values()} == {frozenset(session.items)}
     assert [i.variant_id for i in shuffled(session.items, "a")] == orders["a"]
-
-
-def test_others_answers_are_not_shown(session: Session) -> None:
-    """Annotators are blind to each other."""
     append(answers_path(session.folder, "bo"), [Answer(CAT, 1, 1, "secret")])
     with serving(session, "ann") as (_, url):
         page = Client(url)
@@ -83,23 +79,16 @@ def test_others_answers_are_not_shown(session: Session) -> None:
 # --- What it saves ---
 
 
-def test_an_answer_is_on_the_disk_before_the_page_hears(client: Client, saved: Path) -> None:
+def test_answers_are_saved_once(client: Client, saved: Path) -> None:
+    """Where the reply was lost, the page cannot know; two tabs may be of one annotator."""
     reply = client.save(0, ANSWER)
     assert (reply.status, reply.json) == (200, {"position": 1})
     assert read_events(saved) == [Answer(CAT, 4, 5, "ok")]
     assert client.session()["standing"] == [ANSWER]
-
-
-def test_an_answer_sent_again_is_saved_once(client: Client, saved: Path) -> None:
-    """The reply was lost: the page cannot know."""
     for _ in range(3):
         assert client.save(0, ANSWER).json == {"position": 1}
     assert client.save(1, UNDO).json == client.save(1, UNDO).json == {"position": 2}
     assert len(read_events(saved)) == 2
-
-
-def test_a_page_that_is_behind_is_told(client: Client, saved: Path) -> None:
-    """Two tabs of one annotator."""
     client.save(0, ANSWER)
     reply = client.save(0, ANSWER | {"fluency": 1})
     assert (reply.status, reply.json) == (409, {"error": "1 events are saved, the page knows 0"})

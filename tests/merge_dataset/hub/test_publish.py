@@ -336,32 +336,23 @@ def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
     assert desk.hub.requests == []
 
 
-def test_without_a_token(desk: Desk, small: Path) -> None:
-    """A dry run says so and goes on; --yes is refused before anything."""
+def test_rights(desk: Desk, small: Path) -> None:
+    """A dry run without a token says so and goes on; --yes is refused before anything."""
     shown = desk.good("dataset", "--repo", NAME, small, token=None)
     assert "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN" in shown.out
     result = publish(desk, small, token=None)
     assert result.code == 1
     assert "expected to be logged in to the Hub, found no token: run `hf auth login`" in result.err
     assert desk.written() == []
-
-
-def test_token_that_may_only_read(desk: Desk, small: Path) -> None:
     result = publish(desk, small, token=READER)
     assert result.code == 1
     assert "expected a token that may write, got one of somebody that may only read" in result.err
     assert desk.written() == []
-
-
-def test_token_that_is_not_accepted(desk: Desk, small: Path) -> None:
     result = publish(desk, small, token="hf_unknown")
     assert result.code == 1
     assert "your token is not accepted; run `hf auth login` again" in result.err
     assert "hf_unknown" not in result.out + result.err
     assert desk.written() == []
-
-
-def test_no_right_to_make_it(desk: Desk, small: Path) -> None:
     result = publish(desk, small, token=STRANGER)
     assert result.code == 1
     assert "making somebody/merge-nli: your token has no right to do this" in result.err
