@@ -254,16 +254,10 @@ def write_tiny_gguf(target: Path) -> None:
     """A random Llama with the tokenizer of the tiny GPT-2."""
     tokenizer = tiny_tokenizer("gpt2")
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=640,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=48, max_position_embeddings=640,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
     write_llama(AutoModelForCausalLM.from_config(config), tokenizer, target)
 
 

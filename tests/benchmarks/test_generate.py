@@ -41,14 +41,9 @@ def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[
     def answer() -> Callable[[], list[list[str]]]:
         folder = f"{run}/{next(numbers)}"
         config = Config.from_recipe(
-            "demo",
-            source="bench",
-            data=file,
-            mlms=(model,),
-            limit=SEEDS,
-            run=folder,
+            "demo", source="bench", data=file, mlms=(model,), limit=SEEDS, run=folder,
             min_replacements=1,
-        )
+        )  # fmt: skip
         suggest(config)
         build(config.run)
         names = ("seed_id", "word", "word_class", "replacement")

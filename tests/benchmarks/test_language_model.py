@@ -42,13 +42,9 @@ def random_llama(prefix_cache: bool) -> LanguageModel:
 
     tokenizer = byte_level()
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=384,
-        intermediate_size=1024,
-        num_hidden_layers=6,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-    )
+        vocab_size=len(tokenizer), hidden_size=384, intermediate_size=1024, num_hidden_layers=6,
+        num_attention_heads=6, num_key_value_heads=2,
+    )  # fmt: skip
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     loaded = Loaded(model, tokenizer, "random", "")

@@ -53,16 +53,9 @@ SEEDS = st.builds(
     annotator_labels=st.lists(st.sampled_from(["entailment", "neutral"]), max_size=5).map(tuple),
 )
 REPLACED = st.builds(
-    Replacement,
-    seed_id=IDS,
-    source=TEXT,
-    word=TEXT,
-    word_class=CLASSES,
-    replacement=TEXT,
-    premise_mlms=MLMS,
-    hypothesis_mlms=MLMS,
-    log_odds=st.floats(-50, 50, width=32),
-)
+    Replacement, seed_id=IDS, source=TEXT, word=TEXT, word_class=CLASSES, replacement=TEXT,
+    premise_mlms=MLMS, hypothesis_mlms=MLMS, log_odds=st.floats(-50, 50, width=32),
+)  # fmt: skip
 EXCLUDED = st.builds(
     Exclusion,
     seed_id=IDS,

@@ -33,15 +33,9 @@ def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> R
     if "probabilities" in given:
         shift = label_shift(rows, given["probabilities"], given["seed_probabilities"])
     return Run(
-        model,
-        config,
-        count(rows),
-        answers,
-        shift=shift,
-        variants=rows,
-        values=given.get("groups", {}),
-        **origin,
-    )
+        model, config, count(rows), answers, shift=shift, variants=rows,
+        values=given.get("groups", {}), **origin,
+    )  # fmt: skip
 
 
 def random_dataset(rng: random.Random, *, seeds: int, subsamples: int = 2) -> list[Row]:

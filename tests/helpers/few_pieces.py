@@ -31,14 +31,9 @@ def few_pieces(sharpness: float = 1.0, seed: int = 0) -> Path:
         vocab={piece: number for number, piece in enumerate([*SPECIAL, *WORDS, *PIECES, "."])}
     )
     config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=MAX_TOKENS,
-        initializer_range=0.3,
-    )
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=MAX_TOKENS, initializer_range=0.3,
+    )  # fmt: skip
     model = randomised(config, seed)
     model.get_output_embeddings().weight.data.mul_(sharpness)
     save(model, tokenizer, folder)

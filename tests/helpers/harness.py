@@ -151,12 +151,8 @@ def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None) ->
     home = {"HOME": str(cwd), "HF_HOME": str(cwd / "hf"), "HF_HUB_OFFLINE": "1"}
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**environment, **home, **(more or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        command, cwd=cwd, env={**environment, **home, **(more or {})}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -95,14 +95,10 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
         key.chmod(0o600)
         cluster.conf.write_text(
             _CONF.format(
-                folder=folder,
-                host=socket.gethostname().partition(".")[0],
-                cpus=CPUS,
-                max_array_size=MAX_ARRAY_SIZE,
-                controller_port=_free_port(),
-                node_port=_free_port(),
+                folder=folder, host=socket.gethostname().partition(".")[0], cpus=CPUS,
+                max_array_size=MAX_ARRAY_SIZE, controller_port=_free_port(), node_port=_free_port(),
             )
-        )
+        )  # fmt: skip
 
         def start(*command: str) -> None:
             environment = {**os.environ, "SLURM_CONF": str(cluster.conf)}
@@ -112,14 +108,10 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
             stack.callback(_end, process)
 
         start(
-            "munged",
-            "--foreground",
-            f"--key-file={key}",
-            f"--socket={folder}/munge.socket",
-            f"--pid-file={folder}/munged.pid",
-            f"--log-file={folder}/munged.log",
+            "munged", "--foreground", f"--key-file={key}", f"--socket={folder}/munge.socket",
+            f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log",
             f"--seed-file={folder}/munged.seed",
-        )
+        )  # fmt: skip
         _wait_for((folder / "munge.socket").exists, folder)
         start("slurmctld", "-D", "-f", str(cluster.conf))
         start("slurmd", "-D", "-f", str(cluster.conf))

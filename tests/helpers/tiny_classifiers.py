@@ -92,16 +92,9 @@ def _gpt2() -> tuple[PreTrainedConfig, Any]:
     """Neither the model nor the tokenizer has a token for padding."""
     tokenizer = byte_level()
     config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_embd=_SIZE,
-        n_layer=2,
-        n_head=2,
-        n_positions=MAX_TOKENS,
-        initializer_range=0.3,
-        num_labels=3,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+        vocab_size=len(tokenizer), n_embd=_SIZE, n_layer=2, n_head=2, n_positions=MAX_TOKENS,
+        initializer_range=0.3, num_labels=3, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
     return config, tokenizer
 
 

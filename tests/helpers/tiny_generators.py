@@ -71,28 +71,14 @@ def _config(kind: str, vocabulary: int, end: int) -> Any:
         )
     if kind == "gpt2":
         return GPT2Config(
-            vocab_size=vocabulary,
-            n_embd=32,
-            n_layer=2,
-            n_head=4,
-            n_positions=CONTEXT,
-            initializer_range=0.2,
-            bos_token_id=end,
-            eos_token_id=end,
-        )
+            vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT,
+            initializer_range=0.2, bos_token_id=end, eos_token_id=end,
+        )  # fmt: skip
     return LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=CONTEXT,
-        initializer_range=0.3,
-        bos_token_id=end,
-        eos_token_id=end,
-        pad_token_id=None,
-    )
+        vocab_size=vocabulary, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=48, max_position_embeddings=CONTEXT,
+        initializer_range=0.3, bos_token_id=end, eos_token_id=end, pad_token_id=None,
+    )  # fmt: skip
 
 
 @lru_cache

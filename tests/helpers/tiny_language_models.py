@@ -89,12 +89,9 @@ def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizer
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = _metaspace()
     trainer = UnigramTrainer(
-        vocab_size=900,
-        show_progress=False,
-        special_tokens=special,
-        unk_token="<unk>",
+        vocab_size=900, show_progress=False, special_tokens=special, unk_token="<unk>",
         initial_alphabet=["\n"],
-    )
+    )  # fmt: skip
     tokenizer.train_from_iterator(_corpus(" "), trainer)
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     wanted = {f"▁{letter}": -1.0 for letter in "ABC" if letters}

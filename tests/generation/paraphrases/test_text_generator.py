@@ -198,12 +198,9 @@ def new_texts(kind: str, sequences: torch.Tensor, hypothesis: str) -> list[str]:
 def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: int) -> None:
     """Texts and scores of transformers' own, which ends where as many texts as beams have."""
     decoding = searching(
-        num_beams=beams,
-        num_beam_groups=1,
-        diversity_penalty=0,
-        sibling_penalty=0,
+        num_beams=beams, num_beam_groups=1, diversity_penalty=0, sibling_penalty=0,
         max_new_tokens=40,
-    )
+    )  # fmt: skip
     found = generator(kind, decoding).candidates([ParaphraseRequest(h, 1.0) for h in HYPOTHESES])
     all_ended = 0
     for hypothesis, candidates in zip(HYPOTHESES, found, strict=True):
@@ -211,13 +208,9 @@ def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: i
             continue
         all_ended += 1
         output = theirs(
-            kind,
-            hypothesis,
-            num_beams=beams,
-            num_return_sequences=beams,
-            early_stopping=True,
+            kind, hypothesis, num_beams=beams, num_return_sequences=beams, early_stopping=True,
             max_new_tokens=40,
-        )
+        )  # fmt: skip
         assert texts(candidates) == new_texts(kind, output.sequences, hypothesis)
         assert [c.score for c in candidates] == pytest.approx(
             output.sequences_scores.tolist(), rel=1e-4

@@ -525,16 +525,9 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
     """What is asked for is passed on and described; names of classes decide, in whatever order."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
-    problems = loaded(
-        Config(
-            source="rte",
-            dataset="nyu-mll/glue",
-            dataset_config="rte",
-            split="validation",
-            revision="abc",
-            label_map={"not_entailment": "neutral"},
-        )
-    )
+    settings = {"dataset": "nyu-mll/glue", "dataset_config": "rte", "split": "validation"}
+    label_map = {"not_entailment": "neutral"}
+    problems = loaded(Config(source="rte", revision="abc", label_map=label_map, **settings))
     assert hub["asked"] == ("nyu-mll/glue", "rte", "validation", "abc")
     assert problems.description == "nyu-mll/glue@abc [rte/validation]"
     assert [(s.seed_id, s.label) for s in problems.seeds] == [

@@ -29,14 +29,9 @@ from generation.suggestions.word_pieces import score_words
 K = 4
 PART_SIZE = 5
 IDENTITY = StoreIdentity(
-    name="org/a-model",
-    revision="abc123",
-    architecture="BertForMaskedLM",
-    masking="single",
-    suggestions_per_occurrence=K,
-    dtype="float32",
-    device="cpu",
-)
+    name="org/a-model", revision="abc123", architecture="BertForMaskedLM", masking="single",
+    suggestions_per_occurrence=K, dtype="float32", device="cpu",
+)  # fmt: skip
 VOCABULARY = Vocabulary(("", "girl", "café", "s", "."), np.array([0, 1, 1, 2, 1], np.int8))
 QUERIES = [
     MaskedQuery(sentence, span, masked)

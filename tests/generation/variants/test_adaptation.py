@@ -40,17 +40,11 @@ def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
     """Replacements of a word of the seed."""
     return table_of(
         Replacement(
-            seed_id="s:1",
-            source="s",
-            word=word,
-            word_class=word_class,
-            replacement=text,
-            premise_mlms=("m",),
-            hypothesis_mlms=("m",),
-            log_odds=1.0,
+            seed_id="s:1", source="s", word=word, word_class=word_class, replacement=text,
+            premise_mlms=("m",), hypothesis_mlms=("m",), log_odds=1.0,
         )
         for text in sorted(texts)
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

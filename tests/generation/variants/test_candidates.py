@@ -40,14 +40,9 @@ def answer(queries: Sequence[MaskedQuery]) -> Scores:
 
 
 IDENTITY = StoreIdentity(
-    name="m",
-    revision="r",
-    architecture="BertForMaskedLM",
-    masking="single",
-    suggestions_per_occurrence=K,
-    dtype="float32",
-    device="cpu",
-)
+    name="m", revision="r", architecture="BertForMaskedLM", masking="single",
+    suggestions_per_occurrence=K, dtype="float32", device="cpu",
+)  # fmt: skip
 
 
 @pytest.fixture

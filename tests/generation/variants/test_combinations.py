@@ -141,16 +141,12 @@ def found_of(words: Mapping[str, Sequence[str]], seed_id: str = "s:0", **more: A
     settings: dict[str, Any] = {"premise_mlms": ("m",), "hypothesis_mlms": ("m",), "log_odds": 1.0}
     return table_of(
         Replacement(
-            seed_id=seed_id,
-            source="s",
-            word=word,
-            word_class="noun",
-            replacement=text,
+            seed_id=seed_id, source="s", word=word, word_class="noun", replacement=text,
             **{**settings, **more},
         )
         for word, texts in sorted(words.items())
         for text in sorted(texts)
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

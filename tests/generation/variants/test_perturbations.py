@@ -125,15 +125,10 @@ def perturbation(tagger: Tagger, texts: Sequence[str], *edits: Edit) -> Perturba
 def test_pairs_and_edits(tagger: Tagger) -> None:
     """Words first, then families, then articles, each once; edits by where they stand."""
     made = perturbation(
-        tagger,
-        ["A girl sees a girl and girls.", "Girls."],
-        Edit(ARTICLE, 0, 0, "An"),
-        Edit(WORD, 0, 1, "owl"),
-        Edit(ARTICLE, 0, 3, "an"),
-        Edit(WORD, 0, 4, "owl"),
-        Edit(FAMILY, 0, 6, "owls"),
-        Edit(FAMILY, 1, 0, "Owls"),
-    )
+        tagger, ["A girl sees a girl and girls.", "Girls."], Edit(ARTICLE, 0, 0, "An"),
+        Edit(WORD, 0, 1, "owl"), Edit(ARTICLE, 0, 3, "an"), Edit(WORD, 0, 4, "owl"),
+        Edit(FAMILY, 0, 6, "owls"), Edit(FAMILY, 1, 0, "Owls"),
+    )  # fmt: skip
     assert made.pairs() == [
         ("girl", "owl"), ("girls", "owls"), ("Girls", "Owls"), ("A", "An"), ("a", "an"),
     ]  # fmt: skip

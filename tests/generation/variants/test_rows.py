@@ -96,15 +96,11 @@ def variant(
     }  # fmt: skip
     return Variant(
         Replacement(
-            seed_id=seed_id,
-            source="snli",
-            word=word,
-            word_class="noun",
-            replacement=text,
+            seed_id=seed_id, source="snli", word=word, word_class="noun", replacement=text,
             **settings,
         ),
         subsamples,
-    )
+    )  # fmt: skip
 
 
 VARIANTS = [

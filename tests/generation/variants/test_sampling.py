@@ -21,15 +21,9 @@ from merge_dataset.provenance import DRAW
 
 def replacement(seed_id: str, word_class: str, word: str, text: str) -> Replacement:
     return Replacement(
-        seed_id=seed_id,
-        source=seed_id.partition(":")[0],
-        word=word,
-        word_class=word_class,
-        replacement=text,
-        premise_mlms=("m",),
-        hypothesis_mlms=("m",),
-        log_odds=1.0,
-    )
+        seed_id=seed_id, source=seed_id.partition(":")[0], word=word, word_class=word_class,
+        replacement=text, premise_mlms=("m",), hypothesis_mlms=("m",), log_odds=1.0,
+    )  # fmt: skip
 
 
 def several(seed_id: str, word_class: str, word: str, count: int) -> list[Replacement]:
@@ -77,13 +71,9 @@ def excluded(
     seed_id: str, word_class: str | None, word: str | None, replacements: int
 ) -> Exclusion:
     return Exclusion(
-        seed_id=seed_id,
-        source=seed_id[0],
-        word=word,
-        word_class=word_class,
-        reason=Reason.TOO_FEW,
+        seed_id=seed_id, source=seed_id[0], word=word, word_class=word_class, reason=Reason.TOO_FEW,
         replacements=replacements,
-    )
+    )  # fmt: skip
 
 
 def test_scopes() -> None:

@@ -33,15 +33,9 @@ def test_the_posters_example() -> None:
     bert = Answers({(GIRL_P.text, 0): odds("boy man"), (GIRL_H.text, 0): odds("man dog boy")})
     (boy, man) = run(GIRL_P, GIRL_H, "girl", {"bert": bert}).replacements
     assert boy == Replacement(
-        seed_id="snli:1",
-        source="snli",
-        word="girl",
-        word_class="noun",
-        replacement="boy",
-        premise_mlms=("bert",),
-        hypothesis_mlms=("bert",),
-        log_odds=2.0,
-    )
+        seed_id="snli:1", source="snli", word="girl", word_class="noun", replacement="boy",
+        premise_mlms=("bert",), hypothesis_mlms=("bert",), log_odds=2.0,
+    )  # fmt: skip
     assert (man.replacement, man.log_odds) == ("man", 2.5)
 
 

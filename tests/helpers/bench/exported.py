@@ -184,14 +184,9 @@ def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:
             axes["third"] = {0: "texts"}
             third = third % 17
         torch.onnx.export(
-            module,
-            (ids, torch.ones_like(ids), third),
-            partial,
-            input_names=names,
-            dynamic_axes=axes,
-            opset_version=17,
-            dynamo=False,
-        )
+            module, (ids, torch.ones_like(ids), third), partial, input_names=names,
+            dynamic_axes=axes, opset_version=17, dynamo=False,
+        )  # fmt: skip
         partial.rename(path)
     if runtime == "openvino":
         import openvino

@@ -149,12 +149,9 @@ def _make(name: str, folder: Path) -> None:
     make_tokenizer, make_config, sizes = _SHAPES[name]
     tokenizer = make_tokenizer()
     config = make_config(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-        **sizes,
-    )
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id, eos_token_id=tokenizer.sep_token_id, **sizes,
+    )  # fmt: skip
     save(randomised(config, seed=0), tokenizer, folder)
 
 

@@ -193,13 +193,9 @@ class Console:
     def _started(self) -> subprocess.Popen[str]:
         if self._server is None:
             self._server = subprocess.Popen(
-                [sys.executable, "-c", _SERVER],
-                cwd=self.folder,
-                env=self._environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+                [sys.executable, "-c", _SERVER], cwd=self.folder, env=self._environment(),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
         return self._server
 
     def _environment(self) -> dict[str, str]:

@@ -123,13 +123,10 @@ def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> N
         "<td>A girl and a small <mark>cat</mark> run.</td></tr>"
     ) in problem
     item = replace(
-        session.items[CAT],
-        label="<x>",
-        seed_texts={"long_text": "a <b> & 1"},
-        variant_texts={"long_text": "<i> dog"},
-        seed_spans={"long_text": [[2, 5]]},
+        session.items[CAT], label="<x>", seed_texts={"long_text": "a <b> & 1"},
+        variant_texts={"long_text": "<i> dog"}, seed_spans={"long_text": [[2, 5]]},
         variant_spans={"long_text": [[0, 3]]},
-    )
+    )  # fmt: skip
     (task,) = json.loads(transfer.render_label_studio([item])[".json"])
     assert "<b>&lt;x&gt;</b>" in task["data"]["problem"]
     assert (
