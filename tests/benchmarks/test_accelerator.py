@@ -46,9 +46,7 @@ def test_suggestions(
     assert folder
     contexts = masked_words(labelled, folder)
     flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
-    arguments: dict[str, Any] = {"model": str(folder), "contexts": contexts, "device": "cuda"}
-    arguments["dtype"] = dtype
-    ours = Contender(f"ours, {dtype}", fill_mask.masked_lm, arguments, needs_gpu=True)
+    ours = on_gpu(fill_mask.masked_lm, dtype, model=str(folder), contexts=contexts)
     peers = {
         "padded batches": on_device.padded_questions,
         "fill-mask pipeline": on_device.sorted_pipeline,
@@ -63,15 +61,18 @@ def test_classifier(
     """Pairs to a RoBERTa-large."""
     folder = large_classifier(shared_models)
     pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
-    arguments: dict[str, Any] = {"model": str(folder), "pairs": pairs, "device": "cuda"}
-    arguments["dtype"] = dtype
-    ours = Contender(f"ours, {dtype}", on_device.over_pairs, arguments, needs_gpu=True)
+    ours = on_gpu(on_device.over_pairs, dtype, model=str(folder), pairs=pairs)
     peers = {
         "padded batches": on_device.padded_pairs,
         "text-classification pipeline": on_device.pair_pipeline,
     }
     flop = classifier_flop(folder, pairs)
     measure("classifier, RoBERTa-large", "pair", ours, peers, len(pairs), flop, rounds, budget)
+
+
+def on_gpu(load: Callable[..., Any], dtype: str, **asked: Any) -> Contender:
+    arguments = {**asked, "device": "cuda", "dtype": dtype}
+    return Contender(f"ours, {dtype}", load, arguments, needs_gpu=True)
 
 
 def measure(

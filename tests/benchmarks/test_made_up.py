@@ -75,27 +75,14 @@ def register_alone(folder: str) -> Callable[[], None]:
     return answer
 
 
-def load(folder: str) -> Callable[[], int]:
-    """`load_dataset` of what is registered, and a look at every row in batches."""
+def load(folder: str, streaming: bool) -> Callable[[], int]:
+    """`load_dataset` of what is registered, or streaming of the folder: each row, in batches."""
 
     def answer() -> int:
         import datasets
 
-        variants = datasets.load_dataset("merge-nli", MADE_UP, split="variants")
-        batches = variants.with_format("arrow").iter(10_000)
-        return sum(len(batch["label"]) for batch in batches)
-
-    return answer
-
-
-def stream(folder: str) -> Callable[[], int]:
-    """`load_dataset` of the folder, streaming, and a look at every row in batches."""
-
-    def answer() -> int:
-        import datasets
-
-        path = str(Path(folder, "merge-nli"))
-        variants = datasets.load_dataset(path, MADE_UP, split="variants", streaming=True)
+        path = str(Path(folder, "merge-nli")) if streaming else "merge-nli"
+        variants = datasets.load_dataset(path, MADE_UP, split="variants", streaming=streaming)
         batches = variants.with_format("arrow").iter(10_000)
         return sum(len(batch["label"]) for batch in batches)
 
@@ -119,8 +106,8 @@ STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]]
     "export": (export_alone, {}),
     "check": (a_command, {"line": "check merge-nli"}),
     "register without the check": (register_alone, {}),
-    "load": (load, {}),
-    "stream": (stream, {}),
+    "load": (load, {"streaming": False}),
+    "stream": (load, {"streaming": True}),
     "predict": (
         a_command,
         {"line": "baseline majority --dataset merge-nli --out majority.parquet"},
