@@ -188,6 +188,11 @@ def test_packages_import_downwards_only() -> None:
         and not (is_within(module, ["merge_metric.commands"]) and ".commands" in name)
     ]
     assert wrong == []
+    phases = "generation.phases"
+    importers = {m for m, names in imports().items() if any(is_within(n, [phases]) for n in names)}
+    outside = {module for module in importers if not is_within(module, [phases])}
+    assert outside >= {"generation", "generation.commands.generate"}
+    assert all(is_within(module, FRONTS) or module == "generation" for module in outside)
 
 
 def test_what_stands_alone() -> None:
@@ -210,15 +215,6 @@ def test_no_circles() -> None:
     assert circles({room: others - {room} for room, others in rooms.items()}) == []
 
 
-def test_the_phases_are_at_the_top() -> None:
-    """Only commands and the package's front import the order of the steps."""
-    phases = "generation.phases"
-    importers = {m for m, names in imports().items() if any(is_within(n, [phases]) for n in names)}
-    outside = {module for module in importers if not is_within(module, [phases])}
-    assert outside >= {"generation", "generation.commands.generate"}
-    assert all(is_within(module, FRONTS) or module == "generation" for module in outside)
-
-
 @pytest.mark.parametrize("package", [*OURS, "merge_metric.models", "merge_metric.predict"])
 def test_public_names_are_there(package: str) -> None:
     """A package offers what `__all__` lists; each name is imported on first use."""
@@ -236,7 +232,7 @@ def test_public_names_are_there(package: str) -> None:
 
 
 def test_heavy_libraries_have_one_home() -> None:
-    """Nobody else of the two imports them, not even for a type."""
+    """Nobody else imports them, not even for a type; the Hub's data sets have one reader."""
     for library, homes in HOMES.items():
         importers = {
             m
@@ -244,10 +240,6 @@ def test_heavy_libraries_have_one_home() -> None:
             if library in {n.partition(".")[0] for n in imports()[m]}
         }
         assert importers <= homes, library
-
-
-def test_datasets_is_read_in_one_module_and_made_in_merge_dataset() -> None:
-    """In generation only the module that reads the Hub's data sets knows `datasets`."""
     importers = {
         m for m, names in imports().items() if "datasets" in {n.partition(".")[0] for n in names}
     }

@@ -280,16 +280,6 @@ def test_without_a_chat_template_a_line_is_an_answer() -> None:
     assert generator("llama-chat").ends == (end,)
 
 
-def test_a_model_without_an_end_is_refused() -> None:
-    """It could not stop."""
-    tokenizer = copy.deepcopy(tiny_tokenizer("t5"))
-    tokenizer.eos_token = None
-    model = with_bias("t5")
-    model.generation_config.eos_token_id = None
-    with pytest.raises(ValueError, match=r"t5: expected a tokenizer or generation_config\.json wi"):
-        generator("t5", model=model, tokenizer=tokenizer)
-
-
 # --- Prompts ---
 
 
@@ -488,7 +478,7 @@ def test_models_for_other_tasks(folders: Path, tmp_path: Path) -> None:
 
 
 def test_models_that_cannot_be_searched() -> None:
-    """Without a cache of keys and values, or without a token to begin with."""
+    """Without a cache of keys and values, a token to begin with, or one to end with."""
     config = MambaConfig(vocab_size=len(tiny_tokenizer("llama")), hidden_size=16, state_size=4,
                          num_hidden_layers=1)  # fmt: skip
     with pytest.raises(
@@ -499,6 +489,12 @@ def test_models_that_cannot_be_searched() -> None:
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     with pytest.raises(ValueError, match="t5: expected a decoder_start_token_id in config"):
         generator("t5", model=model)
+    tokenizer = copy.deepcopy(tiny_tokenizer("t5"))
+    tokenizer.eos_token = None
+    model = with_bias("t5")
+    model.generation_config.eos_token_id = None
+    with pytest.raises(ValueError, match=r"t5: expected a tokenizer or generation_config\.json wi"):
+        generator("t5", model=model, tokenizer=tokenizer)
 
 
 def test_what_decoders_are_made_to_begin_with() -> None:
@@ -633,16 +629,8 @@ def test_the_search_is_the_slow_one(settings: dict[str, Any], most: int) -> None
         assert same(beams, searched_slowly(request, decoding, texts))
 
 
-def test_something_ends_and_something_is_cut() -> None:
-    """The tables above bring both about."""
-    decoding = searching(**SEARCHES[0], max_new_tokens=4)
-    ended = [beam.finished for beams in search(Table(range(20)), decoding, [()] * 20)
-             for beam in beams]  # fmt: skip
-    assert 0.2 < sum(ended) / len(ended) < 0.9
-
-
 def test_what_is_done_is_not_run() -> None:
-    """Rows are the beams of groups that still search, and at first one per request."""
+    """Rows are beams of groups that still search; the tables bring ends and cuts about."""
     decoding = searching(**SEARCHES[0], max_new_tokens=40)
     table = Table(range(6))
     search(table, decoding, [()] * 6)
@@ -651,3 +639,7 @@ def test_what_is_done_is_not_run() -> None:
     assert table.asked[1:] == sorted(table.asked[1:], reverse=True)
     assert table.asked[-1] < 6 * 12 / 4
     assert len(table.asked) < 40
+    decoding = searching(**SEARCHES[0], max_new_tokens=4)
+    ended = [beam.finished for beams in search(Table(range(20)), decoding, [()] * 20)
+             for beam in beams]  # fmt: skip
+    assert 0.2 < sum(ended) / len(ended) < 0.9

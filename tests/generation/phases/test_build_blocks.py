@@ -105,17 +105,13 @@ def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) 
     assert len(rows(built["articles"].replacements)) == len(own)
 
 
-def test_families_follow(built: dict[str, RunFolder]) -> None:
-    """The other form of a verb, in its own tense."""
+def test_families_and_articles(built: dict[str, RunFolder]) -> None:
+    """Another form in its own tense; articles before every word that changes."""
     (row,) = [r for r in rows(built["inflect"].variants) if r["replacement"] == "runs running"]
     assert row["original"] == "sleeps sleeping"
     assert row["premise"] == "The cat runs here; it was running there before."
     assert row["hypothesis"] == "A cat runs."
     assert row["premise_pll_change"] is None
-
-
-def test_articles_fit(built: dict[str, RunFolder]) -> None:
-    """Before every word that changes; some changed for that, and the signal says that they fit."""
     repaired = [row for row in rows(built["articles"].variants) if " " in row["original"]]
     assert repaired
     for row in repaired:

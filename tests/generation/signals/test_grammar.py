@@ -94,7 +94,7 @@ BAD = {
 
 
 def test_determiners() -> None:
-    """Words that may follow a determiner: all pairs, as a reader would have them."""
+    """Words that may follow one: all pairs, as a reader would have them; nothing elsewhere."""
     words = ["many", "several", "few", "three", "more", "same", "other", "first", "last", "next",
              "biggest", "own", "red", "modest", "honest"]  # fmt: skip
     for before, word in itertools.product(DETERMINERS, words):
@@ -106,10 +106,6 @@ def test_determiners() -> None:
             before,
             word,
         )
-
-
-def test_without_a_determiner() -> None:
-    """Nothing is said of other places and other words."""
     for text in ("[old/JJ] men/NNS", "big/JJ [old/JJ] men/NNS", "two/CD [men/NNS] run/VBP"):
         assert determiner_fits(*tagged(text), "many") is None
 

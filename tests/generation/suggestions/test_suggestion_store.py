@@ -150,7 +150,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 
 
 def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
-    """Distinct questions, sorted, so many to a part, whatever order they are asked in."""
+    """Distinct ones, sorted, so many to a part; what is answered drops out of its part alone."""
     store = store_in(tmp_path)
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
     pieces = store.missing(EVERYTHING, shuffled)
@@ -158,10 +158,6 @@ def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
     asked = [query for piece in pieces for query in piece]
     assert asked == sorted(set(QUERIES), key=key_of)
     assert store.missing(EVERYTHING, []) == []
-
-
-def test_answered_questions_are_missing_no_more(tmp_path: Path) -> None:
-    """Answered questions drop out of their piece; the other pieces stay as they were."""
     store = store_in(tmp_path)
     before = store.missing(EVERYTHING, QUERIES)
     fill(store, [before[1][0], *before[3]], answer)
@@ -299,26 +295,18 @@ def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_p
     assert (expected.tokens[:, :, 1] >= 0).any()
 
 
-def test_a_renamed_store_is_refused(tmp_path: Path) -> None:
-    """The folder's name is part of what a store says of itself."""
-    store = filled(tmp_path)
-    other = dataclasses.replace(IDENTITY, revision="def")
-    store.path.rename(tmp_path / other.folder)
-    with pytest.raises(ValueError, match="abc123"):
-        store_in(tmp_path, other)
-
-
-def test_a_store_that_is_not_there(tmp_path: Path) -> None:
-    """The message says where it was looked for and which command makes one."""
+def test_stores_without_what_is_wanted(tmp_path: Path) -> None:
+    """Where it was looked for, and what makes one; whose it is; how many answers it lacks."""
     message = (
         f"expected a suggestion store at {tmp_path / 'nothing'}, found none; run: merge-nli suggest"
     )
     with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
         SuggestionStore.open(tmp_path, "nothing")
-
-
-def test_missing_answers_are_an_error(tmp_path: Path) -> None:
-    """A store that lacks answers is not quietly taken for one that has no suggestions."""
+    store = filled(tmp_path)
+    other = dataclasses.replace(IDENTITY, revision="def")
+    store.path.rename(tmp_path / other.folder)
+    with pytest.raises(ValueError, match="abc123"):
+        store_in(tmp_path, other)
     store = filled(tmp_path, QUERIES[:20])
     with pytest.raises(ValueError, match=r"answers to 24 questions of shard 0-0, 4 are missing"):
         store.answers(EVERYTHING, QUERIES)

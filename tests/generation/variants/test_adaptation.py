@@ -221,7 +221,7 @@ def test_families_and_articles(tagger: Tagger, case: str) -> None:
 
 
 def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
-    """Where each takes the other with it to the same words, the variant is there once."""
+    """Each takes the other with it, to one variant; forms in a text without the word follow."""
     texts = ("He walked and she was walking.", "She was walking as he walked.")
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
@@ -237,10 +237,6 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
             "She was talking as he talked."),
     }  # fmt: skip
     assert fates(made) == {KEPT: 3, Reason.SAME_TEXT: 1}
-
-
-def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
-    """One text of three has only another form of the word, which follows too."""
     texts = ("The cat sleeps here.", "It was sleeping.", "A cat sleeps.")
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES, (0, 2))

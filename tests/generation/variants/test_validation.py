@@ -43,8 +43,8 @@ SMALL_P = sentence("A/DT girl/NN carries/VBZ a/DT little/JJ boy/NN ./.")
 SMALL_H = sentence("A/DT little/JJ boy/NN is/VBZ carried/VBN ./.")
 
 
-def test_figure_2_a_word_of_the_problem_is_rejected() -> None:
-    """Neither "girl" nor "carried" can stand for "boy": the problem has them (D7)."""
+def test_figure_2() -> None:
+    """The problem has "girl" and "carried" (D7); "teen" is a noun, "small" an adjective (D8)."""
     bert = Answers(
         {
             (SMALL_P.text, 0): odds("girl child kid carried"),
@@ -56,10 +56,6 @@ def test_figure_2_a_word_of_the_problem_is_rejected() -> None:
     assert outcome.counts("bert") == {
         "suggestions": 7, Reason.IN_PROBLEM: 3, KEPT: 4, "replacements": 2,
     }  # fmt: skip
-
-
-def test_figure_2_a_word_of_another_class_is_rejected() -> None:
-    """For "little", "teen" is a noun there and "small" an adjective (iii, D8)."""
     bert = Answers(
         {(SMALL_P.text, 0): odds("teen small"), (SMALL_H.text, 0): odds("teen small tiny")}
     )

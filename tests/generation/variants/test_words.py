@@ -93,7 +93,7 @@ def test_equal_words_have_equal_numbers(texts: dict[str, list[str]]) -> None:
 
 
 def test_forms_are_words_in_every_casing() -> None:
-    """The form of a casing and a word is what `match_case` makes of it."""
+    """As `match_case` makes them; a problem's word that no MLM can suggest is of no account."""
     lexicon = Lexicon.of({"a": vocabulary("girl", "été"), "b": vocabulary("Straße", "Girl")})
     originals = {"lower": "boy", "title": "Boy", "upper": "BOY"}
     for casing, name in enumerate(CASINGS):
@@ -101,9 +101,5 @@ def test_forms_are_words_in_every_casing() -> None:
             (form,) = lexicon.form(np.array([casing]), np.array([word])).tolist()
             expected = match_case(text, originals[name])
             assert lexicon.forms[form] == lexicon.arrow_forms[form].as_py() == expected
-
-
-def test_unknown_words_have_no_number() -> None:
-    """A word of a problem that no MLM can suggest is of no account."""
     lexicon = Lexicon.of({"a": vocabulary("girl", "boy")})
     assert lexicon.numbers == {"boy": 0, "girl": 1}

@@ -77,7 +77,7 @@ def test_figures_weighted_by_chances_are_of_all_variants() -> None:
 
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
-    """Texts and spans of both, by field; the label by name."""
+    """Texts and spans by field, the label by name; counts are of source and class, not sample."""
     item = next(i for i in draw(dataset).items if i.variant_id == "snli:1/noun/girl/woman")
     assert item.seed_id == "snli:1"
     assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
@@ -95,10 +95,6 @@ def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     }
     assert item.seed_spans == {"premise": [[2, 6]], "hypothesis": [[2, 6]]}
     assert item.variant_spans == {"premise": [[2, 7]], "hypothesis": [[2, 7]]}
-
-
-def test_what_figures_are_weighted_by(dataset: Path) -> None:
-    """Seeds and variants of each source and class, not of the sample."""
     nouns, verbs, adjectives = draw(dataset, per_class=2).population
     assert nouns == {
         "source": "snli",

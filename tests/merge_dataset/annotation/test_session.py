@@ -65,12 +65,18 @@ def test_a_line_of_the_sample(session: Session) -> None:
     }  # fmt: skip
 
 
-def test_the_same_command_goes_on(dataset: Path, session: Session) -> None:
-    """With the same options, with none of them, and without the dataset."""
+def test_the_same_command_goes_on(
+    dataset: Path, session: Session, edit_dataset: Callable[..., None]
+) -> None:
+    """With the same options, none of them, or without the dataset; not with one made anew."""
     for options in ({}, {"per_class": 100}, {"rng_seed": 0}, {"per_class": 100, "rng_seed": 0}):
         assert open_session(session.folder, dataset, **options) == session
         assert open_session(session.folder, **options) == session
     assert open_session(session.folder, dataset, ["snli"]) == session
+    edit_dataset("snli/verbs/variants.parquet", list.pop)
+    with pytest.raises(ValueError, match=r"expected the `files` .*variants\.parquet\), got others"):
+        open_session(session.folder, dataset)
+    assert open_session(session.folder) == session
 
 
 @pytest.mark.parametrize(
@@ -89,16 +95,6 @@ def test_another_sample_is_refused(
     """Answers would be left to variants that are not in it."""
     with pytest.raises(ValueError, match=message):
         open_session(session.folder, dataset, **options)
-
-
-def test_another_dataset_is_refused(
-    dataset: Path, session: Session, edit_dataset: Callable[..., None]
-) -> None:
-    """One that was built anew, with other variants."""
-    edit_dataset("snli/verbs/variants.parquet", list.pop)
-    with pytest.raises(ValueError, match=r"expected the `files` .*variants\.parquet\), got others"):
-        open_session(session.folder, dataset)
-    assert open_session(session.folder) == session
 
 
 def test_a_sample_over_classes(tmp_path: Path) -> None:
@@ -124,23 +120,17 @@ def test_a_sample_over_classes(tmp_path: Path) -> None:
         open_session(tmp_path / "all", dataset, per_class=5)
 
 
-def test_configurations_want_the_dataset(session: Session) -> None:
-    with pytest.raises(ValueError, match="--config: expected the dataset folder with it, got none"):
-        open_session(session.folder, configs=["snli_nouns"])
-
-
-def test_no_session_and_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"a session folder with session\.json, found none"):
-        read_session(tmp_path)
-
-
-def test_other_folders_are_left_alone(dataset: Path, tmp_path: Path) -> None:
-    """Also the dataset's own."""
+def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Session) -> None:
+    """Also the dataset's own; without a session there has to be a dataset."""
     with pytest.raises(FileExistsError, match="expected an annotation session, an empty folder"):
         open_session(dataset, dataset)
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError, match="got something else; name another --out"):
         open_session(tmp_path / "file", dataset)
+    with pytest.raises(ValueError, match="--config: expected the dataset folder with it, got none"):
+        open_session(session.folder, configs=["snli_nouns"])
+    with pytest.raises(FileNotFoundError, match=r"a session folder with session\.json, found none"):
+        read_session(tmp_path)
 
 
 def forget_digests(folder: Path) -> None:

@@ -38,15 +38,11 @@ def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
 
 
 def test_blocks_are_read_as_they_are_needed() -> None:
-    """Only as much of a long input is held as the processes have before them."""
+    """Only as much is held as the processes have before them; an error says what it says."""
     read: list[int] = []
     outcomes = map_blocks(counted(range(100), read), partial(open_work, 1), workers=2)
     assert next(outcomes)[0] == 0
     assert len(read) <= 6
     outcomes.close()  # type: ignore[attr-defined]
-
-
-def test_an_error_in_a_process_is_an_error_here() -> None:
-    """It is not lost, and says what it says."""
     with pytest.raises(ValueError, match="expected a positive block, got -1"):
         list(map_blocks([1, -1, 2], partial(open_work, 1), workers=2))
