@@ -136,11 +136,9 @@ def test_an_unknown_key_names_the_nearest() -> None:
         ({"variants_per_class": 0}, "variants_per_class: expected at least 1, got 0"),
         ({"scored_by": "to-be-scored"}, 'scored_by: expected one of "", mlms, got .to-be-scored'),
         ({"max_pieces": 0}, "max_pieces: expected at least 1, got 0"),
-        (
-            {"max_pieces": 2, "probability_filter": False},
-            "max_pieces: words of several pieces .*: expected 1 with probability_filter = false, "
-            "got 2",
-        ),
+        ({"max_pieces": 2, "probability_filter": False},
+         "max_pieces: words of several pieces .*: expected 1 with probability_filter = false, "
+         "got 2"),
         ({"workers": 0}, "workers: expected at least 1, got 0"),
         ({"limit": 0}, "limit: expected at least 1 or nothing, got 0"),
         ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),
@@ -156,7 +154,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
         ({"source": "SNLI"}, r"source: expected a name .*got 'SNLI'"),
         ({"source": "my_set"}, r"source: expected a name .*got 'my_set'"),
     ],
-)
+)  # fmt: skip
 def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
     """The message has the setting, what is expected, what came and, if near, what is meant."""
     with pytest.raises(ValueError, match=message):

@@ -74,13 +74,11 @@ def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
         (["x/y", "--only", "S"], "--only: expected together with --preset"),
         (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster, got 'v1'"),
         (["x/y", "--label-order", "e,n"], "label-order: expected what the model's classes"),
-        (
-            ["x/y", "--dtype", "int3"],
-            "--dtype: expected one of float32, bfloat16, float16, got 'int3'",
-        ),
+        (["x/y", "--dtype", "int3"],
+         "--dtype: expected one of float32, bfloat16, float16, got 'int3'"),
         (["x/y", "--device", "tpu9"], "device: expected one that torch finds here (auto, cpu"),
     ],
-)
+)  # fmt: skip
 def test_wrong_use(arguments: list[str], message: str) -> None:
     """One line, and exit code 2."""
     done = run("models", *arguments)

@@ -297,13 +297,11 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
         ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
         ({"shared_fields": ("premise",)}, "shared_fields: expected two or more of"),
         ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
-        (
-            {"fields": ("a", "b"), "premise_column": "x"},
-            "premise_column: expected the fields premise and hypothesis with it, .*field_columns",
-        ),
+        ({"fields": ("a", "b"), "premise_column": "x"},
+         "premise_column: expected the fields premise and hypothesis with it, .*field_columns"),
         ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected one of"),
     ],
-)
+)  # fmt: skip
 def test_what_a_format_can_be(changes: dict[str, Any], message: str) -> None:
     """Each setting is named with what it can be."""
     with pytest.raises(ValueError, match=message):

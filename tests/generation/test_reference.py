@@ -111,13 +111,11 @@ def real_seeds(path: Path, source: str, count: int) -> list[Seed]:
     rows = [row for row in rows if row["gold_label"] != "-"]
     return [
         Seed(
-            seed_id=f"{source}:{row['pairID']}",
-            source=source,
-            texts=(row["sentence1"], row["sentence2"]),
-            label=row["gold_label"],
+            seed_id=f"{source}:{row['pairID']}", source=source,
+            texts=(row["sentence1"], row["sentence2"]), label=row["gold_label"],
         )
         for row in rows[:: len(rows) // count][:count]
-    ]
+    ]  # fmt: skip
 
 
 def found_in(path: Path) -> dict[Key, Expected]:

@@ -161,13 +161,11 @@ def test_shared_words_of_all_classes(run: RunFolder) -> None:
     """Adverbs too, though the run does not replace them; how often, and in which other forms."""
     rows = {
         (row["seed_id"], row["word"]): (
-            row["word_class"],
-            row["premise_occurrences"],
-            row["hypothesis_occurrences"],
+            row["word_class"], row["premise_occurrences"], row["hypothesis_occurrences"],
             row["other_forms"],
         )
         for row in pq.ParquetFile(run.shared_words).read().to_pylist()
-    }
+    }  # fmt: skip
     assert rows == {
         ("s:0", "dog"): ("noun", 1, 1, []),
         ("s:0", "man"): ("noun", 2, 1, []),

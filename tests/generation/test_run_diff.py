@@ -87,13 +87,11 @@ def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder) -> None
     [
         ("../elsewhere", "letters, digits, - and _, got '../elsewhere'"),
         (".hidden", "letters, digits, - and _, got '.hidden'"),
-        (
-            "suggestions",
-            "of your own for the build, got 'suggestions', which is that of a file or folder",
-        ),
+        ("suggestions",
+         "of your own for the build, got 'suggestions', which is that of a file or folder"),
         ("tasks", "of your own for the build, got 'tasks', which is that of a file or folder"),
     ],
-)
+)  # fmt: skip
 def test_a_build_stays_inside_its_run(run: RunFolder, name: str, expected: str) -> None:
     """And takes no folder's place."""
     with pytest.raises(ValueError, match=f"into: expected a name .*{expected}"):

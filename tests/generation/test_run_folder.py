@@ -57,14 +57,9 @@ REPLACED = st.builds(
     premise_mlms=MLMS, hypothesis_mlms=MLMS, log_odds=st.floats(-50, 50, width=32),
 )  # fmt: skip
 EXCLUDED = st.builds(
-    Exclusion,
-    seed_id=IDS,
-    source=TEXT,
-    word=st.none() | TEXT,
-    word_class=st.none() | CLASSES,
-    reason=TEXT,
-    replacements=st.none() | st.integers(0, 500),
-)
+    Exclusion, seed_id=IDS, source=TEXT, word=st.none() | TEXT, word_class=st.none() | CLASSES,
+    reason=TEXT, replacements=st.none() | st.integers(0, 500),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +116,5 @@ def test_a_table_knows_none_from_zero() -> None:
     )
     assert table["replacements"].to_pylist() == [None, 0]
     assert json.loads(json.dumps(table.to_pylist()[1])) == {
-        **some,
-        "reason": "b",
-        "replacements": 0,
-    }
+        **some, "reason": "b", "replacements": 0,
+    }  # fmt: skip

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 from transformers import BertConfig, BertTokenizer
 
-from helpers.tiny_models import MAX_TOKENS, randomised, save
+from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch
 
 WORDS = "a the and near sees red dog cat man snow foot dogs".split()
 PIECES = "##s ##man ##ball ##like ##cat".split()
@@ -25,8 +22,7 @@ def few_pieces(sharpness: float = 1.0, seed: int = 0) -> Path:
         sharpness: What the embeddings that logits are products with are multiplied by.
         seed: Of the weights.
     """
-    folder = Path(tempfile.mkdtemp(prefix="few-pieces-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch(f"few-pieces-{sharpness}-{seed}")
     tokenizer = BertTokenizer(
         vocab={piece: number for number, piece in enumerate([*SPECIAL, *WORDS, *PIECES, "."])}
     )

@@ -23,11 +23,9 @@ import evaluate
 """As where these two are not installed: with them, importing `evaluate` takes seconds."""
 
 ROWS = {
-    "predictions": [0, 0, 0, 1],
-    "references": [0, 0, 0, 0],
-    "seed_ids": [1, 1, 2, 2],
+    "predictions": [0, 0, 0, 1], "references": [0, 0, 0, 0], "seed_ids": [1, 1, 2, 2],
     "seed_predictions": [0, 0, 0, 0],
-}
+}  # fmt: skip
 """Two seeds; half of the second one's variants are right."""
 
 

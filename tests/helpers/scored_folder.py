@@ -63,14 +63,12 @@ def predicted(source: str = "") -> Rows:
     answers |= {variant: prediction for variant, (_, prediction, _) in VARIANTS.items()}
     return [
         {
-            "variant_id": problem,
-            "seed_id": seed_of(problem),
-            "label": SEEDS[seed_of(problem)][0],
+            "variant_id": problem, "seed_id": seed_of(problem), "label": SEEDS[seed_of(problem)][0],
             "prediction": prediction,
         }
         for problem, prediction in answers.items()
         if problem.startswith(source)
-    ]
+    ]  # fmt: skip
 
 
 def without(rows: Rows, *problems: str) -> Rows:

@@ -6,11 +6,8 @@ depend on both texts.
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,7 +27,7 @@ from transformers import (
 )
 
 from helpers.tiny_language_models import byte_level
-from helpers.tiny_models import MAX_TOKENS, save, tiny_model
+from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, tiny_model
 
 NAMED: Final[Mapping[int, str]] = MappingProxyType(
     {0: "entailment", 1: "neutral", 2: "contradiction"}
@@ -52,15 +49,9 @@ def _xlnet() -> tuple[PreTrainedConfig, Any]:
         single="$A [SEP] [CLS]:2", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:2", special_tokens=ids
     )
     config = XLNetConfig(
-        vocab_size=len(tokenizer),
-        d_model=_SIZE,
-        n_layer=2,
-        n_head=2,
-        d_inner=2 * _SIZE,
-        initializer_range=0.3,
-        num_labels=3,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+        vocab_size=len(tokenizer), d_model=_SIZE, n_layer=2, n_head=2, d_inner=2 * _SIZE,
+        initializer_range=0.3, num_labels=3, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
     return config, tokenizer
 
 
@@ -68,23 +59,13 @@ def _bart() -> tuple[PreTrainedConfig, Any]:
     """The head reads the last end of sequence, of which a pair has several."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("roberta"))
     config = BartConfig(
-        vocab_size=len(tokenizer),
-        d_model=_SIZE,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=2 * _SIZE,
-        decoder_ffn_dim=2 * _SIZE,
-        max_position_embeddings=MAX_TOKENS,
-        init_std=0.3,
-        num_labels=3,
-        bos_token_id=tokenizer.bos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=tokenizer.eos_token_id,
+        vocab_size=len(tokenizer), d_model=_SIZE, encoder_layers=2, decoder_layers=2,
+        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=2 * _SIZE,
+        decoder_ffn_dim=2 * _SIZE, max_position_embeddings=MAX_TOKENS, init_std=0.3, num_labels=3,
+        bos_token_id=tokenizer.bos_token_id, pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=tokenizer.eos_token_id,
         forced_eos_token_id=tokenizer.eos_token_id,
-    )
+    )  # fmt: skip
     return config, tokenizer
 
 
@@ -101,27 +82,17 @@ def _gpt2() -> tuple[PreTrainedConfig, Any]:
 def _opt() -> tuple[PreTrainedConfig, Any]:
     tokenizer = byte_level(start="<|end|>")
     config = OPTConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=_SIZE,
-        word_embed_proj_dim=_SIZE,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        ffn_dim=2 * _SIZE,
-        max_position_embeddings=MAX_TOKENS,
-        init_std=0.3,
-        num_labels=3,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=1,
-    )
+        vocab_size=len(tokenizer), hidden_size=_SIZE, word_embed_proj_dim=_SIZE,
+        num_hidden_layers=2, num_attention_heads=2, ffn_dim=2 * _SIZE,
+        max_position_embeddings=MAX_TOKENS, init_std=0.3, num_labels=3, bos_token_id=0,
+        eos_token_id=0, pad_token_id=1,
+    )  # fmt: skip
     return config, tokenizer
 
 
+_MLMS: Final = ("bert-uncased", "roberta", "albert", "electra", "distilbert", "deberta")
 _KINDS: Final[Mapping[str, Callable[[], tuple[PreTrainedConfig, Any]]]] = {
-    **{
-        kind: lambda kind=kind: _of_mlm(kind)
-        for kind in ("bert-uncased", "roberta", "albert", "electra", "distilbert", "deberta")
-    },
+    **{kind: partial(_of_mlm, kind) for kind in _MLMS},
     "xlnet": _xlnet,
     "bart": _bart,
     "gpt2": _gpt2,
@@ -131,16 +102,9 @@ _KINDS: Final[Mapping[str, Callable[[], tuple[PreTrainedConfig, Any]]]] = {
 KINDS: Final = tuple(_KINDS)
 
 
-@lru_cache
-def _root() -> Path:
-    root = Path(tempfile.mkdtemp(prefix="tiny-classifiers-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
-    return root
-
-
 def folder_of(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
     """Where `tiny_classifier` puts it."""
-    return _root() / "-".join([kind, *labels])
+    return scratch("classifiers") / "-".join([kind, *labels])
 
 
 @lru_cache
@@ -156,21 +120,9 @@ def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) ->
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
     folder = folder_of(kind, labels)
-    model = random_classifier(config, KINDS.index(kind))
+    model = randomised(config, KINDS.index(kind), AutoModelForSequenceClassification)
     save(model, tokenizer, folder)
     return folder
-
-
-def random_classifier(config: PreTrainedConfig, seed: int) -> Any:
-    """A classifier with random weights, biases and norms included."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = AutoModelForSequenceClassification.from_config(config).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() == 1:
-                    parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model
 
 
 def one_by_one(folder: Path, pairs: Sequence[tuple[str, str]], limit: int) -> np.ndarray:

@@ -57,18 +57,10 @@ def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
 def _config(kind: str, vocabulary: int, end: int) -> Any:
     if kind == "t5":
         return T5Config(
-            vocab_size=vocabulary + 5,
-            d_model=32,
-            d_kv=8,
-            d_ff=48,
-            num_layers=2,
-            num_heads=4,
-            feed_forward_proj="gated-gelu",
-            tie_word_embeddings=False,
-            pad_token_id=0,
-            eos_token_id=end,
-            decoder_start_token_id=0,
-        )
+            vocab_size=vocabulary + 5, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+            feed_forward_proj="gated-gelu", tie_word_embeddings=False, pad_token_id=0,
+            eos_token_id=end, decoder_start_token_id=0,
+        )  # fmt: skip
     if kind == "gpt2":
         return GPT2Config(
             vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT,

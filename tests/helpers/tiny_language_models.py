@@ -268,11 +268,9 @@ def tiny_lm(kind: str) -> Any:
     """The model of one of `KINDS`, in float32 on the CPU."""
     tokenizer = tiny_tokenizer(kind)
     config = KINDS[kind].config(
-        vocab_size=len(tokenizer),
-        pad_token_id=None,
-        bos_token_id=tokenizer.bos_token_id,
+        vocab_size=len(tokenizer), pad_token_id=None, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
-    )
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(sorted(KINDS).index(kind))
         return AutoModelForCausalLM.from_config(config).eval()

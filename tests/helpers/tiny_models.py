@@ -175,14 +175,9 @@ def _modernbert_tokenizer() -> PreTrainedTokenizerFast:
         special_tokens=[(t, trained.token_to_id(t)) for t in ("[CLS]", "[SEP]")],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=trained,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token="[MASK]",
-        model_input_names=["input_ids", "attention_mask"],
-    )
+        tokenizer_object=trained, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        pad_token="[PAD]", mask_token="[MASK]", model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
 
 
 def _unigram(
@@ -319,20 +314,18 @@ def tiny_model(kind: str) -> Path:
     make_tokenizer, make_config = _KINDS[kind]
     tokenizer = make_tokenizer()
     config = make_config(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-    )
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id, eos_token_id=tokenizer.sep_token_id,
+    )  # fmt: skip
     save(randomised(config, KINDS.index(kind)), tokenizer, folder)
     return folder
 
 
-def randomised(config: PreTrainedConfig, seed: int) -> Any:
-    """A masked LM with random weights, biases and norms included."""
+def randomised(config: PreTrainedConfig, seed: int, auto: Any = AutoModelForMaskedLM) -> Any:
+    """A model with random weights, biases and norms included."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForMaskedLM.from_config(config).eval()
+        model = auto.from_config(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 1:

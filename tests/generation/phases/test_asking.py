@@ -33,11 +33,9 @@ BOTH = ("seeds", "variants")
 def config_of(run: Path, **settings: Any) -> Config:
     """Problems of the demo, asked about as far as it matters."""
     values = {
-        "limit": LIMIT,
-        "min_replacements": 40,
-        "ask_all": False,
+        "limit": LIMIT, "min_replacements": 40, "ask_all": False,
         "store": str(run.parent / "store"),
-    }
+    }  # fmt: skip
     return Config.from_recipe("demo", run=str(run), **{**values, **settings})
 
 

@@ -96,11 +96,9 @@ def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
     few = {row["seed_id"] for row in excluded} - eligible - of_none
     few -= {row["seed_id"] for row in excluded if row["reason"] == "unlabelled"}
     assert fates == {
-        "problems": 12,
-        "eligible": len(eligible),
-        "no_shared_word": len(of_none),
+        "problems": 12, "eligible": len(eligible), "no_shared_word": len(of_none),
         "too_few_replacements": len(few),
-    }
+    }  # fmt: skip
     assert f"12 problems: {len(eligible)} eligible, " in fates_line(fates, manifest)
     ablated = fates_line(fates, manifest | {"ablation": "union"})
     assert ablated.endswith(f"{len(few)} not eligible without the ablation")

@@ -69,10 +69,8 @@ def test_slices_make_what_one_run_makes(files: Path, whole: RunFolder, tmp_path:
     data = str(files / "part-*.jsonl")
     run = generate(config(tmp_path / "run", data=data, slice_problems=SIZE))
     assert [path.name for path in sorted((run.path / "slices").iterdir())] == [
-        "00000-of-00003",
-        "00001-of-00003",
-        "00002-of-00003",
-    ]
+        "00000-of-00003", "00001-of-00003", "00002-of-00003",
+    ]  # fmt: skip
     one, made = read_record(whole.manifest), read_record(run.manifest)
     for name in TABLES:
         assert rows_of(run, name) == rows_of(whole, name), name

@@ -84,13 +84,11 @@ DETERMINERS = {
 BAD = {
     "two": "many several few three same first last biggest own",
     "a": "many several same three other next biggest own",
-    "an": "many several few same three other biggest own",
-    "the": "own",
-    "each": "many several few three same own",
-    "his": "same",
+    "an": "many several few same three other biggest own", "the": "own",
+    "each": "many several few three same own", "his": "same",
     "several": "many several few three same first last biggest own",
     "no": "many several few three same own",
-}
+}  # fmt: skip
 
 
 def test_determiners() -> None:

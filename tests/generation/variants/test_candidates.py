@@ -70,13 +70,11 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
     bounds = zip(survivors.starts[:-1], survivors.starts[1:], strict=True)
     return [
         (
-            bool(survivors.in_vocabulary[row]),
-            survivors.tokens[start:end].tolist(),
-            survivors.log_odds[start:end].tolist(),
-            survivors.rejected[row].tolist(),
+            bool(survivors.in_vocabulary[row]), survivors.tokens[start:end].tolist(),
+            survivors.log_odds[start:end].tolist(), survivors.rejected[row].tolist(),
         )
         for row, (start, end) in enumerate(bounds)
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("probability_filter", [True, False])

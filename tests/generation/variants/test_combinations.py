@@ -322,10 +322,8 @@ def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
     settings = {"min_replacements": 20, "min_replacements_scope": "problem"}
     (excluded,) = drawn(tagger, problems, found_of(WORDS), **settings).exclusions
     assert (excluded.word_class, excluded.reason, excluded.replacements) == (
-        None,
-        Reason.TOO_FEW,
-        19,
-    )
+        None, Reason.TOO_FEW, 19,
+    )  # fmt: skip
     settings = {"min_replacements": 3, "min_replacements_scope": "word"}
     made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100, **settings)
     assert {row["word"] for row in rows_of(made)} == {"boy dog"}

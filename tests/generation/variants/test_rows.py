@@ -131,10 +131,8 @@ def test_seed_rows() -> None:
     assert (ten["seed_id"], two["seed_id"]) == ("snli:10", "snli:2")
     assert two["variant_id"] == "snli:2"
     assert (two["source"], two["premise"], two["hypothesis"]) == (
-        "snli",
-        "A girl sees a girl.",
-        "A girl runs.",
-    )
+        "snli", "A girl sees a girl.", "A girl runs.",
+    )  # fmt: skip
     assert (two["label"], ten["label"]) == (2, 0)
     assert (two["annotator_labels"], ten["annotator_labels"]) == ([2, 1], [])
     assert [two[c] for c in replacement_columns()] == [
@@ -150,10 +148,8 @@ def test_variant_rows() -> None:
     assert table.schema == arrow_schema()
     rows = table.to_pylist()
     assert [row["variant_id"] for row in rows] == [
-        "snli:10/noun/dogs/cats",
-        "snli:2/noun/girl/boy",
-        "snli:2/noun/girl/woman",
-    ]
+        "snli:10/noun/dogs/cats", "snli:2/noun/girl/boy", "snli:2/noun/girl/woman",
+    ]  # fmt: skip
     assert rows[2] == {
         "variant_id": "snli:2/noun/girl/woman",
         "seed_id": "snli:2",

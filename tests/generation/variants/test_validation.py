@@ -84,10 +84,8 @@ def test_two_mlms_never_share_a_sentences_occurrences() -> None:
     outcome = run(TWICE, ONCE, "girl", {"first": first, "second": second})
     assert outcome.replacements == []
     assert outcome.counts("first") == {
-        "suggestions": 3,
-        Reason.OTHER_OCCURRENCE: 2,
-        Reason.OTHER_SENTENCE: 1,
-    }
+        "suggestions": 3, Reason.OTHER_OCCURRENCE: 2, Reason.OTHER_SENTENCE: 1,
+    }  # fmt: skip
 
 
 # --- Options and ablations ---
@@ -113,10 +111,8 @@ def test_each_sentence_has_its_own_reason() -> None:
     for first, second in ((("VB",), None), (None, ("VB",))):
         tags: dict[tuple[int, str], Tags] = {(0, "boy"): first, (1, "boy"): second}
         assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).counts("bert") == {
-            "suggestions": 2,
-            Reason.TOKENIZATION: 1,
-            Reason.WORD_CLASS: 1,
-        }
+            "suggestions": 2, Reason.TOKENIZATION: 1, Reason.WORD_CLASS: 1,
+        }  # fmt: skip
 
 
 # --- Random problems against the definition ---

@@ -192,11 +192,9 @@ def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:
         import openvino
 
         settings = {
-            "PERFORMANCE_HINT": "THROUGHPUT",
-            "INFERENCE_PRECISION_HINT": precision,
-            "INFERENCE_NUM_THREADS": 1,
-            "NUM_STREAMS": 1,
-        }
+            "PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1,
+        }  # fmt: skip
         compiled = openvino.Core().compile_model(path, "CPU", settings)
         request = compiled.create_infer_request()
         return lambda *inputs: request.infer(inputs, share_inputs=True, share_outputs=True)[0]

@@ -89,11 +89,9 @@ def _unigram() -> Any:
 
 
 _LARGE: Final = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
+    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
     "intermediate_size": 4096,
-}
+}  # fmt: skip
 _ROBERTA: Final = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 _ELECTRA: Final = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 

@@ -27,14 +27,12 @@ def read_seeds(file: Path) -> list[Seed]:
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [
         Seed(
-            seed_id=f"bench:{row['pairID']}",
-            source="bench",
-            texts=(row["sentence1"], row["sentence2"]),
-            label=row["gold_label"],
+            seed_id=f"bench:{row['pairID']}", source="bench",
+            texts=(row["sentence1"], row["sentence2"]), label=row["gold_label"],
         )
         for row in rows
         if row["gold_label"] != "-"
-    ]
+    ]  # fmt: skip
 
 
 def write_problems(file: Path, count: int) -> None:
@@ -46,11 +44,9 @@ def write_problems(file: Path, count: int) -> None:
     with file.open("w", encoding="utf-8") as lines:
         for number, (premise, hypothesis, label) in enumerate(islice(_problems(), count)):
             row = {
-                "pairID": f"made-{number}",
-                "gold_label": label,
-                "sentence1": premise,
+                "pairID": f"made-{number}", "gold_label": label, "sentence1": premise,
                 "sentence2": hypothesis,
-            }
+            }  # fmt: skip
             print(json.dumps(row), file=lines)
 
 

@@ -23,12 +23,10 @@ SLOWER: Final = 0.85
 """A ratio that fell below this part of the kept one, where the rounds' ranges do not meet."""
 
 _SHOWN: Final = (
-    ("suggestions", "suggestions, BERT-base"),
-    ("suggestions", "suggestions, minilm-l6-mlm"),
-    ("classifier", "classifier, minilm-l6-nli"),
-    ("language-model", "language model"),
+    ("suggestions", "suggestions, BERT-base"), ("suggestions", "suggestions, minilm-l6-mlm"),
+    ("classifier", "classifier, minilm-l6-nli"), ("language-model", "language model"),
     ("metric", "metric, 1,000,000 rows"),
-)
+)  # fmt: skip
 """Section and beginning of the rows that the page shows: of each the first."""
 
 Measurements = Sequence[Mapping[str, Any]]

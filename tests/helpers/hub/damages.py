@@ -122,11 +122,9 @@ def _headless() -> Files:
 def _custom() -> Files:
     changes = {
         "architectures": ["BertForNaturalLanguageInference"],
-        "auto_map": {
-            "AutoConfig": "modeling_nli.BertNliConfig",
-            "AutoModelForSequenceClassification": "modeling_nli.BertForNaturalLanguageInference",
-        },
-    }
+        "auto_map": {"AutoConfig": "modeling_nli.BertNliConfig",
+            "AutoModelForSequenceClassification": "modeling_nli.BertForNaturalLanguageInference"},
+    }  # fmt: skip
     return _config(**changes)() | {"modeling_nli.py": of.REMOTE_CODE}
 
 

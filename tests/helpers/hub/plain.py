@@ -10,13 +10,20 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, XLNetConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    XLNetConfig,
+)
 
 from helpers.hub import files as of
 from helpers.hub.files import files_of, tensors_of, written
 from helpers.problem_folder import many_problems
 from helpers.sentence_pieces import sentence_pieces
-from helpers.tiny_classifiers import one_by_one, random_classifier, tiny_classifier
+from helpers.tiny_classifiers import one_by_one, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, tiny_model
 
@@ -82,10 +89,8 @@ def pieces_files(kind: str) -> dict[str, bytes]:
     files = {_PIECES[kind][0]: model}
     if kind == "deberta-pieces":
         config = {
-            "do_lower_case": False,
-            "vocab_type": "spm",
-            "tokenizer_class": "DebertaV2Tokenizer",
-        }
+            "do_lower_case": False, "vocab_type": "spm", "tokenizer_class": "DebertaV2Tokenizer",
+        }  # fmt: skip
         files |= {
             "added_tokens.json": of.as_json({"[MASK]": 330}),
             "special_tokens_map.json": of.as_json({"mask_token": "[MASK]", "cls_token": "[CLS]"}),
@@ -110,7 +115,8 @@ def of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
     if labels:
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: number for number, label in enumerate(labels)}
-    model = random_classifier(config, 7) if labels else randomised(config, 7)
+    auto = AutoModelForSequenceClassification if labels else AutoModelForMaskedLM
+    model = randomised(config, 7, auto)
     folder = scratch("-".join([kind, *labels]))
     save(model, tokenizer, folder)
     return folder

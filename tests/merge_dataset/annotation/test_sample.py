@@ -144,13 +144,11 @@ def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
     [
         ({"premise": "A woman and a big dog run."}, "expected 'A girl and .*got 'A woman and"),
         ({"replacement": "man"}, r"expected one of \['man'\] at \[2, 7\], got 'woman'"),
-        (
-            {"replacement": "man x"},
-            "expected another word in replacement for each in original, got",
-        ),
+        ({"replacement": "man x"},
+         "expected another word in replacement for each in original, got"),
         ({"seed_id": "snli:9"}, "expected the seed 'snli:9', found none"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_dataset_is_an_error(
     dataset: Path, edit_dataset: Callable[..., None], change: dict[str, Any], message: str
 ) -> None:

@@ -82,13 +82,11 @@ def test_the_same_command_goes_on(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"rng_seed": 1},
-            r"expected the `rng_seed` .* \(0\), got 1; go on without that option, or",
-        ),
+        ({"rng_seed": 1},
+         r"expected the `rng_seed` .* \(0\), got 1; go on without that option, or"),
         ({"configs": ["snli_nouns"]}, r"the `configurations` .*got snli_nouns"),
     ],
-)
+)  # fmt: skip
 def test_another_sample_is_refused(
     dataset: Path, session: Session, options: dict[str, Any], message: str
 ) -> None:

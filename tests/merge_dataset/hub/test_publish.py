@@ -156,10 +156,8 @@ def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
     assert repo.history("script")[1:] == repo.history()
     text = published.hub.repo("dataset", NAME).at("script")["merge-nli.py"].decode()
     assert re.findall(r"^\s*from \.(\w*) import", text, flags=re.MULTILINE) == [
-        "dataset_columns",
-        "numbered_files",
-        "schema",
-    ]
+        "dataset_columns", "numbered_files", "schema",
+    ]  # fmt: skip
 
 
 def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
