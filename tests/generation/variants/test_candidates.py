@@ -99,7 +99,7 @@ def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: P
         patch.setattr(SuggestionStore, "vocabulary", lambda self: none)
         candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
         assert candidates.take(QUERIES[:30]).tokens.tolist() == []
-    candidates = Candidates.write(tmp_path / "c", *run, probability_filter=True)
+    candidates = Candidates.write(tmp_path / "d", *run, probability_filter=True)
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])
 
