@@ -522,7 +522,7 @@ def test_the_papers_sources_have_their_hub_datasets(
 
 
 def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
-    """What is asked for is passed on and described; names of classes decide, in whatever order."""
+    """Settings are passed on and described; names of classes decide, in whatever order."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
     settings = {"dataset": "nyu-mll/glue", "dataset_config": "rte", "split": "validation"}
