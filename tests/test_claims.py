@@ -115,7 +115,6 @@ def check_source(source: str, page: str, there: list[str]) -> None:
 
 
 def test_claims_are_of_pages() -> None:
-    """None of a page that is no more."""
     assert CLAIMS.keys() <= set(PAGES)
 
 

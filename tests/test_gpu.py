@@ -63,7 +63,6 @@ def probabilities(model: Any, pairs: list[tuple[str, str]] = PAIRS) -> np.ndarra
 
 @pytest.mark.parametrize("kind", MASKED_LMS)
 def test_masked_lms(kind: str) -> None:
-    """The most probable words, their scores, and those of whole sentences."""
     here, there = (MaskedLM.load(tiny_model(kind), device=device) for device in ("cpu", DEVICE))
     queries = ask_all(TEXTS)
     one, other = (mlm.score(queries, k=20) for mlm in (here, there))
@@ -79,14 +78,12 @@ def test_masked_lms(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_classifiers(kind: str) -> None:
-    """Probabilities of the labels."""
     models = (Classifier.load(tiny_classifier(kind), device=device) for device in ("cpu", DEVICE))
     np.testing.assert_allclose(*map(probabilities, models), atol=ATOL)
 
 
 @pytest.mark.parametrize("kind", tiny_language_models.KINDS)
 def test_language_models(kind: str) -> None:
-    """Probabilities of the letters, with examples that are read once."""
     model = tiny_language_models.tiny_lm(kind)
     prompt = Prompt(SHOTS, read_prompt("none").template, name="three")
     both = on_both(partial(LanguageModel, prompt=prompt), tiny_language_models, kind, model)
@@ -95,7 +92,6 @@ def test_language_models(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_likelihoods(kind: str) -> None:
-    """Sentences have equal likelihoods."""
     model = tiny_language_models.tiny_lm(kind)
     both = on_both(CausalLM, tiny_language_models, kind, model)
     np.testing.assert_allclose(*(lm.log_likelihoods(TEXTS).pll for lm in both), atol=1e-3)

@@ -99,7 +99,6 @@ def test_completion_in_the_shell() -> None:
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the libraries of the extra the message says what to install, exit code 2."""
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     result = CliRunner().invoke(app, ["demo", "--run", str(tmp_path), "--no-register"])
     assert result.exit_code == 2

@@ -94,7 +94,6 @@ def test_the_bundled_ablations() -> None:
     ],
 )
 def test_an_ablation_changes_one_thing(recipe: str, ablation: str, changed: dict[str, Any]) -> None:
-    """Each ablation differs from its recipe in what D13 says and in its name."""
     config = Config.from_recipe(recipe, ablation=ablation)
     expected = dataclasses.replace(Config.from_recipe(recipe), ablation=ablation, **changed)
     assert config == expected
@@ -169,7 +168,6 @@ def test_a_label_map_holds_strings(label_map: dict[Any, Any]) -> None:
 
 
 def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
-    """The message has the file, and the line as the parser has it."""
     path = tmp_path / "bad.toml"
     path.write_text("subsamples = 3\nrng_seed = = 1\n")
     for read in (Config.from_recipe, lambda p: Config.read(Path(p))):
@@ -209,7 +207,6 @@ _SETTINGS = st.fixed_dictionaries(
 
 @given(_SETTINGS)
 def test_toml_round_trip(settings: dict[str, Any]) -> None:
-    """Settings written as TOML read back as the same configuration."""
     config = Config(**settings)
     assert Config.from_mapping(tomllib.loads(config.to_toml())) == config
 

@@ -80,7 +80,6 @@ def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_wrong_use(arguments: list[str], message: str) -> None:
-    """One line, and exit code 2."""
     done = run("models", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.replace("│", " ").split())

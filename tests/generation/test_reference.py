@@ -177,7 +177,6 @@ def test_the_reference_knows_the_named_cases() -> None:
 @pytest.mark.slow(but=("roberta",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_mlm_of_every_kind(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
-    """With a single MLM of any kind the pipeline finds what the reference finds."""
     models = {kind: tiny_model(kind)}
     slow_mlm(models[kind]).closest = math.inf
     expected = reference(seeds, models, k=K, word_classes=WORD_CLASSES)
@@ -236,7 +235,6 @@ def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) 
 def test_options_of_the_filters(
     options: dict[str, Any], together: Path, seeds: list[Seed], tmp_path: Path
 ) -> None:
-    """Every option of eq. 1 and its filters changes the outcome as the reference says."""
     expected = expected_of_three(seeds, **options)
     assert len(expected) > 5
     assert expected.keys() != expected_of_three(seeds).keys()

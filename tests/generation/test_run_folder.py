@@ -103,7 +103,6 @@ def test_exclusions_are_sorted(exclusions: list[Exclusion]) -> None:
 
 @given(st.lists(REPLACED, max_size=5, unique_by=lambda r: (r.seed_id, r.word, r.replacement)))
 def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> None:
-    """Replacements in another order make the same table."""
     one, other = table_of(replacements), table_of(replacements[::-1])
     assert sorted_replacements(other) == sorted_replacements(one)
 

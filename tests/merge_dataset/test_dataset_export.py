@@ -121,7 +121,6 @@ def test_foreign_folder_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "seeds.parquet", "variants.parquet"])
 def test_missing_file_of_the_run(make_run: MakeRun, tmp_path: Path, name: str) -> None:
-    """The missing file is named, and what to do."""
     (make_run() / name).unlink()
     with pytest.raises(FileNotFoundError, match=rf"{name}.*run `merge-nli build` or"):
         export_dataset(tmp_path / "run", tmp_path / "out")
@@ -129,7 +128,6 @@ def test_missing_file_of_the_run(make_run: MakeRun, tmp_path: Path, name: str) -
 
 
 def test_wrong_columns(make_run: MakeRun, tmp_path: Path) -> None:
-    """Rows in other columns than the contract's are refused before anything is written."""
     pq.write_table(pa.table({"variant_id": ["a"]}), make_run() / "seeds.parquet")
     with pytest.raises(ValueError, match=r"seeds.parquet: expected the columns(.|\n)*seed_id"):
         export_dataset(tmp_path / "run", tmp_path / "out")
@@ -155,7 +153,6 @@ def change(key: str, value: Any) -> Callable[[list[dict[str, Any]]], None]:
 def test_wrong_rows(
     make_run: MakeRun, tmp_path: Path, edit: Callable[..., None], alter: Any, message: str
 ) -> None:
-    """Rows that no folder could take are refused before anything is written."""
     edit(make_run() / "variants.parquet", alter)
     with pytest.raises(ValueError, match=message):
         export_dataset(tmp_path / "run", tmp_path / "out")
@@ -178,7 +175,6 @@ def test_wrong_rows(
 def test_wrong_manifest(
     make_run: MakeRun, tmp_path: Path, key: str, value: Any, message: str
 ) -> None:
-    """A manifest that does not say what the card needs is refused."""
     path = make_run() / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(ValueError, match=message):

@@ -165,7 +165,6 @@ def test_files_replaced_while_they_are_registered(
 
 
 def test_registering_no_dataset(tmp_path: Path) -> None:
-    """A folder of something else is refused."""
     with pytest.raises(ValueError, match="expected a dataset folder, with <source>/provenance"):
         register_dataset(tmp_path)
     with pytest.raises(NotADirectoryError, match="found no folder there"):

@@ -146,7 +146,6 @@ def test_another_model_is_refused(
     ],
 )
 def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """A manifest that does not say what the card needs is refused; nothing is written."""
     path = write_paraphrase_run(tmp_path / "run") / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(ValueError, match=message):

@@ -15,7 +15,6 @@ from merge_metric.seed_variant_accuracy import options
     "name", ["snli", "mnli-m_nouns", "anli-r1_adverbs", "demo_adjectives", "anli-r3_paraphrases"]
 )
 def test_configuration_names_round_trip(name: str) -> None:
-    """A name comes apart into source and class, and together again."""
     assert schema.config_name(*schema.parse_config_name(name)) == name
 
 
@@ -23,7 +22,6 @@ def test_configuration_names_round_trip(name: str) -> None:
     "name", ["snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"]
 )
 def test_other_names_are_refused(name: str) -> None:
-    """A text that is no configuration name raises and is quoted."""
     with pytest.raises(ValueError, match="expected a"):
         schema.parse_config_name(name)
 

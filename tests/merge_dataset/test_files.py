@@ -253,7 +253,6 @@ def test_a_record_knows_when_it_is_changed(tmp_path: Path) -> None:
 
 
 def test_changed_files_are_told(tmp_path: Path) -> None:
-    """Others, and those that are gone."""
     for name in "abc":
         (tmp_path / name).write_text(name)
     recorded = digests({name: tmp_path / name for name in "abc"})

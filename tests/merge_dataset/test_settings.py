@@ -127,7 +127,6 @@ def test_only_the_settings_of_a_command_are_its_options() -> None:
     ],
 )
 def test_wrong_options(arguments: str, message: str) -> None:
-    """The option is named, exit code 2."""
     result = runner.invoke(DRAW, arguments.split())
     assert result.exit_code == 2
     assert re.search(message, result.stderr)
@@ -185,7 +184,6 @@ def test_option_of_one_setting() -> None:
     ],
 )
 def test_wrong_values(values: dict[str, Any], error: type[Exception], message: str) -> None:
-    """The message has the setting, what is expected and what came."""
     with pytest.raises(error, match=f"^{message}"):
         from_mapping(Drawing, {"figure": "t", **values})
 

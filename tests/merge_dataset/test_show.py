@@ -68,7 +68,6 @@ def test_configurations_by_default(dataset: Path) -> None:
     ],
 )
 def test_what_is_not_there_is_named(dataset: Path, arguments: list[str], message: str) -> None:
-    """With what comes nearest."""
     result = show(dataset, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr

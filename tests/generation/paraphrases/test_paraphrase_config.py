@@ -58,7 +58,6 @@ _SETTINGS = st.fixed_dictionaries(
 
 @given(_SETTINGS)
 def test_toml_round_trip(values: dict[str, Any]) -> None:
-    """Settings written as TOML read back as the same configuration."""
     made = config(**values)
     assert ParaphraseConfig.from_mapping(tomllib.loads(made.to_toml())) == made
 
@@ -88,7 +87,6 @@ def test_toml_round_trip(values: dict[str, Any]) -> None:
     ],
 )
 def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:
-    """The message has the setting, what is expected and what came."""
     with pytest.raises(ValueError, match=f"^{message}"):
         config(**changes)
 

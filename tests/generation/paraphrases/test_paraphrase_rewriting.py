@@ -81,7 +81,6 @@ def test_prompts() -> None:
     ],
 )
 def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
-    """Each says which field and what it should be."""
     with pytest.raises(ValueError, match=message):
         searching(**settings)
 

@@ -161,7 +161,6 @@ def test_too_few_combinations(run: Path) -> None:
 
 
 def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that names the extra, before anything is written."""
     monkeypatch.setitem(sys.modules, "lemminflect", None)
     done = CliRunner().invoke(
         app, ["build", "--run", str(run), "--into", "x", "--families", "reject"]

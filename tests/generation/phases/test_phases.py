@@ -114,7 +114,6 @@ def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
 @pytest.mark.slow(but=("64",))
 @pytest.mark.parametrize("batch_tokens", [64, 4096])
 def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens: int) -> None:
-    """A forward pass of any size gives the same store and dataset."""
     other = generate(demo_config(tmp_path / "other", batch_tokens=batch_tokens))
     assert bytes_made(other) == bytes_made(run)
 
@@ -263,7 +262,6 @@ def test_ablations_keep_the_eligible_seeds(run: RunFolder, tmp_path: Path) -> No
 
 
 def test_ablation_needs_a_build_first(tmp_path: Path) -> None:
-    """The message says what to run."""
     suggest(demo_config(tmp_path / "run"))
     with pytest.raises(FileNotFoundError, match="keeps the seeds that are eligible without it"):
         build(tmp_path / "run", ablation="union")
@@ -416,7 +414,6 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
 
 
 def test_a_folder_of_paraphrases_is_left_alone(tmp_path: Path) -> None:
-    """Another kind of run is not written over."""
     settings = ParaphraseConfig(generator="g", model="m").to_toml()
     (tmp_path / "config.toml").write_text(settings, encoding="utf-8")
     with pytest.raises(ValueError, match="got one of paraphrases; name another with --run"):

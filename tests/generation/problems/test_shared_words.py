@@ -48,7 +48,6 @@ def test_tags_of_the_four_classes(tags: str, word_class: str) -> None:
     "tag", ["NNP", "NNPS", "MD", "RP", "WRB", "IN", "DT", "CD", "PRP", "UH", ".", "_SP"]
 )
 def test_other_tags_are_no_class(tag: str) -> None:
-    """Proper nouns, modals, particles and the rest belong to none of the four."""
     assert coarse_class(tag) == tag
 
 

@@ -228,7 +228,6 @@ FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] =
 
 @pytest.mark.parametrize("case", FILES)
 def test_columns_labels_and_ids(tmp_path: Path, case: str) -> None:
-    """Each kind of file, column, label and id is read as its case says."""
     name, rows, settings, expected = FILES[case]
     problems = load(written(tmp_path / name, rows), **settings)
     found = [(s.seed_id, *s.texts, s.label, *s.annotator_labels) for s in problems.seeds]
@@ -386,7 +385,6 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str) -> None:
-    """A line that is no JSON object is named with what it is."""
     with pytest.raises(ValueError, match=f"bad.jsonl:2: {reason}"):
         load(jsonl(tmp_path / "bad.jsonl", [PLAIN, line]))
 
@@ -437,7 +435,6 @@ def test_a_missing_column_names_those_there_are(
     ],
 )  # fmt: skip
 def test_files_without_problems(tmp_path: Path, name: str, text: str, message: str) -> None:
-    """A file that is empty or unlabelled is named."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load(str(tmp_path / name))
@@ -447,7 +444,6 @@ def test_files_without_problems(tmp_path: Path, name: str, text: str, message: s
 
 
 def test_the_demo_needs_no_file() -> None:
-    """The bundled problems are all labelled, with every label among them."""
     problems = loaded(Config(source="demo"))
     lines = bundled_path("demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(problems.seeds) == len(lines) > 0

@@ -313,7 +313,6 @@ def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
 
 
 def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
-    """Whole sentences through the tagger's layers, many at once: spaCy's tags."""
     texts = [*random_texts(random.Random(3), 400), "", " ", "Go."]
     expected = [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(texts)]
     assert [[(t.text, t.tag) for t in s.tokens] for s in tagger.tag(texts)] == expected

@@ -87,7 +87,6 @@ def assert_empty(scores: Scores, row: int) -> None:
 @pytest.mark.slow(but=("bert-uncased", "roberta", "albert", "bart"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_a_full_forward(kind: str) -> None:
-    """The best tokens and their log-probabilities are those of one sentence at a time."""
     queries = ask_all(sentences()[:8])
     scores = tiny_mlm(kind).score(queries, k=K)
     answered = 0
@@ -105,7 +104,6 @@ def test_scores_are_those_of_a_full_forward(kind: str) -> None:
 @pytest.mark.slow(but=("bert-cased", "roberta"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_do_not_depend_on_the_batch(kind: str) -> None:
-    """Batch size and order of the queries change no bit of any score."""
     for found, expected in in_other_batches(tiny_mlm(kind), ask_all(sentences()[:12])):
         assert_identical(found, expected)
 
@@ -164,7 +162,6 @@ def in_other_batches(mlm: MaskedLM, queries: list[MaskedQuery]) -> Iterator[tupl
 def test_the_head_alone_gives_what_the_whole_model_gives(
     model_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For every architecture whose head is known, running it on the masked rows is enough."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("bert-cased"))
     sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
     if model_type != "distilbert":
@@ -197,7 +194,6 @@ def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sentence_that_just_fits_is_left_whole(kind: str) -> None:
-    """As many tokens as there are positions need no window; one more does."""
     tokenizer = slow_mlm(tiny_model(kind)).tokenizer
     fits = next(
         text
@@ -248,7 +244,6 @@ def test_a_long_sentence_is_seen_through_a_window(kind: str, before: int) -> Non
 
 
 def test_a_tokenizer_file_cannot_cut_or_pad(tmp_path: Path) -> None:
-    """Truncation and padding that a tokenizer file asks for are not applied."""
     folder = tmp_path / "cutting"
     shutil.copytree(tiny_model("bert-cased"), folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -316,7 +311,6 @@ def test_byte_level_tokens_with_and_without_a_space(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_joint_masking_hides_every_occurrence(kind: str) -> None:
-    """With joint masking the model sees a mask at each of the word's occurrences."""
     sentence = "The dog and a small dog run near another dog."
     spans = tuple(match.span() for match in re.finditer("dog", sentence))
     jointly = [MaskedQuery(sentence, span, spans) for span in spans]
@@ -347,7 +341,6 @@ def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
 
 
 def test_other_weights_are_another_revision(tmp_path: Path) -> None:
-    """The revision of a folder depends on its files and not on where it lies."""
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model("bert-cased"), folder)
     assert MaskedLM.load(folder).revision == tiny_mlm("bert-cased").revision

@@ -238,7 +238,6 @@ def test_damaged_parts_are_named_and_removed(tmp_path: Path) -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_other_suggestions_go_to_another_folder(change: dict[str, Any], tmp_path: Path) -> None:
-    """Two stores that differ in anything never mix."""
     other = dataclasses.replace(IDENTITY, **change)
     assert other.folder != IDENTITY.folder
     filled(tmp_path)
@@ -250,7 +249,6 @@ def test_other_suggestions_go_to_another_folder(change: dict[str, Any], tmp_path
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(StoreIdentity)])
 def test_a_changed_header_is_refused(field: str, tmp_path: Path) -> None:
-    """A store whose store.json says something else than its folder is not opened."""
     store = filled(tmp_path)
     header = store.path / "store.json"
     values, value = json.loads(header.read_text()), getattr(IDENTITY, field)

@@ -47,7 +47,6 @@ def test_kinds_and_texts_agree_with_the_markers(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_noun_is_a_whole_word(kind: str) -> None:
-    """The words the vocabularies were trained on are found among the whole words."""
     vocabulary = vocabulary_of(kind)
     whole = {t for t, k in zip(vocabulary.texts, vocabulary.kinds, strict=True) if k == WHOLE}
     uncased = kind in {"bert-uncased", "electra", "albert"}
@@ -73,7 +72,6 @@ def test_ids_that_stand_for_no_text(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_letters_are_alphabetic(kind: str) -> None:
-    """Words with and without accents are alphabetic; lone bytes and punctuation are not."""
     vocabulary, ids = vocabulary_of(kind), ids_of(kind)
     mark = MARKS[kind]
     accented = {"Ġ": "ĠcafÃ©"}.get(mark, f"{mark}café")

@@ -281,7 +281,6 @@ def test_scrambled(tagger: Tagger) -> None:
 
 
 def test_no_replacements(tagger: Tagger) -> None:
-    """Blocks in which nothing is left."""
     for options in ({"families": "inflect"}, {"repair_articles": True}, {"families": "reject"}):
         made = adapted(tagger, *CAT, "sleeps", "verb", **options)
         assert (len(made.rows), variants(made), made.families) == (0, {}, {})
@@ -398,7 +397,6 @@ def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
     ],
 )
 def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> None:
-    """The form with the tag wanted, or none."""
     assert inflected(word, tag, wanted) == expected
 
 
@@ -412,7 +410,6 @@ def test_parts_of_compounds_and_verbs_that_help() -> None:
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what to install."""
     require_library("families")
     monkeypatch.setitem(sys.modules, "lemminflect", None)
     with pytest.raises(ValueError, match=r"families: expected lemminflect.*merge-nli\[morphology"):

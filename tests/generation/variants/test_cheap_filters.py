@@ -185,7 +185,6 @@ def by_row(survivors: Survivors) -> list[tuple[list[tuple[int, float]], dict[str
 def test_cheap_filters_against_a_loop(
     case: tuple[Scores, Vocabulary], probability_filter: bool
 ) -> None:
-    """Survivors, their order and log-odds and the counts are those of the slow loop."""
     made, words = case
     survivors = cheap_filters(made, words, probability_filter=probability_filter)
     assert by_row(survivors) == slow_filters(made, words, probability_filter)
@@ -219,7 +218,6 @@ def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) ->
 
 @given(random_case(), st.booleans())
 def test_rows_are_independent(case: tuple[Scores, Vocabulary], probability_filter: bool) -> None:
-    """A row has the same outcome alone as among others, in whatever order."""
     made, words = case
     n = len(made.original)
     together = by_row(cheap_filters(made, words, probability_filter=probability_filter))

@@ -77,7 +77,6 @@ def test_over_occurrences_is_the_intersection(sides: list[list[Odds]]) -> None:
 
 @given(st.lists(ODDS, min_size=1, max_size=4), ODDS)
 def test_another_occurrence_never_adds_a_word(sets: list[Odds], another: Odds) -> None:
-    """An occurrence more can take words away and lower log-odds, nothing else."""
     before = intersected([sets]).get(0, {})
     after = intersected([[*sets, another]]).get(0, {})
     assert after.keys() <= before.keys()
@@ -86,7 +85,6 @@ def test_another_occurrence_never_adds_a_word(sets: list[Odds], another: Odds) -
 
 @given(st.lists(ODDS, min_size=1, max_size=4), st.randoms())
 def test_the_order_of_occurrences_does_not_matter(sets: list[Odds], rng: Any) -> None:
-    """The intersection of shuffled sets is the same."""
     shuffled = list(sets)
     rng.shuffle(shuffled)
     assert intersected([shuffled]) == intersected([sets])
@@ -137,7 +135,6 @@ def test_over_mlms_is_the_union_with_exact_provenance(sets: dict[str, list[Odds]
 
 @given(BY_MLM, ODDS)
 def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: Odds) -> None:
-    """An MLM more can add words and validate more, and nothing is lost."""
     before = united(sets).get(0, {})
     after = united({**sets, "z": [another, {}]}).get(0, {})
     assert after.keys() == before.keys() | another.keys()

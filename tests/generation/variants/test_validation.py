@@ -236,7 +236,6 @@ CONFIGS = st.builds(
 
 @given(random_cases(), CONFIGS)
 def test_replacements_against_the_definition(case: Case, config: Config) -> None:
-    """Words, provenance and log-odds are those of the definition, sorted by word."""
     replacements, _ = found_in(case, config)
     assert as_dict(replacements) == by_definition(case, config)
     assert [r.replacement for r in replacements] == sorted(r.replacement for r in replacements)
@@ -267,7 +266,6 @@ def test_the_funnel_adds_up(case: Case, config: Config) -> None:
 
 @given(random_cases(), CONFIGS)
 def test_fewer_mlms_never_find_more(case: Case, config: Config) -> None:
-    """Taking an MLM away leaves a subset of the replacements."""
     everything = set(as_dict(found_in(case, config)[0]))
     for mlm in case.answers:
         rest = {m: places for m, places in case.answers.items() if m != mlm}
@@ -329,7 +327,6 @@ TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"]
 
 @given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
 def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
-    """Words that pass with the same tag pass with the same class."""
     tags, originals = zip(*pairs, strict=True)
     if class_verdict(tags, originals, tag_match="fine") is None:
         assert class_verdict(tags, originals, tag_match="coarse") is None

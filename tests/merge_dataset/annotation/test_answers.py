@@ -191,7 +191,6 @@ def test_each_answer_is_on_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
 )  # fmt: skip
 def test_malformed_lines_are_named(path: Path, line: str, message: str) -> None:
-    """The file, the line, what was expected, what came."""
     path.parent.mkdir(parents=True)
     path.write_bytes(old(POOR) + f"{line}\n".encode() + old(FINE))
     for use in (read_events, partial(append, events=[FINE])):

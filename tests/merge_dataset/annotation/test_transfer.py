@@ -241,7 +241,6 @@ def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> 
 def test_malformed_exports_are_named(
     session: Session, tmp_path: Path, exported: object, message: str
 ) -> None:
-    """The file, the task, what was expected, what came; nothing is taken in."""
     path = written(tmp_path / "export.json", exported)
     with pytest.raises(ValueError, match=message) as error:
         import_answers(session, path)

@@ -113,7 +113,6 @@ def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
 
 
 def test_every_column_is_described() -> None:
-    """The table of columns has each of them once, in order."""
     columns = card_text.columns({REPLACEMENTS}, {"snli": NLI})
     described = [name.strip("` ") for names in columns for name in names.split(",")]
     assert described == arrow_schema().names
@@ -178,6 +177,5 @@ def test_cells(value: Any, cell: str) -> None:
     ],
 )
 def test_broken_header(text: str, message: str) -> None:
-    """A card without a proper header is refused with the reason."""
     with pytest.raises(ValueError, match=message):
         card.read_front_matter(text)

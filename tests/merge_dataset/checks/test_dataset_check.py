@@ -40,7 +40,6 @@ def put(column: str, value: object) -> Callable[[Rows], None]:
 
 
 def test_good_dataset(dataset: Path) -> None:
-    """The exported folder has no problems."""
     assert check_dataset(dataset) == []
 
 
@@ -304,7 +303,6 @@ def test_metadata_of_datasets(dataset: Path) -> None:
 
 
 def test_no_parquet(dataset: Path) -> None:
-    """A broken file is told, not raised."""
     (dataset / NOUNS).write_bytes(b"not a table")
     (problem,) = check_dataset(dataset)
     assert problem.startswith(f"{NOUNS}: expected a whole Parquet file; got ")
@@ -343,7 +341,6 @@ def add(name: str) -> Callable[[Path], None]:
     ],
 )  # fmt: skip
 def test_wrong_files(dataset: Path, change: Callable[[Path], object], problem: str) -> None:
-    """Missing, foreign and colliding files are told."""
     change(dataset)
     assert problem in check_dataset(dataset)
 
@@ -357,7 +354,6 @@ def test_script_of_a_renamed_folder(dataset: Path) -> None:
 
 
 def test_source_without_variants(dataset: Path) -> None:
-    """A source needs a word class."""
     for name in ("nouns", "verbs", "adjectives"):
         shutil.rmtree(dataset / "snli" / name)
     assert "snli: expected a word class with variants.parquet; got none" in check_dataset(dataset)
