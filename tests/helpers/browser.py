@@ -23,11 +23,7 @@ OPTIONS = (
 
 @contextmanager
 def chromium(folder: Path, *, width: int = 1280, height: int = 1000) -> Iterator[Chrome]:
-    """A browser whose profile and downloads lie in `folder`.
-
-    Raises:
-        FileNotFoundError: Chromium or its driver is not installed.
-    """
+    """A browser whose profile and downloads lie in `folder`; an error where none is installed."""
     options = ChromeOptions()
     options.binary_location = _program("chromium", "google-chrome", "chrome")
     for option in (*OPTIONS, f"--window-size={width},{height}", f"--user-data-dir={folder}"):

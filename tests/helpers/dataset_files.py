@@ -64,15 +64,9 @@ def variant_row(
     validated: Mapping[str, Sequence[str]],
     **columns: Any,
 ) -> dict[str, Any]:
-    """A row of the split `variants`: a word is replaced wherever it stands in some of the texts.
+    """A row of `variants`: in the texts named in `validated` a word is replaced wherever it stands.
 
-    Args:
-        seed: Its row.
-        word_class: Of the word.
-        word: As it stands in the texts.
-        replacement: Put in its place.
-        validated: Name of a text in which it is replaced → masked LMs that validate that.
-        **columns: Further columns.
+    `validated` has the masked LMs that validate that in each text.
     """
     row = dict(seed) | {
         "variant_id": variant_id(seed["seed_id"], word_class, word, replacement),
@@ -162,14 +156,9 @@ def write_source(
     provenance: Row | None = None,
     paraphrase_provenance: Row | None = None,
 ) -> Path:
-    """Write a source's configurations into a dataset folder, rows in the order given.
+    """Write a source's configurations into a dataset folder, where others may be, in order.
 
-    Args:
-        folder: Of the dataset; other sources may be there.
-        seeds: Of one source; those that have only paraphrases are only theirs.
-        variants: With `word_class`.
-        provenance: Of the replacements.
-        paraphrase_provenance: Of the paraphrases.
+    Seeds that have only paraphrases are only theirs; each provenance is of its kind of variants.
     """
     source = seeds[0]["seed_id"].partition(":")[0]
     classes: dict[str, set[str]] = {row["seed_id"]: set() for row in seeds}

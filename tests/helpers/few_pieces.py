@@ -16,12 +16,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 @lru_cache
 def few_pieces(sharpness: float = 1.0, seed: int = 0) -> Path:
-    """Its folder.
-
-    Args:
-        sharpness: What the embeddings that logits are products with are multiplied by.
-        seed: Of the weights.
-    """
+    """Its folder; embeddings, with which logits are products, are multiplied by `sharpness`."""
     folder = scratch(f"few-pieces-{sharpness}-{seed}")
     tokenizer = BertTokenizer(
         vocab={piece: number for number, piece in enumerate([*SPECIAL, *WORDS, *PIECES, "."])}

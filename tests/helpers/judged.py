@@ -34,11 +34,9 @@ _TEXTS: Final = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
 
 
 def write_dataset(folder: Path, **config: Any) -> Path:
-    """Every variant is validated by one or two masked LMs in each text.
+    """Write a folder in which one or two masked LMs validate each variant in each text.
 
-    Args:
-        folder: Is made.
-        config: Settings of the run, for the provenance.
+    `config` has settings of the run, for the provenance.
     """
     rng = random.Random(1)
     seeds, variants = [], []

@@ -23,11 +23,7 @@ SKIPPED: Final = "skip-execution"
 
 
 def run_notebook(folder: Path) -> Any:
-    """Run the notebook in a folder, offline, with an empty cache.
-
-    Raises:
-        nbclient.exceptions.CellExecutionError: a cell fails.
-    """
+    """Run the notebook in a folder, offline, with an empty cache; a cell that fails raises."""
     notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code" and SKIPPED not in cell.metadata.get("tags", ()):

@@ -149,16 +149,10 @@ def run(
     tags: Mapping[str, str | None] | Mapping[tuple[int, str], Tags] | None = None,
     **settings: Any,
 ) -> Outcome:
-    """`find_replacements` for one shared word.
+    """`find_replacements` for one shared word of tagged texts, with answers by MLM.
 
-    Args:
-        premise: Tagged.
-        hypothesis: Tagged.
-        word: The shared word's form.
-        candidates: MLM → answers.
-        tags: Candidate → its tag wherever it stands, None if it changes the tokenisation; or
-            (side, candidate) → its tags; other candidates keep the original's tags.
-        settings: Of the configuration.
+    `tags` has the tag of a candidate, or of (side, candidate) its tags; None where the tokenisation
+    changes. Other candidates keep the original's tags.
     """
     shared = shared_words_of((premise, hypothesis))
     (one,) = (s for s in shared if s.word == word)

@@ -111,13 +111,6 @@ def manifest(
 def write_paraphrase_run(
     folder: Path, source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS, **changes: Any
 ) -> Path:
-    """Write a run folder.
-
-    Args:
-        folder: Made; where to write.
-        source: Of the problems.
-        problems: What they are.
-        **changes: Other values of the manifest, such as `nli_model`.
-    """
+    """Write a run folder; `changes` are other values of the manifest, such as `nli_model`."""
     seeds, variants = rows_of(source, problems)
     return write_run(folder, seeds, variants, manifest(source, problems, **changes))

@@ -28,12 +28,9 @@ def problem_row(variant_id: str, problem: Problem, word_class: str | None = None
 
 
 def write_folder(folder: Path, problems: Mapping[str, Problem]) -> Path:
-    """Write a dataset folder.
+    """Write a dataset folder of problems by id: `snli:1`, `snli:1/noun/0`, `snli:1/paraphrase/0`.
 
-    Args:
-        folder: Where.
-        problems: By id: `snli:1` for a seed, `snli:1/noun/0` for its variant, or
-            `snli:1/paraphrase/0`; seeds that have only paraphrases are only theirs.
+    Seeds that have only paraphrases are only theirs.
     """
     for source in {name.partition(":")[0] for name in problems}:
         rows = [

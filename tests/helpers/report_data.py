@@ -45,16 +45,7 @@ class Problems:
         *,
         votes: Sequence[int] = (),
     ) -> None:
-        """A seed and its variants.
-
-        Args:
-            name: Of the seed.
-            premise: Text in which `[word]` stands where it is replaced.
-            hypothesis: The same.
-            label: Gold.
-            words: (class, word) → what replaces it.
-            votes: Of annotators.
-        """
+        """A seed in whose texts `[word]` is replaced, by `words`: (class, word) → words."""
         original = {word: word for _, word in words}
         texts = [_fill(text, original)[0] for text in (premise, hypothesis)]
         seed = seed_row(f"{self.source}:{name}", texts, label, votes)

@@ -20,12 +20,8 @@ def slow_search(
 ) -> list[Beam]:
     """The best of each group, then the second best, and so on.
 
-    Args:
-        log_probs: Of every token after some new ones, at the request's temperature.
-        ends: Tokens that end a text.
-        never: Tokens that are not chosen, ends included.
-        decoding: Beams, groups, penalties, most new tokens.
-        earlier: Tokens that count as chosen before the first group.
+    `log_probs` are those of every token after some new ones, at the request's temperature. `never`
+    holds tokens that are not chosen, ends included; `earlier` counts as chosen before the first.
     """
     size = decoding.num_beams // decoding.num_beam_groups
     groups: list[list[tuple[Tokens, float, float]]] = [

@@ -76,15 +76,10 @@ class SlowWords:
         itself: bool = False,
         steps: int = 99,
     ) -> float:
-        """Log P of a word in pieces at `span`, or of its first pieces.
+        """Log P of a word in pieces at `span`, or of its first pieces, of `steps` in all.
 
-        Args:
-            text: The sentence.
-            span: Where the word is put.
-            masked: The spans that are hidden: this one, or all occurrences.
-            pieces: The word.
-            itself: Whether it is the original, each occurrence of which has its own pieces.
-            steps: Of how many pieces.
+        `masked` are the hidden spans: this one, or all occurrences, each of which has pieces of
+        its own where the word is the original itself.
         """
         total = 0.0
         for step, piece in enumerate(pieces[:steps]):

@@ -19,11 +19,7 @@ def write_folder(
 ) -> Path:
     """Write a dataset folder: every seed has nouns, every other one verbs too.
 
-    Args:
-        folder: Where; the run that it is exported from is beside it.
-        source: Name of the source.
-        seeds: How many.
-        problem_format: Fields and labels of the problems.
+    The run that it is exported from is beside it.
     """
     fields, n_labels = problem_format.fields, len(problem_format.labels)
     texts, rng = sentences(300), random.Random(7)

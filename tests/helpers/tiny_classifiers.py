@@ -109,12 +109,7 @@ def folder_of(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
 
 @lru_cache
 def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
-    """The folder of one of `KINDS`, made on first use; loads with the Auto classes.
-
-    Args:
-        kind: One of `KINDS`.
-        labels: What its configuration calls its classes.
-    """
+    """The folder of one of `KINDS`, made on first use; loads with the Auto classes."""
     config, tokenizer = _KINDS[kind]()
     config.num_labels = len(labels)
     config.id2label = dict(enumerate(labels))

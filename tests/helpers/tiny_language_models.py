@@ -79,11 +79,9 @@ def _template(single: str, tokenizer: Tokenizer) -> processors.TemplateProcessin
 
 
 def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizerFast:
-    """As Llama 2's: SentencePiece's spaces, and a start token.
+    """As Llama 2's: SentencePiece's spaces, and a start token; with `end`, an end token, too.
 
-    Args:
-        letters: Whether "▁A" and its like are pieces, or two.
-        end: Also put an end token after every text, as some do.
+    Without `letters`, "▁A" and its like are two pieces.
     """
     special = ["<unk>", "<s>", "</s>"]
     tokenizer = Tokenizer(models.Unigram())

@@ -92,13 +92,9 @@ def safetensors_of(tensors: Tensors, *, shards: int = 1) -> dict[str, bytes]:
 def pickles_of(
     tensors: Tensors, *, shards: int = 1, old: bool = False, **more: Any
 ) -> dict[str, bytes]:
-    """`pytorch_model.bin`, or shards with an index.
+    """`pytorch_model.bin`, or shards with an index; tensors that share memory do so in the file.
 
-    Args:
-        tensors: By name; those that share memory do so in the file.
-        shards: How many files.
-        old: In the format before torch 1.6, which is no zip file.
-        **more: What else is in the dictionary.
+    With `old`, in the format before torch 1.6, which is no zip file; `more` is in it, too.
     """
 
     def write(part: Tensors) -> bytes:

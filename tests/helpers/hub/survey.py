@@ -49,12 +49,9 @@ class Surveyed:
 
 
 def survey(at: Console, names: Iterable[str], *, preset: bool = True) -> Iterator[Surveyed]:
-    """Load each layout with empty caches, then offline.
+    """Load each layout with empty caches, then offline; all are served at the console.
 
-    Args:
-        at: A console; all layouts are served there.
-        names: Of layouts.
-        preset: Whether models of the preset "paper" are named by it, without a label order.
+    With `preset`, models of the preset "paper" are named by it, without a label order.
     """
     for name, layout in LAYOUTS.items():
         serve(at.hub, name, layout)
