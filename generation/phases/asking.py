@@ -157,14 +157,14 @@ class Reach:
         words = Occurrences.of(problems, self._lexicon, masking=config.masking, texts=texts)
         rows = self.asked.questions.rows(words.queries)
         if self.candidates:
-            return rows[self._within_reach(words)[words.sides.word[words.side]]]
+            return rows[self._within_reach(words)[words.side_word[words.side]]]
         # First the text with the least to read. What several problems ask costs each its share.
         _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
         lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
         cost = np.bincount(words.side, lengths / shared_by[question], minlength=len(words.places))
-        order = np.lexsort((words.sides.text, cost, words.sides.word))
+        order = np.lexsort((words.side_text, cost, words.side_word))
         is_first = np.zeros(len(words.places), np.bool_)
-        is_first[order[np.diff(words.sides.word[order], prepend=-1) != 0]] = True
+        is_first[order[np.diff(words.side_word[order], prepend=-1) != 0]] = True
         return rows[is_first[words.side]]
 
     def _within_reach(self, words: Occurrences) -> NDArray[np.bool_]:
@@ -183,7 +183,7 @@ class Reach:
             # [words] Whether those counted together can have so many; `keys` are (side, word).
             sizes = np.bincount(split(keys)[0], minlength=len(words.places))
             bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)
-            np.minimum.at(bounds, words.sides.word[known], sizes[known])
+            np.minimum.at(bounds, words.side_word[known], sizes[known])
             found: NDArray[np.bool_] = np.bincount(units, bounds)[units] >= config.min_replacements
             return found
 
@@ -192,13 +192,13 @@ class Reach:
         if config.class_filter:
             # Tagging is dear, so only where it can make the difference: first of so many on each
             # side as mostly are enough, then of the rest where they were not.
-            keys = keys[alive[words.sides.word[split(keys)[0]]]]
+            keys = keys[alive[words.side_word[split(keys)[0]]]]
             side, _ = split(keys)
             rank = np.arange(len(side)) - np.searchsorted(side, side)
             keeps = np.zeros(len(keys), np.bool_)
             alive = np.zeros(len(alive), np.bool_)
             for some in (rank < 2 * config.min_replacements, rank >= 2 * config.min_replacements):
-                asked = np.flatnonzero(some & ~alive[words.sides.word[side]])
+                asked = np.flatnonzero(some & ~alive[words.side_word[side]])
                 put = words.put(keys[asked])
                 reasons, _ = judge_in_context(put, self._tagger, tag_match=config.tag_match)
                 keeps[asked] = reasons == NO_REASON

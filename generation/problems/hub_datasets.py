@@ -58,7 +58,7 @@ def open_dataset(
             None if folder else config,
             split=split,
             revision=commit or revision,
-            **({"streaming": True} if streaming else {}),
+            streaming=streaming,
             **folder,
         )
     except Exception as error:

@@ -38,21 +38,9 @@ class Place:
     """Whether each position gets a word of its own, and not all the same."""
 
     @property
-    def put(self) -> dict[int, int]:
-        """Position → which of the words is put there."""
-        if self.several:
-            return {position: n for n, position in enumerate(self.positions)}
-        return dict.fromkeys(self.positions, 0)
-
-    @property
     def spans(self) -> tuple[Span, ...]:
         """Character offsets of the original there."""
         return tuple(self.sentence.tokens[position].span for position in self.positions)
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Penn tags of the original there."""
-        return tuple(self.sentence.tokens[position].tag for position in self.positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +95,9 @@ class Filled:
         numbers: dict[Pattern, int] = {}
         pattern_of = []
         for place, chunks in zip(substitutions.places, bounds, strict=True):
-            tokens, put = place.sentence.tokens, place.put
+            tokens = place.sentence.tokens
+            # Position → which of the words is put there.
+            put = {at: n * place.several for n, at in enumerate(place.positions)}
             for first, last in chunks:
                 texts = tuple(put.get(i, tokens[i].text) for i in range(first, last))
                 space = last < len(tokens) or tokens[-1].span[1] < len(place.sentence.text)

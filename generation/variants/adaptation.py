@@ -126,28 +126,25 @@ def shuffle_letters(
 
     Returns the rows sorted, each outcome once, and by word class how many are ambiguous, left out.
     """
-    further = iter(perturbations_of(rows.filter(pa.array(rows_of_more(rows))), problems))
     first: dict[tuple[str, str, str, str], tuple[int, list[Edit]]] = {}
     ambiguous: Counter[str] = Counter()
-    keys = zip(keys_of(rows), rows_of_more(rows).tolist(), strict=True)
-    for row, ((seed_id, word_class, word, text), is_more) in enumerate(keys):
-        key, edits = f"{rng_seed}\n{seed_id}", list[Edit]()
-        if is_more:
-            whole = next(further)
-            shuffled_edits = [
-                edit
-                if edit.part == ARTICLE
-                else replace(
-                    edit, word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text)
-                )
-                for edit in whole.edits
-            ]
-            if Perturbation(whole.sentences, tuple(sorted(shuffled_edits))).is_ambiguous():
-                ambiguous[word_class] += 1
-                continue
-            edits = [edit for edit in sorted(shuffled_edits) if edit.part != WORD]
+    both = zip(keys_of(rows), perturbations_of(rows, problems), strict=True)
+    for row, ((seed_id, word_class, word, text), whole) in enumerate(both):
+        key = f"{rng_seed}\n{seed_id}"
+        edits = [
+            edit
+            if edit.part == ARTICLE
+            else replace(
+                edit, word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text)
+            )
+            for edit in whole.edits
+        ]
+        if Perturbation(whole.sentences, tuple(sorted(edits))).is_ambiguous():
+            ambiguous[word_class] += 1
+            continue
         shuffled = match_case(scramble(text.lower(), key), word)
-        first.setdefault((seed_id, word_class, word, shuffled), (row, edits))
+        further = [edit for edit in sorted(edits) if edit.part != WORD]
+        first.setdefault((seed_id, word_class, word, shuffled), (row, further))
     taken = rows.take(pa.array([row for row, _ in first.values()], pa.int64()))
     column = rows.schema.get_field_index("replacement")
     texts = pa.array([text for *_, text in first], pa.string())

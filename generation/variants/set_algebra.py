@@ -26,25 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """The shared words of some problems in the texts where they stand."""
-
-    word: NDArray[np.int64]
-    """[sides] Number of the shared word, ascending."""
-    text: NDArray[np.int64]
-    """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
-    texts: int
-    """Number of texts of a problem."""
-
-    @property
-    def table(self) -> NDArray[np.int64]:
-        """[words, texts] The number of each side, −1 where a text has not the word."""
-        numbers = np.full((self.word.max(initial=-1) + 1, self.texts), -1)
-        numbers[self.word, self.text] = np.arange(len(self.word))
-        return numbers
-
-
 @dataclass(frozen=True)
 class Occurrences:
     """A row per shared word, a row per text it stands in, and a row per occurrence there.
@@ -59,8 +40,12 @@ class Occurrences:
     """[words]"""
     places: list[Place]
     """[sides] Where the word stands."""
-    sides: Sides
-    """The sides of the words."""
+    side_word: NDArray[np.int64]
+    """[sides] Number of the shared word, ascending."""
+    side_text: NDArray[np.int64]
+    """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
+    texts: int
+    """Number of texts of a problem."""
     queries: list[MaskedQuery]
     """[occurrences] What the masked LMs were asked."""
     problem: NDArray[np.int64]
@@ -96,11 +81,9 @@ class Occurrences:
             seeds=[seed for seed, _ in rows],
             words=[word for _, word in rows],
             places=places,
-            sides=Sides(
-                np.array([word for word, _, _ in sides], np.int64),
-                np.array([text for _, text, _ in sides], np.int64),
-                texts,
-            ),
+            side_word=np.array([word for word, _, _ in sides], np.int64),
+            side_text=np.array([text for _, text, _ in sides], np.int64),
+            texts=texts,
             queries=[query for place in places for query in masked_queries(place, masking=masking)],
             problem=np.array([number_of[seed.seed_id] for seed, _ in rows], np.int64),
             problem_words=np.sort(
@@ -111,6 +94,13 @@ class Occurrences:
             ),
             lexicon=lexicon,
         )
+
+    @property
+    def sides(self) -> NDArray[np.int64]:
+        """[words, texts] The number of each side, −1 where a text has not the word."""
+        numbers = np.full((len(self.words), self.texts), -1)
+        numbers[self.side_word, self.side_text] = np.arange(len(self.side_word))
+        return numbers
 
     @cached_property
     def per_side(self) -> NDArray[np.int64]:
@@ -138,7 +128,7 @@ class Occurrences:
         if asked.all():
             return np.ones(len(self.words), np.bool_)
         groups = self.units("problem" if scope == "problem" else "class")
-        missing = self.sides.word[self.side[~asked]]
+        missing = self.side_word[self.side[~asked]]
         return ~np.isin(groups, groups[missing])
 
     @cached_property
@@ -159,12 +149,12 @@ class Occurrences:
     def put(self, keys: NDArray[np.int64]) -> Substitutions:
         """Put words, [n] keys of (side, word), in place of the shared ones."""
         side, word = split(keys)
-        form = self.form(self.sides.word[side], word)
+        form = self.form(self.side_word[side], word)
         return Substitutions(self.places, self.lexicon.forms, side, form)
 
     def class_of(self, side: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [n] places in `WORD_CLASSES` of the words of [n] sides."""
-        return self.word_class[self.sides.word[side]]
+        return self.word_class[self.side_word[side]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,22 +235,27 @@ def over_mlms(sets: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> 
 
 
 def over_sentences(
-    keys: NDArray[np.int64], sides: Sides, *, combine: str
+    keys: NDArray[np.int64],
+    side_word: NDArray[np.int64],
+    side_text: NDArray[np.int64],
+    *,
+    texts: int,
+    combine: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Combine the texts: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), of all texts that have o.
 
-    `keys` are [n] (side, word), sorted, each once; `combine` is `union` for the ablation p ∪ h
-    (D13). Returns [m] keys of (shared word, word), sorted, and [m, texts] the place of each in
-    `keys` as member of a text's set, −1 where it is none.
+    `keys` are [n] (side, word), sorted, each once, of sides with these words and texts; `combine`
+    is `union` for the ablation p ∪ h (D13). Returns [m] keys of (shared word, word), sorted, and
+    [m, texts] the place of each in `keys` as member of a text's set, −1 where it is none.
     """
     side, word = split(keys)
-    of_word = pairs(sides.word[side], word)
+    of_word = pairs(side_word[side], word)
     both, count = np.unique(of_word, return_counts=True)
     if combine == "intersection":
-        both = both[count == np.bincount(sides.word)[split(both)[0]]]
-    places = np.full((len(both), sides.texts), -1)
+        both = both[count == np.bincount(side_word)[split(both)[0]]]
+    places = np.full((len(both), texts), -1)
     row = np.searchsorted(both, of_word)
     there = row < len(both)
     there[there] = both[row[there]] == of_word[there]
-    places[row[there], sides.text[side[there]]] = np.flatnonzero(there)
+    places[row[there], side_text[side[there]]] = np.flatnonzero(there)
     return both, places

@@ -79,11 +79,13 @@ def find_replacements(
     survivors = {mlm: answers[mlm].take(words.queries) for mlm in mlms}
     # All masked LMs are asked the same.
     settled = words.settled(survivors[mlms[0]].asked, scope=config.min_replacements_scope)
-    usable = settled[words.sides.word]
+    usable = settled[words.side_word]
     suggested = over_mlms(
         [validated_by(mlm, survivors[mlm], usable, words, funnel) for mlm in mlms]
     )
-    keys, places = over_sentences(suggested.keys, words.sides, combine=config.combine)
+    keys, places = over_sentences(
+        suggested.keys, words.side_word, words.side_text, texts=texts, combine=config.combine
+    )
     suggested = _judged(suggested, places, words, tagger, config)
     places = np.where((places >= 0) & (suggested.reasons[places] == NO_REASON), places, -1)
     found = (places >= 0).any(1)
@@ -113,7 +115,7 @@ def mean_ranks(
     that does not know the original at an occurrence has no say there; nan where none has a say.
     """
     row, word = split(keys)
-    per_word = np.bincount(words.sides.word[words.side], minlength=len(words.words))
+    per_word = np.bincount(words.side_word[words.side], minlength=len(words.words))
     sizes = per_word[row]
     owner = np.repeat(np.arange(len(keys)), sizes)
     occurrence = ranges(starts_of(per_word)[row], sizes)
@@ -152,7 +154,7 @@ def validated_by(
         mine = usable[side]
         funnel.add_columns(mlm, Reason.OUT_OF_REACH, words.class_of(side[~mine]))
         side, word, log_odds_of = side[mine], word[mine], log_odds_of[mine]
-    problem = words.problem[words.sides.word[side]]
+    problem = words.problem[words.side_word[side]]
     outside = not_in_problem(pairs(problem, word), words.problem_words)
     keys, log_odds = over_occurrences(
         pairs(side, word)[outside], log_odds_of[outside], words.per_side
@@ -233,7 +235,7 @@ def judge_in_context(
     per_place = np.array([len(place.positions) for place in places], np.int64)
     sizes = substitutions.sizes
     occurrences = ranges(starts_of(per_place)[substitutions.place], sizes)
-    before = [tag for place in places for tag in place.tags]
+    before = [place.sentence.tokens[at].tag for place in places for at in place.positions]
     originals = compared(before)
     tags = tagger.tags_after(substitutions)
     same = compared(tagger.labels)[tags] == originals[occurrences]
@@ -282,9 +284,7 @@ def _table(
         "number_changed": answers_of(changed[:, 0]),
         "tense_changed": answers_of(changed[:, 1]),
         "article_fits": answers_of(
-            answers_about_articles(
-                articles_of(words.places), words.sides.table[row], texts.to_pylist()
-            )
+            answers_about_articles(articles_of(words.places), words.sides[row], texts.to_pylist())
         ),
     }
     schema = replacement_schema(problem_format)

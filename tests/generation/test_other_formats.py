@@ -28,7 +28,7 @@ from generation.reasons import KEPT, Reason
 from generation.records import MaskedQuery, Seed, Sentence, pairs, split
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors
-from generation.variants.set_algebra import Sides, over_sentences
+from generation.variants.set_algebra import over_sentences
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
 from merge_dataset.schema import NLI, ProblemFormat, format_of
@@ -61,11 +61,7 @@ def test_equation_1_over_any_texts(
     """∩, or ∪ in the ablation, over the texts in which a word stands, and where each is from."""
     texts, words = case
     stands = [(word, text) for word, sets in enumerate(words) for text in sorted(sets)]
-    sides = Sides(
-        np.array([word for word, _ in stands], np.int64),
-        np.array([text for _, text in stands], np.int64),
-        texts,
-    )
+    sides = (np.array([side[n] for side in stands], np.int64) for n in (0, 1))
     members = [
         (side, WORDS.index(member))
         for side, (word, text) in enumerate(stands)
@@ -73,7 +69,7 @@ def test_equation_1_over_any_texts(
     ]
     side, number = (np.array([row[n] for row in members], np.int64) for n in (0, 1))
     keys = np.sort(pairs(side, number))
-    found, places = over_sentences(keys, sides, combine=combine)
+    found, places = over_sentences(keys, *sides, texts=texts, combine=combine)
     result: dict[int, list[str]] = {}
     for shared, member, row in zip(*map(np.ndarray.tolist, split(found)), places, strict=True):
         result.setdefault(shared, []).append(WORDS[member])

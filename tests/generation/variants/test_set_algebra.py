@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from generation.records import pairs, split
 from generation.variants.set_algebra import (
-    Sides,
     Suggested,
     not_in_problem,
     over_mlms,
@@ -150,7 +149,7 @@ def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
     """`over_sentences`: two sets per shared word, to shared word → words in order."""
     keys, _ = sorted_members(sides)
     numbers = np.arange(len(sides))
-    found, places = over_sentences(keys, Sides(numbers // 2, numbers % 2, 2), combine=combine)
+    found, places = over_sentences(keys, numbers // 2, numbers % 2, texts=2, combine=combine)
     assert (np.diff(found) > 0).all()
     names, result = list(NUMBERS), dict[int, list[str]]()
     rows = zip(*(column.tolist() for column in split(found)), places.tolist(), strict=True)
