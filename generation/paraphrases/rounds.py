@@ -277,11 +277,36 @@ def run_rounds(
             ParaphraseRequest(h, temperature_of(h, number, config), earlier=histories[h].raw)
             for h in short
         ]
-        tried = [
-            each
-            for request, candidates in zip(requests, rewrite(number, requests), strict=True)
-            for each in _screen(request, candidates, number, histories, config)
-        ]
+        tried = []
+        for request, candidates in zip(requests, rewrite(number, requests), strict=True):
+            history = histories[request.hypothesis]
+            history.raw += tuple(candidate.text for candidate in candidates)
+            copy = normalise(request.hypothesis)
+            for rank, candidate in enumerate(candidates):
+                text = clean(candidate.text, request.hypothesis)
+                form = normalise(text)
+                tests = {
+                    ParaphraseReason.EMPTY: not form,
+                    ParaphraseReason.UNFINISHED: not candidate.finished,
+                    # A token seldom has ten characters.
+                    ParaphraseReason.TOO_LONG: len(text) > 10 * config.max_new_tokens,
+                    ParaphraseReason.PROMPT_ECHOED: echoes(text, request.hypothesis, config.prompt),
+                    ParaphraseReason.COPY: form == copy,
+                    ParaphraseReason.QUOTED: f" {copy} " in f" {form} ",
+                    ParaphraseReason.DUPLICATE: form in history.normalised,
+                }
+                history.normalised.add(form)
+                each = Tried(
+                    hypothesis=request.hypothesis,
+                    round=number,
+                    rank=rank,
+                    text=text,
+                    raw_text=candidate.text,
+                    temperature=request.temperature,
+                    score=candidate.score,
+                    reason=next((reason for reason, holds in tests.items() if holds), None),
+                )
+                tried.append(each)
         new = [each for each in tried if each.reason is None]
         there = [(each.hypothesis, each.text) for each in new]
         answers = judge(number, [*there, *((text, hypothesis) for hypothesis, text in there)])
@@ -299,43 +324,6 @@ def run_rounds(
                 each.reason = KEPT
                 history.kept += 1
         yield tried
-
-
-def _screen(
-    request: ParaphraseRequest,
-    candidates: Sequence[Candidate],
-    number: int,
-    histories: dict[str, _History],
-    config: ParaphraseConfig,
-) -> Iterator[Tried]:
-    """Yield candidates with the reasons that need no NLI model."""
-    history = histories[request.hypothesis]
-    history.raw += tuple(candidate.text for candidate in candidates)
-    copy = normalise(request.hypothesis)
-    for rank, candidate in enumerate(candidates):
-        text = clean(candidate.text, request.hypothesis)
-        form = normalise(text)
-        tests = {
-            ParaphraseReason.EMPTY: not form,
-            ParaphraseReason.UNFINISHED: not candidate.finished,
-            # A token seldom has ten characters.
-            ParaphraseReason.TOO_LONG: len(text) > 10 * config.max_new_tokens,
-            ParaphraseReason.PROMPT_ECHOED: echoes(text, request.hypothesis, config.prompt),
-            ParaphraseReason.COPY: form == copy,
-            ParaphraseReason.QUOTED: f" {copy} " in f" {form} ",
-            ParaphraseReason.DUPLICATE: form in history.normalised,
-        }
-        history.normalised.add(form)
-        yield Tried(
-            hypothesis=request.hypothesis,
-            round=number,
-            rank=rank,
-            text=text,
-            raw_text=candidate.text,
-            temperature=request.temperature,
-            score=candidate.score,
-            reason=next((str(reason) for reason, holds in tests.items() if holds), None),
-        )
 
 
 PARAPHRASES = pa.schema(

@@ -397,62 +397,53 @@ def _step(
     `counts` says [requests, vocabulary] how often earlier beams have chosen a token; it and `found`
     are added to.
     """
-    going_on = []
+    size, going_on = config.group_size, []
     for group in range(config.num_beam_groups):
         mine = lanes.take(lanes.groups == group)
         if not mine.requests.size:
             continue
-        longer, ends = _step_of_group(mine, following, config, counts)
-        for lane, beam in np.argwhere(ends):
-            row = mine.rows[lane, beam]
-            tokens = (*mine.tokens[lane, beam].tolist(), int(following.ends[row]))
-            log_prob = mine.log_probs[lane, beam] + following.end_log_probs[row]
-            ended = Beam(tokens, finished=True, score=float(log_prob) / len(tokens))
-            found[mine.requests[lane]][group].append(ended)
+        lane = np.arange(len(mine.requests))[:, None]
+        tokens, log_probs = following.tokens[mine.rows], following.log_probs[mine.rows]
+        penalties = config.diversity_penalty * counts[mine.requests[:, None, None], tokens]
+        scores = mine.scores[..., None] + log_probs - penalties
+        # Each beam's children, the best first. Sorts are stable: of equals the first one stays.
+        children = np.argsort(-scores, axis=-1, kind="stable")[..., :size]
+        of_children = np.take_along_axis(scores, children, -1)
+        of_ends = (mine.scores + following.end_log_probs[mine.rows])[..., None]
+        ranks = np.arange(children.shape[-1]) + (of_ends > of_children)
+        worth = (of_children - config.sibling_penalty * ranks).reshape(len(lane), -1)
+        before = (scores >= of_ends).sum(-1)
+        worth_of_ends = of_ends[..., 0] - config.sibling_penalty * before
+        best = np.argsort(-worth, axis=-1, kind="stable")[:, :size]
+        parents, rank = np.divmod(best, children.shape[-1])
+        child = children[lane, parents, rank]
+        texts = [mine.tokens[lane, parents], tokens[lane, parents, child][..., None]]
+        longer = _Lanes(
+            requests=mine.requests,
+            groups=mine.groups,
+            rows=mine.rows[lane, parents],
+            tokens=np.concatenate(texts, axis=-1),
+            log_probs=mine.log_probs[lane, parents] + log_probs[lane, parents, child],
+            scores=scores[lane, parents, child],
+        )
+        # Beams end whose end is among the best of ends and children.
+        both = np.concatenate([worth_of_ends, worth], axis=-1)
+        is_best = np.zeros(both.shape, np.bool_)
+        best = np.argsort(-both, axis=-1, kind="stable")[:, :size]
+        np.put_along_axis(is_best, best, True, axis=-1)
+        for at, beam in np.argwhere(is_best[:, : of_ends.shape[1]]):
+            row = mine.rows[at, beam]
+            text = (*mine.tokens[at, beam].tolist(), int(following.ends[row]))
+            log_prob = mine.log_probs[at, beam] + following.end_log_probs[row]
+            ended = Beam(text, finished=True, score=float(log_prob) / len(text))
+            found[mine.requests[at]][group].append(ended)
         is_done = []
         for request in mine.requests:
             beams = found[request][group]
             beams.sort(key=lambda beam: -beam.score)
-            del beams[config.group_size :]
-            is_done.append(len(beams) == config.group_size)
+            del beams[size:]
+            is_done.append(len(beams) == size)
         longer = longer.take(~np.array(is_done))
         np.add.at(counts, (longer.requests[:, None], longer.tokens[..., -1]), 1)
         going_on.append(longer)
     return _Lanes._make(np.concatenate(values) for values in zip(*going_on, strict=True))
-
-
-def _step_of_group(
-    lanes: _Lanes, following: Following, config: ParaphraseConfig, counts: NDArray[np.int32]
-) -> tuple[_Lanes, NDArray[np.bool_]]:
-    """Take one step of one group: the beams to go on with, and [lanes, beams] which ones end."""
-    size, lane = config.group_size, np.arange(len(lanes.requests))[:, None]
-    tokens, log_probs = following.tokens[lanes.rows], following.log_probs[lanes.rows]
-    penalties = config.diversity_penalty * counts[lanes.requests[:, None, None], tokens]
-    scores = lanes.scores[..., None] + log_probs - penalties
-    # Each beam's children, the best first. Sorts are stable: of equals the first one stays.
-    children = np.argsort(-scores, axis=-1, kind="stable")[..., :size]
-    of_children = np.take_along_axis(scores, children, -1)
-    of_ends = (lanes.scores + following.end_log_probs[lanes.rows])[..., None]
-    ranks = np.arange(children.shape[-1]) + (of_ends > of_children)
-    worth = of_children - config.sibling_penalty * ranks
-    of_ends = of_ends - config.sibling_penalty * (scores >= of_ends).sum(-1, keepdims=True)
-    best = np.argsort(-worth.reshape(len(lane), -1), axis=-1, kind="stable")[:, :size]
-    parents, rank = np.divmod(best, children.shape[-1])
-    child = children[lane, parents, rank]
-    longer = _Lanes(
-        requests=lanes.requests,
-        groups=lanes.groups,
-        rows=lanes.rows[lane, parents],
-        tokens=np.concatenate(
-            [lanes.tokens[lane, parents], tokens[lane, parents, child][..., None]], axis=-1
-        ),
-        log_probs=lanes.log_probs[lane, parents] + log_probs[lane, parents, child],
-        scores=scores[lane, parents, child],
-    )
-    # Beams end whose end is among the best of ends and children.
-    n_beams = of_ends.shape[1]
-    both = np.concatenate([of_ends[..., 0], worth.reshape(len(lane), -1)], axis=-1)
-    is_best = np.zeros(both.shape, np.bool_)
-    best = np.argsort(-both, axis=-1, kind="stable")[:, :size]
-    np.put_along_axis(is_best, best, True, axis=-1)
-    return longer, is_best[:, :n_beams]

@@ -83,9 +83,15 @@ def forms_changed(
     return np.stack(columns, axis=1)
 
 
-def articles_of(places: Sequence[Place]) -> list[frozenset[str]]:
-    """Return for each place the articles, "a" or "an", right before the word there."""
-    return [
+def answers_about_articles(
+    places: Sequence[Place], standing: NDArray[np.int64], texts: Sequence[str]
+) -> NDArray[np.int64]:
+    """Return [n] whether every "a" and "an" right before a replacement is the one that it wants.
+
+    `standing` has [n, texts] the numbers of the places where each stands, −1 for none. Answers are
+    `YES`, `NO`, or `UNKNOWN` where there is no article.
+    """
+    articles = [
         frozenset(
             place.sentence.tokens[article].text.lower()
             for position in place.positions
@@ -93,21 +99,11 @@ def articles_of(places: Sequence[Place]) -> list[frozenset[str]]:
         )
         for place in places
     ]
-
-
-def answers_about_articles(
-    articles: Sequence[frozenset[str]], places: NDArray[np.int64], texts: Sequence[str]
-) -> NDArray[np.int64]:
-    """Return [n] whether every article before a replacement is the one that it wants.
-
-    `places` has [n, texts] the places where each replacement stands, −1 for none. Answers are
-    `YES`, `NO`, or `UNKNOWN` where there is no article.
-    """
     has_article = np.array([bool(found) for found in articles], np.bool_)
-    with_article = (places >= 0) & has_article[places]
-    fits = np.full(len(places), UNKNOWN)
+    with_article = (standing >= 0) & has_article[standing]
+    fits = np.full(len(standing), UNKNOWN)
     for row in np.flatnonzero(with_article.any(1)).tolist():
-        found = frozenset[str]().union(*(articles[n] for n in places[row][with_article[row]]))
+        found = frozenset[str]().union(*(articles[n] for n in standing[row][with_article[row]]))
         fits[row] = YES if found == {fitting_article(texts[row])} else NO
     return fits
 

@@ -31,7 +31,6 @@ from generation.signals.signal_columns import (
     UNKNOWN,
     answers_about_articles,
     answers_of,
-    articles_of,
     forms_changed,
     zipf_frequencies,
 )
@@ -284,7 +283,7 @@ def _table(
         "number_changed": answers_of(changed[:, 0]),
         "tense_changed": answers_of(changed[:, 1]),
         "article_fits": answers_of(
-            answers_about_articles(articles_of(words.places), words.sides[row], texts.to_pylist())
+            answers_about_articles(words.places, words.sides[row], texts.to_pylist())
         ),
     }
     schema = replacement_schema(problem_format)
