@@ -36,7 +36,6 @@ from merge_dataset.hub.publication import (
 from merge_dataset.hub.repository import (
     MAIN,
     File,
-    Hub,
     Repository,
     State,
     compare,
@@ -117,18 +116,18 @@ def plan_dataset(
     paths = (own, *_SCRIPT[1:])
     script = map(make_file, paths, (Path(__file__).parents[1] / name for name in _SCRIPT))
     script_files = (*files, *script)
-    hub, account, state = look_at(target, private=private)
-    same = {} if state is None else _compare_tags(hub, target, state, files)
+    account, state = look_at(target, private=private)
+    same = {} if state is None else _compare_tags(target, state, files)
     chosen, why = choose_version(same, wanted)
 
     def removable(path: str) -> bool:
         # On `main` also a script of the repository's name, with which datasets 4 refuses it.
         return _is_data(path) or path == own
 
-    there = {} if state is None else hub.files(target, state.head)
+    there = {} if state is None else target.files(state.head)
     begun = None if state is None else state.branches.get(SCRIPT_REVISION)
     main = compare(files, there, removable)
-    of_script = compare(script_files, hub.files(target, begun) if begun else {}, removable)
+    of_script = compare(script_files, target.files(begun) if begun else {}, removable)
     tag, tagged = tag_of(chosen), same.get(chosen, False)
     superseded = tagged and any(map(_is_data, main.paths))
     is_done = superseded or (tagged and not main and not of_script)
@@ -142,8 +141,8 @@ def plan_dataset(
     return PublishingPlan(
         repository=target,
         account=account,
-        exists=state is not None,
-        private=private if state is None else state.private,
+        state=state,
+        private=private,
         heading=repository_line(target, state, private=private),
         facts=facts | {"superseded": superseded, "configurations": configs},
         notes=(f"version {tag}: {why}",),
@@ -156,7 +155,6 @@ def plan_dataset(
                 message=f"Data {tag} with the loading script, for datasets 3",
             ),
         ),
-        head=None if state is None else state.head,
         removable=removable,
         tag=Tag(name=tag, is_set=tagged, message=f"Version {tag} of the data", covers=_is_data),
         load_back=partial(_load_back, folder, target, tag, needed=bool(main) or not tagged),
@@ -189,24 +187,18 @@ def _load_back(
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:
-    """Find the version of a repository that holds a folder's data: its tag and its commit.
-
-    Raises:
-        ValueError: `repository` is no name.
-        PublishError: there is no such version, or the Hub cannot be asked.
-    """
+    """Find the version of a repository that holds a folder's data: its tag and its commit."""
     target = parse_repository(repository, "dataset")
-    hub = Hub()
-    state = hub.state(target)
+    state = target.state()
     if state is None:
         raise PublishError(
             f"expected a dataset repository {repository}, found none that you may see: run "
             f"`merge-nli publish dataset` first"
         )
-    same = _compare_tags(hub, target, state, list(_data_files(folder)))
+    same = _compare_tags(target, state, list(_data_files(folder)))
     for version in sorted(same, reverse=True):
         if same[version]:
-            return tag_of(version), hub.commit_of(target, tag_of(version))
+            return tag_of(version), target.commit_of(tag_of(version))
     raise PublishError(
         f"expected a version of {repository} with the data of {folder}, got "
         f"{', '.join(map(tag_of, sorted(same))) or 'no version'}, with other data: publish the "
@@ -300,15 +292,12 @@ def _is_data(path: str) -> bool:
     return path.endswith((".parquet", f"/{PROVENANCE}"))
 
 
-def _compare_tags(
-    hub: Hub, target: Repository, state: State, files: Iterable[File]
-) -> dict[Version, bool]:
+def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> dict[Version, bool]:
     """Map each version in the repository to whether its data are these files'."""
     data = [file for file in files if _is_data(file.path)]
     versions = [parse_version(tag) for tag in state.tags if _TAG.fullmatch(tag)]
     return {
-        version: not compare(data, hub.files(target, tag_of(version)), _is_data)
-        for version in versions
+        version: not compare(data, target.files(tag_of(version)), _is_data) for version in versions
     }
 
 
@@ -321,10 +310,8 @@ def benchmark(folder: Path) -> bytes | None:
     packages/tasks/src/eval.ts of huggingface.js). For Inspect, tasks also need columns, solvers and
     scorers, out of those that Inspect allows (HFTask in inspect_ai/_eval/task/hf.py); then
     `inspect eval hf/OWNER/NAME/TASK` runs a task. Inspect's own metrics give the accuracy on
-    variants, not seed-variant accuracy, so that is what `merge-nli publish results` lists.
-
-    Returns:
-        None where nothing is meant to be a benchmark.
+    variants, not seed-variant accuracy, so that is what `merge-nli publish results` lists. None
+    where nothing is meant to be a benchmark.
     """
     own = folder / BENCHMARK_FILE
     if own.is_file():

@@ -40,22 +40,26 @@ class PublishError(Exception):
 
 
 def call_hub(doing: str, call: Callable[[], T]) -> T:
-    """Call, repeat after failures that may pass, and turn the others into words.
+    """Call, repeat after failures that may pass, and turn the others into `PublishError`."""
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
-    Raises:
-        PublishError: it failed for good.
-    """
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
-
-    # The last two: a card that the Hub does not take, and one file's upload that failed.
+    # The last three: a download that no connection gave, one file's upload that failed, and a card
+    # that the Hub does not take.
+    wrapped = (LocalEntryNotFoundError, RuntimeError)
     not_ours = (http_error(), HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled,
-                ValueError, RuntimeError)  # fmt: skip
+                *wrapped, ValueError)  # fmt: skip
     for wait in (*_WAITS, None):
         try:
             return call()
         except not_ours as error:
-            cause = error.__cause__ if isinstance(error, RuntimeError) else error
-            status, response = _status(cause), getattr(cause, "response", None)
+            cause = error.__cause__ if isinstance(error, wrapped) else error
+            response = getattr(cause, "response", None)
+            status = getattr(response, "status_code", None)
             # A connection that was refused or cut, or half an answer, may pass too.
             cut = isinstance(cause, (http_error(), json.JSONDecodeError))
             cut = cut and not isinstance(cause, OfflineModeIsEnabled)
@@ -75,26 +79,21 @@ def hide_queries() -> None:
     It logs the address of a request that it repeats; that of a large file is signed, and who has
     it may write.
     """
-
-    def without_query(record: logging.LogRecord) -> bool:
-        record.msg, record.args = _QUERY.sub("?…", record.getMessage()), ()
-        return True
-
     for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
         for handler in logger.handlers:
-            handler.addFilter(without_query)
+            handler.addFilter(_without_query)
 
 
-def _status(error: BaseException | None) -> int | None:
-    response = getattr(error, "response", None)
-    return getattr(response, "status_code", None)
+def _without_query(record: logging.LogRecord) -> bool:
+    record.msg, record.args = _QUERY.sub("?…", record.getMessage()), ()
+    return True
 
 
 def _in_words(error: BaseException) -> str:
     from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
-    status = _status(error)
     response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
     header = response.headers.get("X-Error-Message") if response is not None else None
     quoted = " ".join(str(getattr(error, "server_message", None) or header or "").split())
     told = f": {quoted[:_LONGEST_MESSAGE]}" if quoted else ""
@@ -129,8 +128,7 @@ def http_error() -> type[Exception]:
 def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
     """Say in a line why the Hub does not give a repository, and what to do.
 
-    Returns:
-        None where the Hub did not refuse: it could not be asked, or is broken for now.
+    None where the Hub did not refuse: it could not be asked, or is broken for now.
     """
     from huggingface_hub.errors import (
         GatedRepoError,

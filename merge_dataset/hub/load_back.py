@@ -32,9 +32,6 @@ def load_back(check: str, *arguments: str) -> dict[str, Any]:
     """Run a check of `CHECKS` in a process with empty caches, and return what it found.
 
     It may load what you may: huggingface_hub finds your token there too.
-
-    Raises:
-        PublishError: it failed, with its last line of errors.
     """
     found: dict[str, Any] = json.loads(run_fresh(__name__, check, *arguments))
     return found
@@ -43,8 +40,7 @@ def load_back(check: str, *arguments: str) -> dict[str, Any]:
 def run_fresh(module: str, *arguments: str) -> str:
     """Run a module in an empty working directory, with caches of its own; return its output.
 
-    Raises:
-        PublishError: it failed, with its last line of errors.
+    Where it fails, `PublishError` has its last line of errors.
     """
     from merge_dataset.hub.errors import PublishError
 
@@ -88,8 +84,7 @@ def check_published_dataset(
 ) -> dict[str, dict[str, int]]:
     """Load every configuration of a revision and compare it with the folder, row by row.
 
-    Returns:
-        Rows by configuration and split.
+    Returned are the rows by configuration and split.
     """
     import datasets
 
@@ -147,11 +142,7 @@ def _compare_rows(
 
 
 def check_metric(name: str, example: str) -> dict[str, Any]:
-    """Compute an example by the metric of that name, as `evaluate` loads it.
-
-    Returns:
-        The example's figures.
-    """
+    """Compute an example by the metric of that name, as `evaluate` loads it; return its figures."""
     import evaluate
 
     wanted = json.loads(example)

@@ -22,10 +22,11 @@ from merge_dataset.hub.repository import (
     MAIN,
     Changes,
     File,
-    Hub,
     Repository,
     State,
+    account_of_token,
     compare,
+    is_offline,
     make_file,
     parse_repository,
 )
@@ -80,8 +81,10 @@ class PublishingPlan:
     repository: Repository
     account: str | None
     """The user who would do it; None where there is no token."""
-    exists: bool = True
+    state: State | None
+    """What is there; None where nothing is, or was not looked at."""
     private: bool = False
+    """Whether a new repository is to be private."""
     heading: str
     """A line on what would be published."""
     facts: Mapping[str, Any]
@@ -90,10 +93,8 @@ class PublishingPlan:
     """Further lines for readers, before the branches."""
     branches: tuple[Branch, ...]
     """The branches, `main` first."""
-    head: str | None = None
-    """Commit of `main` that this would change; None where it may be any."""
-    removable: Callable[[str], bool] = lambda path: False
-    """Test for files that leave a branch which does not hold them any more."""
+    removable: Callable[[str], bool] | None = None
+    """Test for files that leave a branch which does not hold them any more; None: all stay."""
     sdk: str | None = None
     """SDK of a new Space, such as gradio."""
     tag: Tag | None = None
@@ -136,24 +137,17 @@ class Published:
     loaded: LoadedBack | None = None
 
 
-def look_at(target: Repository, *, private: bool = False) -> tuple[Hub, str | None, State | None]:
-    """Look at a repository: the Hub, whose token there is, and what the repository is like.
-
-    Raises:
-        ValueError: it is public and is to be private.
-        PublishError: the Hub cannot be asked.
-    """
-    hub = Hub()
-    if hub.is_offline:
-        return hub, None, None
-    account = hub.account() if hub.has_token() else None
-    state = hub.state(target)
+def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, State | None]:
+    """Name whose token there is, and look at a repository, which may have to be private."""
+    if is_offline():
+        return None, None
+    account, state = account_of_token(), target.state()
     if state is not None and private and not state.private:
         raise ValueError(
             f"expected {target.name} to be private, it is public: change that in its settings, "
             "or leave --private out"
         )
-    return hub, account, state
+    return account, state
 
 
 def repository_line(target: Repository, state: State | None, *, private: bool) -> str:
@@ -164,42 +158,37 @@ def repository_line(target: Repository, state: State | None, *, private: bool) -
 
 
 def carry_out(plan: PublishingPlan) -> Published:
-    """Carry out a plan.
-
-    Raises:
-        PublishError: no token, no rights, a failure of the Hub, or what was loaded back is not
-            what was published. The message says what became of `main`.
-    """
-    hub, target, main = Hub(), plan.repository, plan.main
-    hub.account()
+    """Carry out a plan; where it fails, the message says what became of `main`."""
+    target, main = plan.repository, plan.main
+    if account_of_token() is None:
+        raise PublishError(
+            "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
+            "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
+        )
+    head = None if plan.state is None else plan.state.head
     if not plan.has_steps:
-        return Published(address=target.address, revision=plan.head)
+        return Published(address=target.address, revision=head)
     if plan.proposal is not None:
-        address = hub.propose(target, main.files, message=main.message, description=plan.proposal)
+        address = target.propose(main.files, message=main.message, description=plan.proposal)
         return Published(address=address)
-    if not plan.exists:
-        hub.create(target, private=plan.private, sdk=plan.sdk)
-    revision = hub.make_equal(
-        target,
-        main.files,
-        message=main.message,
-        removable=plan.removable,
-        planned_on=plan.head,
+    if plan.state is None:
+        target.create(private=plan.private, sdk=plan.sdk)
+    revision = target.make_equal(
+        main.files, message=main.message, removable=plan.removable, planned_on=head
     )
     loaded = plan.load_back(revision) if plan.load_back is not None else None
     if (tag := plan.tag) is not None and not tag.is_set:
-        hub.tag(target, tag.name, revision, tag.message)
+        target.tag(tag.name, revision, tag.message)
         covered = [file for file in main.files if tag.covers(file.path)]
-        if compare(covered, hub.files(target, tag.name), tag.covers):
+        if compare(covered, target.files(tag.name), tag.covers):
             raise PublishError(
                 f"{tag.name} was set on other data meanwhile, and versions do not change; run the "
                 "same command again for the next one"
             )
     for branch in plan.branches[1:]:
-        if branch.difference or not plan.exists:
-            hub.branch(target, branch.name, revision)
-            hub.make_equal(
-                target,
+        if branch.difference or plan.state is None:
+            target.branch(branch.name, revision)
+            target.make_equal(
                 branch.files,
                 message=branch.message,
                 revision=branch.name,
@@ -220,7 +209,7 @@ def carry_out(plan: PublishingPlan) -> Published:
 def plan_lines(plan: PublishingPlan) -> Iterator[str]:
     """Say what publishing would do."""
     yield plan.heading
-    if Hub().is_offline:
+    if is_offline():
         yield "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
     elif plan.account is not None:
         yield f"logged in as {plan.account}"
@@ -262,7 +251,8 @@ def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
 
 def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
     """Render a plan, and what was done of it, as a value for JSON."""
-    seen = {"exists": plan.exists, "private": plan.private} if plan.usage else {}
+    private = plan.private if plan.state is None else plan.state.private
+    seen = {"exists": plan.state is not None, "private": private} if plan.usage else {}
     outcome: dict[str, Any] = {"done": None}
     if not plan.usage:
         outcome = {"published": None if done is None else done.address}
@@ -308,10 +298,6 @@ def plan_metric(
     """Find out what publishing the metric would do. Nothing is written.
 
     Folder and repository are called as the metric is.
-
-    Raises:
-        ValueError: an argument is not as it should be, or contradicts the Space.
-        PublishError: the Hub cannot be asked.
     """
     target = parse_repository(repository, "space")
     if target.short_name != folder.name:
@@ -324,13 +310,13 @@ def plan_metric(
         for path in sorted(folder.iterdir())
         if path.suffix == ".py" or path.name in _FILES
     )
-    hub, account, state = look_at(target, private=private)
-    main = compare(files, {} if state is None else hub.files(target, state.head), _is_removable)
+    account, state = look_at(target, private=private)
+    main = compare(files, {} if state is None else target.files(state.head), _is_removable)
     return PublishingPlan(
         repository=target,
         account=account,
-        exists=state is not None,
-        private=private if state is None else state.private,
+        state=state,
+        private=private,
         heading=repository_line(target, state, private=private),
         facts={},
         branches=(Branch(files=files, difference=main, message="The metric of merge-nli"),),

@@ -18,7 +18,7 @@ import yaml
 from merge_dataset.hub.dataset import find_revision, task_ids
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.publication import Branch, PublishingPlan, look_at
-from merge_dataset.hub.repository import Repository, compare, make_file
+from merge_dataset.hub.repository import Repository, compare, is_offline, make_file
 
 FOLDER: Final = ".eval_results"
 
@@ -44,20 +44,10 @@ def plan_results(
 ) -> PublishingPlan:
     """Find out what publishing a model's results would do. Nothing is written.
 
-    Results that the model has already for the same dataset and other tasks are kept.
-
-    Args:
-        figures: By configuration.
-        target: The model's repository.
-        folder: The dataset folder that they are of.
-        dataset: OWNER/NAME of the repository where that folder is published.
-        pull_request: Propose them, instead of committing them.
-        date: When the model was evaluated, ISO 8601.
-
-    Raises:
-        ValueError: an argument is not as it should be.
-        PublishError: the folder is not what is published there, there is no such model, or the
-            Hub cannot be asked.
+    Results that the model has already for the same dataset and other tasks are kept. Figures are
+    by configuration, `target` is the model's repository, `folder` the dataset folder that they are
+    of, `dataset` OWNER/NAME of the repository where it is published, and `date` when the model was
+    evaluated, ISO 8601. With `pull_request` they are proposed instead of committed.
     """
     from huggingface_hub import EvalResultEntry
 
@@ -72,24 +62,24 @@ def plan_results(
             f"config: expected tasks of the dataset's eval.yaml ({', '.join(tasks) or 'none'}), "
             f"got {', '.join(other)}; word classes, paraphrases and ablations are no tasks"
         )
-    hub, account, state = look_at(target)
+    account, state = look_at(target)
     version, revision = (
-        ("(version not looked up)", None) if hub.is_offline else find_revision(folder, dataset)
+        ("(version not looked up)", None) if is_offline() else find_revision(folder, dataset)
     )
     told: dict[str, Any] = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
     entries = {
         config: EvalResultEntry(task_id=config, value=figure.value, notes=figure.notes, **told)
         for config, figure in figures.items()
     }
-    if state is None and not hub.is_offline:
+    if state is None and not is_offline():
         raise PublishError(
             f"expected a model repository {target.name}, found none that you may see: publish "
             "the model first"
         )
     path = f"{FOLDER}/{dataset.replace('/', '__')}.yaml"
-    present = hub.read(target, path, state.head) if state is not None else b""
+    present = target.read(path, state.head) if state is not None else b""
     file = make_file(path, _merged(present, path, entries))
-    main = compare([file], hub.files(target, state.head) if state is not None else {})
+    main = compare([file], target.files(state.head) if state is not None else {})
     values = {config: figure.value for config, figure in figures.items()}
     listed = "\n".join(f"- {config}: {value}" for config, value in values.items())
     proposal = (
@@ -99,6 +89,7 @@ def plan_results(
     return PublishingPlan(
         repository=target,
         account=account,
+        state=state,
         heading=f"{target.name}: results on {dataset} {version}",
         facts={"dataset": dataset, "version": version, "values": values},
         branches=(

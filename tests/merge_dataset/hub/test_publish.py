@@ -25,7 +25,7 @@ from merge_dataset.export import export_dataset
 from merge_dataset.hub.dataset import benchmark, choose_version, task_ids
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
-from merge_dataset.hub.repository import Hub, make_file, parse_repository
+from merge_dataset.hub.repository import make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import NLI, features
 from merge_metric.models.templates import Template
@@ -492,7 +492,7 @@ def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path:
 def test_offline_mode() -> None:
     """As these tests run but for the commands."""
     with pytest.raises(PublishError, match="HF_HUB_OFFLINE is set and forbids every call; unset"):
-        Hub().state(parse_repository(NAME, "dataset"))
+        parse_repository(NAME, "dataset").state()
 
 
 def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
