@@ -126,10 +126,12 @@ def line_of(
 
 
 def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]) -> str:
-    """Mark the parts of a text that some half-open spans of characters name, in order.
+    """Put others in place of the parts of a text that ascending half-open spans of characters name.
 
     >>> marked("A boy runs.", [[2, 5]], "[{}]".format)
     'A [boy] runs.'
+    >>> marked("An owl.", [[0, 2], [3, 6]], {"owl": "girl", "An": "A"}.__getitem__)
+    'A girl.'
     """
     for start, end in reversed(list(spans)):
         text = f"{text[:start]}{mark(text[start:end])}{text[end:]}"

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
@@ -140,9 +140,7 @@ def is_good(
 def is_good(total: Any, annotators: Any = 1) -> Any:
     """Judge variants: good if F + R ≥ `ENOUGH`, F and R being means over annotators.
 
-    Args:
-        total: Sum of F and R of all of them: in whole numbers, as thirds would not add up.
-        annotators: How many they are.
+    `total` is the sum of F and R of all of them: in whole numbers, as thirds would not add up.
 
     >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
     (True, False, True)
@@ -170,45 +168,37 @@ def parse_event(record: object) -> Event:
 
 
 def parse_answer(record: Mapping[str, Any]) -> Judgement:
-    """Read an answer from values by name, of which `equivalent` is of a paraphrase."""
+    """Read an answer from values by name, of which `equivalent` is of a paraphrase.
+
+    Tables and other tools may give scores as texts or floats, and spell yes and no in other ways.
+
+    >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"})
+    Answer(variant_id='snli:1', fluency=4, reasoning=5, comment='')
+    >>> parse_answer({"variant_id": "snli:1", "equivalent": " TRUE "})
+    Equivalence(variant_id='snli:1', equivalent=True, comment='')
+    """
     comment = record.get("comment", "")
     if not isinstance(comment, str):
         raise ValueError(f"comment: expected a text, got {comment!r}")
     if "equivalent" in record:
         if others := [name for name in ASKED[SCORES] if record.get(name) is not None]:
             raise ValueError(f"expected equivalent alone, got {' and '.join(others)} too")
-        return Equivalence(record["variant_id"], parse_equivalent(record["equivalent"]), comment)
-    fluency, reasoning = (parse_score(record.get(name), name) for name in ("fluency", "reasoning"))
+        value = record["equivalent"]
+        said = _YES_NO.get(str(value).strip().lower()) if isinstance(value, str | bool) else None
+        if said is None:
+            raise ValueError(f"equivalent: expected yes or no, got {value!r}")
+        return Equivalence(record["variant_id"], said, comment)
+    scores: list[int] = []
+    for name in ASKED[SCORES]:
+        value, number = record.get(name), None
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            with suppress(ValueError, OverflowError):
+                number = float(value)
+        if number not in SCALE:
+            raise ValueError(f"{name}: expected a whole number from 1 to 5, got {value!r}")
+        scores.append(int(number))
+    fluency, reasoning = scores
     return Answer(record["variant_id"], fluency, reasoning, comment)
-
-
-def parse_score(value: object, name: str) -> int:
-    """Read a score, which tables and other tools may give as a text or a float.
-
-    >>> parse_score(4, "fluency"), parse_score("4", "fluency"), parse_score(" 4.0", "fluency")
-    (4, 4, 4)
-    """
-    number: float | None = None
-    if isinstance(value, int | float | str) and not isinstance(value, bool):
-        with suppress(ValueError, OverflowError):
-            number = float(value)
-    if number not in SCALE:
-        raise ValueError(f"{name}: expected a whole number from 1 to 5, got {value!r}")
-    return int(number)
-
-
-def parse_equivalent(value: object) -> bool:
-    """Read yes or no, which tables and other tools may spell in other ways.
-
-    >>> parse_equivalent(True), parse_equivalent("No"), parse_equivalent(" TRUE ")
-    (True, False, True)
-    """
-    if isinstance(value, bool):
-        return value
-    said = _YES_NO.get(value.strip().lower()) if isinstance(value, str) else None
-    if said is None:
-        raise ValueError(f"equivalent: expected yes or no, got {value!r}")
-    return said
 
 
 def replay(events: Iterable[Event]) -> list[Judgement]:
@@ -242,8 +232,11 @@ def append(path: Path, events: Iterable[Event]) -> None:
     """Add events to an annotator's file; when this returns, they are on the disk."""
     lines = _read_lines(path)[0]
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    lines += [sealed(as_record(event) | {"time": time}).encode() for event in events]
-    head = {"annotator": path.stem, "lines": len(lines), "sha256": _digest(lines)}
+    for event in events:
+        undone = {"undone": True} if isinstance(event, Undo) else {}
+        lines.append(sealed(asdict(event) | undone | {"time": time}).encode())
+    digest = hashlib.sha256(b"\n".join(lines)).hexdigest()
+    head = {"annotator": path.stem, "lines": len(lines), "sha256": digest}
     with atomic(path) as temporary:
         temporary.write_bytes(b"\n".join([sealed(head).encode(), *lines, b""]))
     if os.name == "posix":  # the name of the file lasts, too
@@ -252,17 +245,6 @@ def append(path: Path, events: Iterable[Event]) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def as_record(event: Event) -> dict[str, Any]:
-    """Turn an event into its JSON object, without the time."""
-    if isinstance(event, Undo):
-        return {"variant_id": event.variant_id, "undone": True}
-    return {
-        "variant_id": event.variant_id,
-        **{name: getattr(event, name) for name in ASKED[kind_of(event)]},
-        "comment": event.comment,
-    }
 
 
 def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
@@ -310,7 +292,7 @@ def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]
             f"file {annotator}.jsonl, or take them in under another name by "
             f"`merge-nli annotate --import` with --annotator"
         )
-    if len(lines) != count or _digest(lines) != digest:
+    if len(lines) != count or hashlib.sha256(b"\n".join(lines)).hexdigest() != digest:
         _parsed(path, lines, 2)  # one that is damaged is named
         got = f"{len(lines):,}" if len(lines) != count else "others"
         raise ValueError(
@@ -319,10 +301,6 @@ def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]
             f"line"
         )
     return lines, 2
-
-
-def _digest(lines: Iterable[bytes]) -> str:
-    return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
 
 def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:

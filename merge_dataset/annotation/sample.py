@@ -33,6 +33,7 @@ from merge_dataset.layout import (
 from merge_dataset.numbered_files import patterns_of
 from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, parse_config_name
+from merge_dataset.show import marked
 
 PER_CLASS: Final = 100
 """Variants of each source and class (paper, section 4)."""
@@ -78,16 +79,10 @@ class Sample:
 
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Choose configurations, each of one class.
+    """Choose configurations of a dataset folder, each of one class.
 
-    Args:
-        dataset: A dataset folder.
-        wanted: Configurations; that of all classes stands for each. By default the
-            classes of words of every source; paraphrases only where they are named.
-
-    Raises:
-        NotADirectoryError: there is no such folder.
-        ValueError: it is no dataset, or lacks a configuration.
+    One of all classes stands for each. By default the classes of words of every source;
+    paraphrases only where they are named.
     """
     require_dataset(dataset)
     known = all_configurations(dataset)
@@ -116,10 +111,6 @@ def draw(
     """Draw variants of each source and class; with `per_source`, of each source over its classes.
 
     The paper does both, one after the other (section 4): 100 of each class, then 100 of all.
-
-    Raises:
-        NotADirectoryError: there is no such folder.
-        ValueError: it is no dataset, or not what `merge-nli check` would let pass.
     """
     chosen = choose(dataset, configs)
     items: list[Item] = []
@@ -176,15 +167,9 @@ def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str
 
     They choose in turns. One whose variants are all given takes one over, where somebody
     who gets another for it can be found: so none ends up with fewer than it must, and
-    no other division is more even.
-
-    Args:
-        candidates: Masked LM → variants, the one to take first at the front. `quota` of
-            them suffice.
-        quota: How many variants in all; fewer where there are not as many.
-
-    Returns:
-        Variant → masked LM.
+    no other division is more even. Of a masked LM's candidates the one to take first is at the
+    front; `quota`, the number of variants in all, suffices of them. Returned is variant → masked
+    LM.
 
     >>> spread({"a": ["1", "2", "3"], "b": ["1"]}, 2)
     {'1': 'b', '2': 'a'}
@@ -226,23 +211,22 @@ def chances(
     """Compute how likely each variant was to be drawn, in 0–1, to weight figures by.
 
     Of each masked LM all variants are drawn up to some rank. So a variant is drawn where its own
-    rank, which is as good as random, lies below the highest of these of its masked LMs.
-
-    Args:
-        drawn: Variant → masked LM, as `spread` gives them.
-        candidates: Masked LM → variants, by rank, one more than are drawn in all, or every one.
-        rng_seed: The number that makes the ranks.
+    rank, which is as good as random, lies below the highest of these of its masked LMs. `drawn` is
+    as `spread` gives it; candidates are by rank, one more than are drawn in all, or every one.
 
     >>> candidates = {"a": ["5", "3"], "b": ["5"]}
     >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b
     1.0
-    >>> chances({"5": "a"}, {"a": ["5", "3"]}, 0)["5"] == _fraction(draw_rank(0, "3"))
-    True
+    >>> f"{chances({'5': 'a'}, {'a': ['5', '3']}, 0)['5']:.3f}"  # where the rank of 3 lies
+    '0.606'
     """
     found = dict.fromkeys(drawn, 0.0)
     for own in candidates.values():
         first_left = next((variant for variant in own if variant not in drawn), None)
-        limit = 1.0 if first_left is None else _fraction(draw_rank(rng_seed, first_left))
+        limit = 1.0
+        if first_left is not None:  # its rank among all that there could be
+            rank = draw_rank(rng_seed, first_left)
+            limit = float(int.from_bytes(rank) / 256 ** len(rank))
         found |= {v: max(found[v], limit) for v in own if v in found}
     return found
 
@@ -272,11 +256,6 @@ def _candidates(
         "variants_by_number_of_mlms": {str(n): by_mlms[n] for n in sorted(by_mlms)},
     }
     return counts, {mlm: [variant for _, variant in first] for mlm, first in best.items()}
-
-
-def _fraction(rank: bytes) -> float:
-    """Place a rank among all that there could be, in 0–1."""
-    return float(int.from_bytes(rank) / 256 ** len(rank))
 
 
 # --- Items ---
@@ -370,25 +349,17 @@ def original_spans(
             raise ValueError(f"expected one of {sorted(pairs)} at {[start, end]}, got {word!r}")
         found.append([start + shift, start + shift + len(pairs[word])])
         shift += len(pairs[word]) - len(word)
-    if _between(seed_text, found) != _between(variant_text, spans):
+    if marked(variant_text, spans, pairs.__getitem__) != seed_text:
         raise ValueError(f"expected {seed_text!r} with words replaced, got {variant_text!r}")
     return found
 
 
-def _between(text: str, spans: Spans) -> list[str]:
-    """Cut out the text around and between spans."""
-    ends = [0, *(end for _, end in spans)]
-    starts = [*(start for start, _ in spans), len(text)]
-    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
-
-
 def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
     """Put items in an order of the annotator's own, always the same: tiredness falls on others."""
-
-    def rank(item: Item) -> bytes:
-        return hashlib.sha256(f"{annotator}\0{item.variant_id}".encode()).digest()
-
-    return sorted(items.values(), key=rank)
+    return sorted(
+        items.values(),
+        key=lambda item: hashlib.sha256(f"{annotator}\0{item.variant_id}".encode()).digest(),
+    )
 
 
 def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:

@@ -77,15 +77,10 @@ class Desk:
         }
 
     def save(self, position: int, record: object) -> int:
-        """Save an answer or its undoing; when this returns, it is on the disk.
+        """Save an answer or its undoing on the disk, and count the events that there are now.
 
-        Returns:
-            How many events there are now.
-
-        Raises:
-            OutdatedPage: the page does not know all events.
-            OSError: it could not be saved.
-            ValueError: it is no event, or not one of this session.
+        `OutdatedPage` says that the page does not know all events, OSError that it could not be
+        saved, ValueError that it is no event, or not one of this session.
         """
         event = parse_event(record)
         if not self._knows(event.variant_id):
@@ -158,14 +153,7 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
     """Serve the page in a thread; yields the desk and the page's address with the token.
 
     The address is the same again next time, where its port is free: a page that was left
-    open goes on by itself.
-
-    By default the port is the last one, or any.
-
-    Raises:
-        BlockingIOError: the annotator has the page open from another process.
-        OSError: the port is taken.
-        ValueError: the name or the file of answers is malformed.
+    open goes on by itself. By default the port is the last one, or any.
     """
     with locked_answers(session, annotator) as path:
         desk = Desk(session, annotator, path)
@@ -261,19 +249,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with a file of the page, or with what it needs to go on."""
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        """Save an answer."""
-        self._answer(self._post)
-
-    def _answer(self, respond: Callable[[], tuple[bytes, str]]) -> None:
+        """Answer with a file of the page, with what it needs to go on, or with what was saved."""
         try:
             port = self.server.server_port
             if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
                 raise _Refused(HTTPStatus.FORBIDDEN, f"expected the host {LOOPBACK}:{port}")
-            content, kind = respond()
+            content, kind = self._get() if self.command == "GET" else self._post()
             status = HTTPStatus.OK
         except _Refused as refused:
             status, kind = refused.status, "application/json"
@@ -285,6 +266,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    do_POST = do_GET
 
     def _get(self) -> tuple[bytes, str]:
         if self.path in _PAGE:

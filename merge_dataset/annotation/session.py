@@ -34,15 +34,8 @@ from merge_dataset.schema import PARAPHRASE, parse_config_name
 SESSION: Final = "session.json"
 SAMPLE: Final = "sample.jsonl"
 
-_KEYS: Final = {
-    "configurations",
-    "dataset",
-    "files",
-    "items",
-    "per_class",
-    "population",
-    "rng_seed",
-}
+_KEYS: Final = {"configurations", "dataset", "files", "items", "per_class", "population",
+                "rng_seed"}  # fmt: skip
 """Keys that a description must have."""
 _SAMPLE_DIGEST: Final = "sample_sha256"
 _DIGEST: Final = "sha256"
@@ -85,21 +78,9 @@ def open_session(
 ) -> Session:
     """Go on with the session in a folder or, where there is none, draw a sample for one.
 
-    Args:
-        folder: The session folder; made where it does not exist.
-        dataset: A dataset folder; a session that goes on does not need it.
-        configs: See `sample.choose`; so in the next two, where nothing is given, what the
-            session has or else the default.
-        per_class: See `sample.draw`.
-        per_source: See `sample.draw`; in place of `per_class`.
-        rng_seed: See `sample.draw`.
-
-    Raises:
-        BlockingIOError: another command is drawing a sample for it.
-        FileExistsError: the folder holds something else.
-        FileNotFoundError: there is no session, and no dataset is named.
-        ValueError: the session is of another sample, or malformed, or one would be of paraphrases
-            and replacements.
+    A session that goes on does not need the dataset folder. `configs` are as in `sample.choose`,
+    the other options as in `sample.draw`; where none is given, what the session has or else the
+    default.
     """
     if (folder / SESSION).is_file():
         session = read_session(folder)
@@ -203,11 +184,7 @@ def read_session(folder: Path) -> Session:
 
 @contextmanager
 def locked_answers(session: Session, annotator: str) -> Iterator[Path]:
-    """Yield an annotator's file, which no other process writes meanwhile.
-
-    Raises:
-        BlockingIOError: another process does.
-    """
+    """Yield an annotator's file, which no other process writes meanwhile."""
     path = answers_path(session.folder, annotator)
     path.parent.mkdir(parents=True, exist_ok=True)
     refusal = (

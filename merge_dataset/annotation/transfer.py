@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -28,7 +28,6 @@ from merge_dataset.annotation.answers import (
     JudgementKind,
     answers_path,
     append,
-    as_record,
     check_annotator,
     current,
     kind_of,
@@ -41,6 +40,8 @@ from merge_dataset.annotation.session import Session, locked_answers
 from merge_dataset.data_files import plain, read_header, read_rows
 from merge_dataset.files import describe_json_error, read_text, write_text
 from merge_dataset.paths import as_paths
+
+T = TypeVar("T")
 
 _SHOWN: Final = 60
 """Characters of a value that a message shows."""
@@ -83,10 +84,7 @@ def render_label_studio(
 ) -> dict[str, str]:
     """Render tasks as Label Studio imports them, in JSON, and the labelling configuration.
 
-    Label Studio itself knows who annotates.
-
-    Returns:
-        The texts of the files, by their suffixes.
+    Label Studio itself knows who annotates. Returned are the texts of the files by their suffixes.
     """
     made = [{"data": {"variant_id": i.variant_id, "problem": _html(i, kind)}} for i in items]
     return {
@@ -97,13 +95,6 @@ def render_label_studio(
 
 def _html(item: Item, kind: JudgementKind) -> str:
     """Lay out what both texts share, and original and variant side by side, a row per field."""
-
-    def marked(pieces: Sequence[tuple[str, bool]]) -> str:
-        return "".join(
-            f"<mark>{escape(piece)}</mark>" if is_marked else escape(piece)
-            for piece, is_marked in pieces
-        )
-
     seen = shown(item, kind)
     head = "" if seen["label"] is None else (
         f"<p>Label of the original: <b>{escape(seen['label'])}</b></p>"
@@ -111,11 +102,15 @@ def _html(item: Item, kind: JudgementKind) -> str:
     for each in seen["shared"]:
         head += f"<p>{escape(each['field'].replace('_', ' '))} of both: {escape(each['text'])}</p>"
     variant = "Variant" if kind == SCORES else "Paraphrase"
-    rows = f"<tr><th></th><th>Original</th><th>{variant}</th></tr>" + "".join(
-        f"<tr><th>{escape(each['field'].replace('_', ' '))}</th>"
-        f"<td>{marked(each['original'])}</td><td>{marked(each['variant'])}</td></tr>"
-        for each in seen["texts"]
-    )
+    rows = f"<tr><th></th><th>Original</th><th>{variant}</th></tr>"
+    for each in seen["texts"]:
+        cells = "</td><td>".join(
+            "".join(
+                f"<mark>{escape(text)}</mark>" if marked else escape(text) for text, marked in side
+            )
+            for side in (each["original"], each["variant"])
+        )
+        rows += f"<tr><th>{escape(each['field'].replace('_', ' '))}</th><td>{cells}</td></tr>"
     return f'{head}<table border="1" cellpadding="8">{rows}</table>'
 
 
@@ -136,18 +131,32 @@ def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[st
             f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
             f"got something else"
         )
+
+    def answers(task: object) -> Iterator[tuple[str, Judgement]]:
+        for user, record in _annotations(task):
+            answer = parse_answer(record)
+            yield annotator or _name(user), answer
+
+    return _gathered(path, "task", enumerate(exported, start=1), answers)
+
+
+def _gathered(
+    path: Path,
+    unit: str,
+    rows: Iterable[tuple[int, T]],
+    parse: Callable[[T], Iterable[tuple[str, Judgement]]],
+) -> list[tuple[str, Judgement]]:
+    """Parse numbered rows into annotators and answers, each pair of annotator and variant once."""
     found: dict[tuple[str, str], Judgement] = {}
-    for number, task in enumerate(exported, start=1):
+    for number, row in rows:
         try:
-            for user, record in _annotations(task):
-                answer = parse_answer(record)
-                name = annotator or _name(user)
+            for name, answer in parse(row):
                 if found.setdefault((name, answer.variant_id), answer) != answer:
                     raise ValueError(
                         f"expected one answer of {name} to {answer.variant_id!r}, got two"
                     )
         except ValueError as error:
-            raise ValueError(f"{path}: task {number}: {error}") from error
+            raise ValueError(f"{path}: {unit} {number}: {error}") from error
     return [(name, answer) for (name, _), answer in found.items()]
 
 
@@ -237,12 +246,8 @@ def render_spreadsheet(
 ) -> dict[str, str]:
     """Render a CSV table with a row per item, with room for what is asked and a comment.
 
-    With a byte order mark, as Excel takes it for another encoding without.
-
-    About equivalence, tables have neither labels nor single words.
-
-    Returns:
-        The text of the file, by its suffix.
+    With a byte order mark, as Excel takes it for another encoding without. About equivalence,
+    tables have neither labels nor single words. Returned is the text of the file by its suffix.
     """
     fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
     texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
@@ -274,35 +279,31 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
     Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
     other names are left out.
     """
-    found: dict[tuple[str, str], Judgement] = {}
-    own = () if annotator is not None else ("annotator",)
     kind: JudgementKind = (
         EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
     )
-    asked = ASKED[kind]
-    required = (*own, "variant_id", *asked)
-    for line, cells in read_rows(path, required, ("annotator", "comment"), ended=True):
-        row = {"annotator": "", "comment": ""} | cells
-        try:
-            without = [name for name in asked if not row[name].strip()]
-            if len(without) == len(asked):
-                continue
-            if without:
-                raise ValueError(
-                    f"expected both scores or neither, got no {without[0]}; fill it in, or empty "
-                    f"the other to leave {row['variant_id']!r} unanswered"
-                )
-            if not row["variant_id"]:
-                raise ValueError("variant_id: expected the id of a variant, got none")
-            answer = parse_answer(row)
-            name = check_annotator(row["annotator"].strip() or annotator or "")
-            if annotator not in (None, name):
-                raise ValueError(f"expected rows of {annotator}, got one of {name}")
-            if found.setdefault((name, answer.variant_id), answer) != answer:
-                raise ValueError(f"expected one answer of {name} to {answer.variant_id!r}, got two")
-        except ValueError as error:
-            raise ValueError(f"{path}: line {line}: {error}") from error
-    return [(name, answer) for (name, _), answer in found.items()]
+    asked, own = ASKED[kind], () if annotator is not None else ("annotator",)
+
+    def answers(cells: Mapping[str, str]) -> Iterator[tuple[str, Judgement]]:
+        row = {"annotator": "", "comment": "", **cells}
+        without = [name for name in asked if not row[name].strip()]
+        if len(without) == len(asked):
+            return
+        if without:
+            raise ValueError(
+                f"expected both scores or neither, got no {without[0]}; fill it in, or empty "
+                f"the other to leave {row['variant_id']!r} unanswered"
+            )
+        if not row["variant_id"]:
+            raise ValueError("variant_id: expected the id of a variant, got none")
+        answer = parse_answer(row)
+        name = check_annotator(row["annotator"].strip() or annotator or "")
+        if annotator not in (None, name):
+            raise ValueError(f"expected rows of {annotator}, got one of {name}")
+        yield name, answer
+
+    rows = read_rows(path, (*own, "variant_id", *asked), ("annotator", "comment"), ended=True)
+    return _gathered(path, "line", rows, answers)
 
 
 READERS: Final = {
@@ -329,13 +330,10 @@ class ImportCounts:
 
 
 def export_items(session: Session, path: Path, annotator: str | None = None) -> list[Path]:
-    """Write the items for annotating elsewhere, in an order of the annotator's own.
+    """Write the items for annotating elsewhere, in an order of the annotator's own; list the files.
 
     `.csv` is a table, `.json` Label Studio's tasks, beside which its labelling configuration is
     written as `.xml`.
-
-    Returns:
-        The files written.
     """
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
     if path.suffix not in RENDERERS:
@@ -359,12 +357,6 @@ def import_answers(
     the same file taken in again adds the others.
 
     Files are `.csv`, `.json` of Label Studio (JSON or JSON-MIN), or `.jsonl` of another session.
-
-    Raises:
-        BlockingIOError: an annotator is annotating just now.
-        FileNotFoundError: there is no such file.
-        OSError: answers could not be written; see above.
-        ValueError: the file is malformed, about other variants, or contradicts answers.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
@@ -446,7 +438,7 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
                     f"{where} has ({_shown(before)}), got {_shown(answer)}; leave out one of them"
                 )
     rows = [
-        {"annotator": annotator, **as_record(found[annotator, variant][0])}
+        {"annotator": annotator, **asdict(found[annotator, variant][0])}
         for annotator, variant in sorted(found)
     ]
     kinds = {kind_of(answer): file for answer, file in found.values()}

@@ -46,6 +46,7 @@ from merge_dataset.schema import (
     parse_config_name,
     variant_id,
 )
+from merge_dataset.show import marked
 
 if TYPE_CHECKING:
     import duckdb
@@ -252,7 +253,9 @@ def _word_problems(
         elif wrong := {text[start:end] for start, end in spans} - words.keys():
             expected = f"{sorted(wrong)}, not {' or '.join(map(repr, words))}"
             yield f"the replacement at {field}_spans", expected
-        elif seed is not None and (restored := restore(text, spans, words)) != seed[field]:
+        elif (
+            seed is not None and (restored := marked(text, spans, words.__getitem__)) != seed[field]
+        ):
             yield f"the seed's {field} once the original is put back", repr(restored)
         found.update(text[slice(*span)] for span in spans if span)
     if len(words) == 1:
@@ -261,18 +264,6 @@ def _word_problems(
         yield "original and replacement to differ in each word", str(same)
     if unused := words.keys() - found:
         yield "every word of replacement at some span", str(sorted(unused))
-
-
-def restore(text: str, spans: Sequence[Sequence[int]], words: Mapping[str, str]) -> str:
-    """Put the original words back at the spans, right to left.
-
-    >>> restore("An owl and an owl.", [[0, 2], [3, 6], [11, 13], [14, 17]],
-    ...         {"owl": "girl", "An": "A", "an": "a"})
-    'A girl and a girl.'
-    """
-    for start, end in reversed(spans):
-        text = text[:start] + words[text[start:end]] + text[end:]
-    return text
 
 
 def _are_spans(spans: list[Any], length: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from merge_dataset.annotation.answers import (
     Undo,
     answers_path,
     append,
-    as_record,
     check_annotator,
     current,
     is_good,
@@ -133,7 +133,9 @@ def test_a_file_of_another_annotator_is_an_error(path: Path) -> None:
 
 def old(*events: Event, cut: bytes = b"") -> bytes:
     """Lines as earlier releases wrote them."""
-    lines = [sealed(as_record(event) | {"time": "2026-01-01T00:00:00+00:00"}) for event in events]
+    time, undone = {"time": "2026-01-01T00:00:00+00:00"}, {"undone": True}
+    rows = [asdict(event) | (undone if isinstance(event, Undo) else {}) for event in events]
+    lines = [sealed(row | time) for row in rows]
     return "".join(f"{line}\n" for line in lines).encode() + cut
 
 
