@@ -72,7 +72,9 @@ class Desk:
                 shown(item, self.session.kind)
                 for item in shuffled(self.session.items, self.annotator)
             ],
-            "standing": [asdict(answer) for answer in standing if self._knows(answer.variant_id)],
+            "standing": [
+                asdict(answer) for answer in standing if answer.variant_id in self.session.items
+            ],
             "position": position,
         }
 
@@ -83,7 +85,7 @@ class Desk:
         saved, ValueError that it is no event, or not one of this session.
         """
         event = parse_event(record)
-        if not self._knows(event.variant_id):
+        if event.variant_id not in self.session.items:
             raise ValueError(f"expected a variant of the session, got {event.variant_id!r}")
         if not isinstance(event, Undo):
             require_kind(event, self.session.kind)
@@ -107,10 +109,7 @@ class Desk:
         """Count the variants that are answered, and all of them."""
         with self._lock:
             answers = current(replay(self._events))
-        return sum(map(self._knows, answers)), len(self.session.items)
-
-    def _knows(self, variant: str) -> bool:
-        return variant in self.session.items
+        return len(answers.keys() & self.session.items.keys()), len(self.session.items)
 
 
 LOOPBACK: Final = "127.0.0.1"
@@ -237,16 +236,13 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Refused(Exception):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    """A request that is answered with an error: its status and message."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = 30
+    server_version, sys_version = "merge-nli", ""  # versions are nobody's business
 
     def do_GET(self) -> None:
         """Answer with a file of the page, with what it needs to go on, or with what was saved."""
@@ -257,8 +253,8 @@ class _Handler(BaseHTTPRequestHandler):
             content, kind = self._get() if self.command == "GET" else self._post()
             status = HTTPStatus.OK
         except _Refused as refused:
-            status, kind = refused.status, "application/json"
-            content = json.dumps({"error": str(refused)}).encode()
+            status, message = refused.args
+            content, kind = json.dumps({"error": message}).encode(), "application/json"
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
@@ -311,10 +307,6 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(
                 HTTPStatus.FORBIDDEN, "expected the token of the address that the command printed"
             )
-
-    def version_string(self) -> str:
-        """Name the program without versions, which are nobody's business."""
-        return "merge-nli"
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the page does."""

@@ -65,7 +65,6 @@ Find = TypeVar("Find", bound=Callable[..., Iterator[Finding]])
 class Check:
     """A check that registered itself."""
 
-    name: str
     looks_at: str
     """Subject of the check, in a sentence."""
     stage: Stage
@@ -84,7 +83,7 @@ def check(
     """Register a check; see `Check`."""
 
     def register(find: Find) -> Find:
-        CHECKS[name] = Check(name, looks_at, stage, kind, find)
+        CHECKS[name] = Check(looks_at, stage, kind, find)
         return find
 
     return register
@@ -162,8 +161,15 @@ def rule_findings(
         if count:
             columns = quoted(*rule.columns, "variant_id")
             query = f"SELECT {columns} FROM {relation} WHERE {rule.wrong} ORDER BY {ROW}"
-            for row in fetched(connection, query):
-                yield Finding(where, rule.expected, rule.got.format(*row))
+            yield from query_findings(connection, where, rule.expected, query, rule.got)
+
+
+def query_findings(
+    connection: duckdb.DuckDBPyConnection, where: str, expected: str, query: str, got: str
+) -> Iterator[Finding]:
+    """Find what a query's rows are, each of which is wrong; `got` is a template of its values."""
+    for row in fetched(connection, query):
+        yield Finding(where, expected, got.format(*row))
 
 
 def quoted(*names: str) -> str:
@@ -240,16 +246,10 @@ def _value_rules(
     yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", ("label",))
 
 
-def unused_findings(
-    connection: duckdb.DuckDBPyConnection, where: str, seeds: str, used: str
-) -> Iterator[Finding]:
-    """Find seeds without variants."""
-    query = (
-        f"SELECT seed_id, variant_id FROM {seeds} AS seeds WHERE NOT EXISTS ("
-        f"FROM {used} AS used WHERE used.seed_id IS NOT DISTINCT FROM seeds.seed_id) ORDER BY {ROW}"
-    )
-    for seed_id, variant_id in fetched(connection, query):
-        yield Finding(where, "every seed to have variants", f"{seed_id!r} ({variant_id})")
+def unused_rule(used: str) -> Rule:
+    """Make a rule of seeds, that each has variants in a relation."""
+    wrong = f"seed_id NOT IN (SELECT seed_id FROM {used} WHERE seed_id IS NOT NULL)"
+    return Rule("every seed to have variants", wrong, ("seed_id",))
 
 
 def collision_findings(
@@ -263,21 +263,17 @@ def collision_findings(
 
     Models are asked about distinct ids and texts, so the two could not be told apart.
     """
-    query = (
-        f"SELECT variant_id FROM {variants} WHERE variant_id IN (SELECT seed_id FROM {seeds} "
-        f"WHERE seed_id IS NOT NULL) ORDER BY {ROW}"
-    )
-    for (variant_id,) in fetched(connection, query):
-        yield Finding(where, "another id than any seed's", f"{variant_id!r} ({variant_id})")
+    wrong = f"variant_id IN (SELECT seed_id FROM {seeds} WHERE seed_id IS NOT NULL)"
+    rule = Rule("another id than any seed's", wrong, ("variant_id",))
+    yield from rule_findings(connection, where, variants, [rule])
     # Its own seed's texts are found elsewhere.
     query = (
         f"SELECT seeds.seed_id, variants.variant_id FROM {variants} AS variants "
         f"JOIN {seeds} AS seeds USING ({quoted(*fields)}) WHERE seeds.seed_id != variants.seed_id "
         f"ORDER BY variants.{ROW}, seeds.{ROW}"
     )
-    for seed_id, variant_id in fetched(connection, query):
-        got = f"those of {seed_id} ({variant_id})"
-        yield Finding(where, "other texts than those of another seed", got)
+    expected = "other texts than those of another seed"
+    yield from query_findings(connection, where, expected, query, "those of {0} ({1})")
 
 
 def repeated_texts(
@@ -291,10 +287,8 @@ def repeated_texts(
     """Find texts that stand in two variants, of one class or two.
 
     Sources have problems that are alike word for word, as SNLI's development set has two pairs of;
-    each of them has variants of its own, which are alike, too.
-
-    Returns:
-        For each such text the variant with the lowest id, and each other one.
+    each of them has variants of its own, which are alike, too. Returned are, for each such text,
+    the variant with the lowest id, and each other one.
     """
     texts = quoted(*fields)
     query = f"""
@@ -325,5 +319,4 @@ def duplicates(
         f"SELECT {column}, count(*) FROM {relation} GROUP BY 1 HAVING count(*) > 1 "
         f"ORDER BY min({ROW})"
     )
-    for name, times in fetched(connection, query):
-        yield Finding(where, "ids that occur once", f"{name!r} {times} times")
+    return query_findings(connection, where, "ids that occur once", query, "{0!r} {1} times")

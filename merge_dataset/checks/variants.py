@@ -22,11 +22,12 @@ from merge_dataset.checks.rules import (
     collision_findings,
     duplicates,
     fetched,
+    query_findings,
     quoted,
     repeated_texts,
     rule_findings,
     seeds_findings,
-    unused_findings,
+    unused_rule,
     variant_rules,
     view_rows,
     view_with_seeds,
@@ -87,7 +88,7 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             view_with_seeds(connection, "variants", variants, seeds, ["label", *fields])
             rules = variant_rules(name, problem_format)
             yield from rule_findings(connection, where[name, "variants"], "variants", rules)
-            yield from unused_findings(connection, there, seeds, variants)
+            yield from rule_findings(connection, there, seeds, [unused_rule(variants)])
             there = where[name, "variants"]
             problems = _substitution_problems(connection, subsamples, problem_format, sharing)
             for expected, got in problems:
@@ -98,8 +99,8 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             of = "of one seed"
             yield from _same_findings(connection, there, every, _OF_SEEDS, ["seed_id"], of)
         used = " UNION ALL ".join(f"SELECT seed_id FROM {views[name, 'seeds']}" for name in names)
-        there_seeds = where[name_of_all, "seeds"]
-        yield from unused_findings(connection, there_seeds, all_seeds, f"({used})")
+        unused = unused_rule(f"({used})")
+        yield from rule_findings(connection, where[name_of_all, "seeds"], all_seeds, [unused])
         for name in names:
             variants = views[name, "variants"]
             yield from collision_findings(
@@ -369,8 +370,8 @@ def _same_findings(
         f"SELECT max(variant_id) FROM {variants} GROUP BY {quoted(*keys)} "
         f"HAVING count(DISTINCT coalesce({name}::TINYINT, -1)) > 1 ORDER BY min({ROW})"
     )
-    for (variant,) in fetched(connection, query):
-        yield Finding(where, f"the same {name} in all variants {of}", f"two ({variant})")
+    expected = f"the same {name} in all variants {of}"
+    return query_findings(connection, where, expected, query, "two ({0})")
 
 
 # --- Paraphrases ---
@@ -395,7 +396,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
         for split in SPLITS:
             view_rows(connection, split, folder, files[split])
         yield from seeds_findings(connection, seeds_file, "seeds", source, problem_format)
-        yield from unused_findings(connection, seeds_file, "seeds", "variants")
+        yield from rule_findings(connection, seeds_file, "seeds", [unused_rule("variants")])
         view_with_seeds(connection, "paired", "variants", "seeds", _COMPARED)
         rules = variant_rules(collection, problem_format)
         yield from rule_findings(connection, variants_file, "paired", rules)
@@ -406,13 +407,11 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
             "SELECT hypothesis, count(*) AS times, seed_id FROM variants GROUP BY seed_id, "
             f"hypothesis HAVING times > 1 ORDER BY min({ROW})"
         )
-        for text, times, seed in fetched(connection, query):
-            got = f"{text!r} {times} times ({seed})"
-            yield Finding(variants_file, "each paraphrase of a seed once", got)
+        expected, got = "each paraphrase of a seed once", "{0!r} {1} times ({2})"
+        yield from query_findings(connection, variants_file, expected, query, got)
         several = repeated_texts(connection, "variants", "seeds", fields, of_one_seed=False)
         for first, other in several:
-            got = f"{first} and {other}"
-            yield Finding(variants_file, "texts that stand in one variant", got)
+            yield Finding(variants_file, "texts that stand in one variant", f"{first} and {other}")
         columns = arrow_schema(problem_format).names
         of_seed = [f"seed {name}" for name in _COMPARED]
         query = f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM paired ORDER BY {ROW}'

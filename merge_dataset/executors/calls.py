@@ -62,11 +62,7 @@ class Said:
     """Tasks that failed."""
 
     def all(self) -> list[Any]:
-        """Return what all units said, in their order.
-
-        Raises:
-            ExecutorError: some failed.
-        """
+        """Return what all units said, in their order; `ExecutorError` where some failed."""
         if self.error is not None:
             raise self.error
         return list(self.records.values())
@@ -135,11 +131,9 @@ def run_units(
     The function, `module:name`, gets the folder and a unit. It writes the unit's outputs whole or
     not at all, and skips what is there. On a cluster, all machines share the folder.
 
-    Raises:
-        ValueError: a unit is there twice.
-        ExecutorError: tasks failed, and the message says which, why, and where the logs are;
-            datatrove or Ray is not installed; there is no such cluster. In every case the units
-            that were finished are, and the same call without them does the rest.
+    `ExecutorError` says which tasks failed, why, and where the logs are, or that a library or the
+    cluster is not there. The units that were finished are, and the same call without them does the
+    rest.
     """
     # Two tasks would write the same files at the same time.
     if twice := [unit for unit, count in Counter(units).items() if count > 1]:

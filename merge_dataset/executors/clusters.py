@@ -63,11 +63,7 @@ class RayExecutor:
     resources: Resources
 
     def run(self, logs: Path, tasks: int) -> dict[int, str]:
-        """Run all tasks, and map those that failed to reasons.
-
-        Raises:
-            ExecutorError: there is no such cluster, or it cannot import what a task needs.
-        """
+        """Run all tasks, and map those that failed to reasons."""
         resources = self.resources
         # No usage statistics leave the machine.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -164,10 +160,6 @@ class SlurmExecutor:
         """Submit all tasks, wait for the end, and map those that failed to reasons.
 
         When this process is interrupted its jobs are cancelled.
-
-        Raises:
-            ExecutorError: there is no Slurm, or it refused; jobs of an earlier call for the same
-                folder are still in the queue.
         """
         resources = self.resources
         if not shutil.which("sbatch"):

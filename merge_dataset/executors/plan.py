@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 from merge_dataset.files import read_json, write_json
-from merge_dataset.settings import check_ranges, parse_pairs, setting
+from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
 
 log = logging.getLogger(__name__)
 
@@ -27,51 +27,32 @@ class ExecutorError(RuntimeError):
     """Tasks failed, or the executor that was asked for is not there."""
 
 
+def task_setting(default: Value, help: str, **declared: Any) -> Value:
+    """Declare a field that is an option of all commands which deal their work to tasks."""
+    return setting(default, help, panel=CLUSTER, **{"commands": COMMANDS, **declared})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """Resources of a task. Some are for some executors only, as `Distribution` checks."""
 
-    cpus: int = setting(
-        1,
-        "CPU cores of a task.",
-        commands=COMMANDS,
-        option="--cpus-per-task",
-        panel=CLUSTER,
-        minimum=1,
-    )
+    cpus: int = task_setting(1, "CPU cores of a task.", option="--cpus-per-task", minimum=1)
     """Cores, and threads too unless OMP_NUM_THREADS says otherwise."""
-    gpus: int = setting(
-        0, "GPUs of a task.", commands=COMMANDS, option="--gpus-per-task", panel=CLUSTER, minimum=0
-    )
-    memory_gb: int | None = setting(
-        None, "Memory of a task (ray, slurm).", commands=COMMANDS, panel=CLUSTER, minimum=1
-    )
+    gpus: int = task_setting(0, "GPUs of a task.", option="--gpus-per-task", minimum=0)
+    memory_gb: int | None = task_setting(None, "Memory of a task (ray, slurm).", minimum=1)
     """Memory; by default what the cluster gives."""
-    time: str | None = setting(
-        None, "Time limit of a task, such as 2:00:00 (slurm).", commands=COMMANDS, panel=CLUSTER
-    )
-    partition: str | None = setting(None, "Partition (slurm).", commands=COMMANDS, panel=CLUSTER)
-    sbatch: Mapping[str, str] = setting(
+    time: str | None = task_setting(None, "Time limit of a task, such as 2:00:00 (slurm).")
+    partition: str | None = task_setting(None, "Partition (slurm).")
+    sbatch: Mapping[str, str] = task_setting(
         {},
         "Other options of sbatch, as KEY=VALUE; may be repeated.",
-        commands=COMMANDS,
-        panel=CLUSTER,
         parse=partial(parse_pairs, form="KEY=VALUE"),
         repeated=True,
     )
     """Options without their dashes: `{"gres": "gpu:a100:1"}`."""
-    setup: str = setting(
-        "",
-        "Commands before a task, such as 'module load cuda' (slurm).",
-        commands=COMMANDS,
-        panel=CLUSTER,
-    )
-    address: str | None = setting(
-        None,
-        "Address of the Ray cluster; by default RAY_ADDRESS.",
-        commands=COMMANDS,
-        option="--ray-address",
-        panel=CLUSTER,
+    setup: str = task_setting("", "Commands before a task, such as 'module load cuda' (slurm).")
+    address: str | None = task_setting(
+        None, "Address of the Ray cluster; by default RAY_ADDRESS.", option="--ray-address"
     )
     """Without either, the cluster on this machine is taken."""
 
@@ -122,22 +103,13 @@ EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
 class TaskOptions:
     """Options of commands whose work can be dealt to tasks, beside `Resources`."""
 
-    executor: Literal[*EXECUTORS] | None = setting(  # type: ignore[valid-type]
-        None,
-        "Where tasks share the work; by default one process does it.",
-        commands=COMMANDS,
-        panel=CLUSTER,
+    executor: Literal[*EXECUTORS] | None = task_setting(  # type: ignore[valid-type]
+        None, "Where tasks share the work; by default one process does it."
     )
-    tasks: int | None = setting(
-        None,
-        "How many tasks; by default as many as workers.",
-        commands=COMMANDS,
-        panel=CLUSTER,
-        minimum=1,
+    tasks: int | None = task_setting(
+        None, "How many tasks; by default as many as workers.", minimum=1
     )
-    workers: int = setting(
-        1, "How many tasks at a time.", commands="workers", panel=CLUSTER, minimum=1
-    )
+    workers: int = task_setting(1, "How many tasks at a time.", commands="workers", minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,7 @@ class UnitsFailed(RuntimeError):
 def run_share(logs: Path, task: int) -> None:
     """Run the units of a task; one that fails does not keep the others from running.
 
-    Raises:
-        UnitsFailed: naming the first that failed, and why.
+    `UnitsFailed` names the first that failed, and says why.
     """
     plan = Plan.read(logs)
     # Before the unit's module imports what reads it. Workers on one machine share its cores.
@@ -137,22 +136,16 @@ class RunUnits(PipelineStep):  # type: ignore[misc]
     name = "units"
 
     def __init__(self, logs: Path, *, apart: bool = False) -> None:
-        """Make the step.
+        """Make the step of the plan in `logs`, perhaps with units in a process of their own.
 
-        Args:
-            logs: Where the plan is.
-            apart: Run the units in a process of their own. On Ray datatrove waits for ever
-                for a process of its that was killed; this way it is not its own.
+        On Ray datatrove waits for ever for a process of its that was killed; this way it is not
+        its own.
         """
         super().__init__()
         self.logs, self.apart = logs, apart
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Any:
-        """Run the task `rank`; passes no documents on.
-
-        Raises:
-            UnitsFailed: units failed, or the process died.
-        """
+        """Run the task `rank`; passes no documents on."""
         if not self.apart:
             run_share(self.logs, rank)
         elif failure := _run_apart(self.logs, rank):
@@ -174,15 +167,7 @@ class TaskProcess:
         self._last_words = logs / "logs" / f"task_{task:05}.stderr"
         self._process = subprocess.Popen(
             # -P: a folder that happens to be called like a library is not imported.
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "merge_dataset.executors.worker",
-                what,
-                str(logs),
-                str(task),
-            ],
+            [sys.executable, "-P", "-m", __name__, what, str(logs), str(task)],
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,  # closes when this process ends: see `_end_with_parent`
             stdout=subprocess.DEVNULL,

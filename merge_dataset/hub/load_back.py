@@ -31,22 +31,14 @@ _CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
 def load_back(check: str, *arguments: str) -> dict[str, Any]:
     """Run a check of `CHECKS` in a process with empty caches, and return what it found.
 
-    It may load what you may: huggingface_hub finds your token there too.
-    """
-    found: dict[str, Any] = json.loads(run_fresh(__name__, check, *arguments))
-    return found
-
-
-def run_fresh(module: str, *arguments: str) -> str:
-    """Run a module in an empty working directory, with caches of its own; return its output.
-
-    Where it fails, `PublishError` has its last line of errors.
+    It runs in an empty working directory, and may load what you may: huggingface_hub finds your
+    token there too. Where it fails, `PublishError` has its last line of errors.
     """
     from merge_dataset.hub.errors import PublishError
 
     with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
         done = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", __name__, check, *arguments],
             cwd=home,
             env=fresh_environment(Path(home) / "hf"),
             capture_output=True,
@@ -57,7 +49,8 @@ def run_fresh(module: str, *arguments: str) -> str:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         line = lines[-1]
         raise PublishError(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
-    return done.stdout
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def fresh_environment(home: Path) -> dict[str, str]:

@@ -36,11 +36,11 @@ _COMMAND = "from merge_metric.commands.publish import publish_app; publish_app(p
 
 _WORKER = """
 import json, os, sys
-import merge_dataset.hub.errors, merge_dataset.hub.load_back
+import merge_dataset.hub.dataset, merge_dataset.hub.errors, merge_dataset.hub.publication
 from merge_metric.commands.publish import publish_app
 
 merge_dataset.hub.errors._WAITS = (0.01, 0.01, 0.01)
-fresh = merge_dataset.hub.load_back.run_fresh
+fresh = merge_dataset.hub.publication.load_back
 replies = os.fdopen(os.dup(1), "w")
 for line in sys.stdin:
     asked = json.loads(line)
@@ -48,8 +48,8 @@ for line in sys.stdin:
         os.dup2(os.open(path, os.O_WRONLY), number)
     os.environ.pop("HF_TOKEN", None)
     os.environ.update(asked["environment"])
-    run = fresh if asked["verify"] else lambda *_: "{}"
-    merge_dataset.hub.load_back.run_fresh = run
+    run = fresh if asked["verify"] else lambda *_: {}
+    merge_dataset.hub.dataset.load_back = merge_dataset.hub.publication.load_back = run
     code = 0
     try:
         publish_app(asked["arguments"], prog_name="publish")
