@@ -152,10 +152,6 @@ def require_target(
 
     `coming` is a part of a manifest: `source`, `config` and, of paraphrases, `kind`; perhaps
     models.
-
-    Raises:
-        FileExistsError: as in `export_dataset`.
-        PermissionError: nothing can be written there.
     """
     out = out.expanduser().resolve()
     _require_ours_or_empty(out)

@@ -42,13 +42,9 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
     it on to other machines. Where a file system has none, the existence of the file is the lock;
     that is said, as the file may outlive a process that is killed.
 
-    Args:
-        lock_file: Made where it is not there; beside it lies a note of who holds it.
-        refusal: The message where another process holds it; who that is is added.
-        wait: Wait for the other process instead, and say so.
-
-    Raises:
-        BlockingIOError: another process, or another part of this one, holds it.
+    The file is made where it is not there; beside it lies a note of who holds it. Where another
+    process, or another part of this one, does, BlockingIOError has the refusal and that note; with
+    `wait`, that is told and waited for.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
@@ -107,9 +103,7 @@ def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder while the block runs, so that one command at a time writes to it.
 
     The block may hold it again. A folder that was made for this and stays empty is removed.
-
-    Raises:
-        BlockingIOError: another process, or another thread of this one, is at work in it.
+    BlockingIOError where another process, or another thread of this one, is at work in it.
     """
     folder = folder.resolve()
     held = folder, get_ident()
@@ -136,11 +130,7 @@ def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
 @contextmanager
 def writing_to(target: Path) -> Iterator[None]:
-    """Hold a file or folder that is to be written, for one command at a time; errors name it.
-
-    Raises:
-        BlockingIOError: another command is writing to it.
-    """
+    """Hold a file or folder that is to be written, for one command at a time; errors name it."""
     refusal = (
         f"{target}: another command is writing to this place; wait until it has ended, or name "
         "another with --out"

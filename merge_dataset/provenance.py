@@ -205,9 +205,8 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
     """Say in what the result to come is made otherwise than the one that is there.
 
-    Args:
-        there: A manifest or a description.
-        coming: As much of one as is known: settings may be known before data and models.
+    Both are manifests or descriptions; of what is to come as much as is known, as settings may be
+    known before data and models.
 
     >>> differences({"config": {"limit": 9, "recipe": "a"}}, {"config": {"run": "x"}})
     ['limit: 9 there, none now']

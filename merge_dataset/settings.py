@@ -96,14 +96,29 @@ def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
 
 
 def check_types(settings: Any) -> None:
-    """Check types and choices of all fields.
-
-    Raises:
-        ValueError, TypeError: a value is of another type, or none of its choices.
-    """
+    """Check types and choices of all fields; raises ValueError or TypeError."""
     hints = get_type_hints(type(settings))
-    for field in dataclasses.fields(settings):
-        _check_type(field.name, getattr(settings, field.name), hints[field.name])
+    for name in (field.name for field in dataclasses.fields(settings)):
+        value, hint = getattr(settings, name), hints[name]
+        members = get_args(hint) if _is_optional(hint) else (hint,)
+        if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
+            if value not in choices and (value is not None or not _is_optional(hint)):
+                near = did_you_mean(str(value), choices)
+                known = ", ".join(str(each) or '""' for each in choices)
+                raise ValueError(f"{name}: expected one of {known}, got {value!r}{near}")
+            continue
+        allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
+        # As for type checkers, an int is a float, and a bool is no int.
+        taken = (*allowed, int) if float in allowed else allowed
+        if not isinstance(value, taken) or (isinstance(value, bool) and bool not in allowed):
+            expected = " or ".join(_IN_WORDS.get(t, t.__name__) for t in allowed)
+            raise TypeError(f"{name}: expected {expected}, got {value!r}")
+        if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{name}: expected a list of strings, got {value!r}")
+        if isinstance(value, Mapping) and not all(
+            isinstance(item, str) for pair in value.items() for item in pair
+        ):
+            raise TypeError(f"{name}: expected a table of strings, got {value!r}")
 
 
 def take_forms(settings: Any) -> None:
@@ -174,28 +189,6 @@ _IN_WORDS: Final[Mapping[type, str]] = {
 
 def _is_optional(hint: Any) -> bool:
     return type(None) in get_args(hint)
-
-
-def _check_type(name: str, value: Any, hint: Any) -> None:
-    members = get_args(hint) if _is_optional(hint) else (hint,)
-    if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
-        if value not in choices and (value is not None or not _is_optional(hint)):
-            near = did_you_mean(str(value), choices)
-            known = ", ".join(str(each) or '""' for each in choices)
-            raise ValueError(f"{name}: expected one of {known}, got {value!r}{near}")
-        return
-    allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
-    # As for type checkers, an int is a float, and a bool is no int.
-    taken = (*allowed, int) if float in allowed else allowed
-    if not isinstance(value, taken) or (isinstance(value, bool) and bool not in allowed):
-        expected = " or ".join(_IN_WORDS.get(t, t.__name__) for t in allowed)
-        raise TypeError(f"{name}: expected {expected}, got {value!r}")
-    if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
-        raise TypeError(f"{name}: expected a list of strings, got {value!r}")
-    if isinstance(value, Mapping) and not all(
-        isinstance(item, str) for pair in value.items() for item in pair
-    ):
-        raise TypeError(f"{name}: expected a table of strings, got {value!r}")
 
 
 # --- Reading and writing ---

@@ -65,10 +65,6 @@ def choose_problems(
 
     By default problems are drawn, `n` of each configuration, from that of all classes of each
     source, and paraphrases.
-
-    Raises:
-        NotADirectoryError: there is no such folder.
-        ValueError: it is no dataset, or lacks a configuration or a problem.
     """
     require_dataset(folder)
     require_configurations(folder, all_configurations(folder), configs)

@@ -39,17 +39,6 @@ from merge_dataset.schema import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitSize:
-    """Size of one split."""
-
-    num_examples: int
-    num_bytes: int
-    """Bytes of the rows in Arrow memory."""
-    file_bytes: int
-    """Bytes of the Parquet files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """Counts of one configuration (the columns of the paper's Table 2)."""
 
@@ -105,17 +94,6 @@ def compute_statistics(folder: Path, config: str) -> Statistics:
     )
 
 
-def split_size(folder: Path, files: list[str]) -> SplitSize:
-    """Count the rows and bytes of a split that consists of these files."""
-    num_examples = num_bytes = 0
-    for file in files:
-        with naming_damage(folder / file), open_parquet(folder / file) as opened:
-            num_examples += opened.metadata.num_rows
-            num_bytes += sum(batch.nbytes for batch in opened.iter_batches())
-    file_bytes = sum((folder / file).stat().st_size for file in files)
-    return SplitSize(num_examples=num_examples, num_bytes=num_bytes, file_bytes=file_bytes)
-
-
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
@@ -154,8 +132,10 @@ def render(folder: Path) -> str:
         card_text.loading(example, kinds),
         card_text.COLUMNS_HEADING.format(empty=null)
         + _table(("column", "content"), columns.items()),
-        card_text.statistics(kinds) + statistics_block(statistics),
-        card_text.making(kinds) + "\n".join(map(_making, made)),
+        f"## Statistics\n\n{''.join(card_text.of_kinds(card_text.ROWS, kinds))}\n"
+        + statistics_block(statistics),
+        "\n".join(["## How it was made\n", *card_text.of_kinds(card_text.MAKING, kinds), ""])
+        + "\n".join(map(_making, made)),
         card_text.licence_section(names),
         card_text.limits(
             kinds,
@@ -176,9 +156,12 @@ def front_matter(folder: Path) -> dict[str, Any]:
     paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
     formats = [format_in(folder, name) for name in collections(folder)]
     task_ids = {_NLI_TASK if each == NLI else _OTHER_TASK for each in formats}
+    infos = {name: _dataset_info(folder, name) for name in configs}
     variants = sum(
-        split_size(folder, split_files(folder, name)["variants"]).num_examples
+        split["num_examples"]
         for name in collections(folder)
+        for split in infos[name]["splits"]
+        if split["name"] == "variants"
     )
     return {
         "pretty_name": "MERGE-NLI",
@@ -197,7 +180,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
             *(("paraphrase", "semantic-sensitivity") if paraphrased else ()),
         ],
         "configs": [_config(folder, name) for name in configs],
-        "dataset_info": [_dataset_info(folder, name) for name in configs],
+        "dataset_info": list(infos.values()),
     }
 
 
@@ -279,20 +262,25 @@ def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[s
 
 
 def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
-    sizes = {s: split_size(folder, files) for s, files in split_files(folder, name).items()}
     problem_format = format_in(folder, name)
+    splits, download_size = [], 0
+    for split, files in split_files(folder, name).items():
+        num_examples = num_bytes = 0  # bytes of the rows in Arrow memory
+        for file in files:
+            with naming_damage(folder / file), open_parquet(folder / file) as opened:
+                num_examples += opened.metadata.num_rows
+                num_bytes += sum(batch.nbytes for batch in opened.iter_batches())
+            download_size += (folder / file).stat().st_size
+        splits.append({"name": split, "num_bytes": num_bytes, "num_examples": num_examples})
     return {
         "config_name": name,
         "features": [
             {"name": field.name, **_feature(field, problem_format.labels)}
             for field in arrow_schema(problem_format)
         ],
-        "splits": [
-            {"name": split, "num_bytes": size.num_bytes, "num_examples": size.num_examples}
-            for split, size in sizes.items()
-        ],
-        "download_size": sum(size.file_bytes for size in sizes.values()),
-        "dataset_size": sum(size.num_bytes for size in sizes.values()),
+        "splits": splits,
+        "download_size": download_size,
+        "dataset_size": sum(split["num_bytes"] for split in splits),
     }
 
 

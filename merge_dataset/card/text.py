@@ -39,7 +39,7 @@ def introduction(kinds: Kinds, formats: Formats) -> str:
 def loading(example: str, kinds: Kinds) -> str:
     """Say how to load the data, with an example configuration."""
     seeds, variants = SPLITS
-    held = "".join(text for kind, text in _CONFIGURATIONS.items() if kind in kinds)
+    held = "".join(of_kinds(_CONFIGURATIONS, kinds))
     return f"""\
 ## Loading
 
@@ -90,25 +90,15 @@ def columns(kinds: Kinds, formats: Formats, empty: Collection[str] = ()) -> dict
     return meanings
 
 
-def statistics(kinds: Kinds) -> str:
-    """Write the heading and the text above the figures."""
-    texts = {REPLACEMENTS: _ROWS, PARAPHRASES: _ONE_SUBSAMPLE}
-    return "".join(
-        ["## Statistics\n\n", *(text for kind, text in texts.items() if kind in kinds), "\n"]
-    )
-
-
-def making(kinds: Kinds) -> str:
-    """Say how variants of each kind are made."""
-    texts = [text for kind, text in _MAKING.items() if kind in kinds]
-    return "\n".join(["## How it was made\n", *texts, ""])
+def of_kinds(texts: Mapping[str, str], kinds: Kinds) -> list[str]:
+    """List the texts on what a folder holds."""
+    return [text for kind, text in texts.items() if kind in kinds]
 
 
 def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
     """Say what a reader should not expect."""
-    texts = [text for kind, text in _LIMITS.items() if kind in kinds]
-    english = _ENGLISH if REPLACEMENTS not in kinds else ""
-    text = "".join(["## Limits\n\n", *texts, english])
+    english = "- English only.\n" if REPLACEMENTS not in kinds else ""
+    text = "".join(["## Limits\n\n", *of_kinds(_LIMITS, kinds), english])
     for stays, limit in ((relatives_stay, _RELATIVES), (pieces_stay, _PIECES)):
         text = text if stays else text.replace(limit, "")
     return text
@@ -230,15 +220,17 @@ empty in `seeds`.{empty}
 
 """
 
-_ROWS: Final = """\
+ROWS: Final = {
+    REPLACEMENTS: """\
 One row of `variants` is one unique variant, however many of the random subsamples (see
 [below](#how-it-was-made)) it is in.
 A seed with variants in several word classes counts once in the configuration of all classes.
-"""
+""",
+    PARAPHRASES: "Paraphrases are all in one subsample.\n",
+}
+"""Kind → the text above the figures."""
 
-_ONE_SUBSAMPLE: Final = "Paraphrases are all in one subsample.\n"
-
-_MAKING: Final = {
+MAKING: Final = {
     REPLACEMENTS: """\
 Replacements are made by MERE (Minimal Expression REplacement). Every word that premise and
 hypothesis share with the same class is masked, one occurrence at a time unless the settings say
@@ -300,8 +292,6 @@ _LIMITS: Final = {
 - Paraphrases carry the style and the social biases of the text generator.
 """,
 }
-
-_ENGLISH: Final = "- English only.\n"
 
 _MERGE: Final = """\
 @misc{zgreaban2025merge,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -138,11 +138,28 @@ class _OptionsOf:
 
     def parameters(self) -> list[inspect.Parameter]:
         """Make a parameter for each of these settings, as Typer reads it."""
-        types = get_type_hints(self.settings)
-        return [
-            self._parameter(field, setting, types[field.name])
-            for field, setting in self.declared.items()
-        ]
+        types, made = get_type_hints(self.settings), []
+        for field, setting in self.declared.items():
+            annotation, default = types[field.name], cast(Any, None)
+            if setting.parse is not None:
+                annotation = list[str] if setting.repeated else str
+            elif any(get_origin(each) is tuple for each in (annotation, *get_args(annotation))):
+                annotation = list[str]
+            if _is_required(field):
+                default = inspect.Parameter.empty
+            elif self.defaults and setting.parse is None and not isinstance(field.default, tuple):
+                default = field.default
+            annotation = annotation | None if default is None else annotation
+            annotation = Annotated[annotation, _option(setting, field.name)]
+            made.append(
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=annotation,
+                )
+            )
+        return made
 
     def take(self, values: dict[str, Any]) -> Given:
         """Take the settings that were given out of a command's values."""
@@ -165,25 +182,6 @@ class _OptionsOf:
         return {f.name: f"--set {f.name}" for f in others} | {
             f.name: _option_name(f.name, setting) for f, setting in self.declared.items()
         }
-
-    def _parameter(self, field: Field[Any], setting: Setting, annotation: Any) -> inspect.Parameter:
-        if setting.parse is not None:
-            annotation = list[str] if setting.repeated else str
-        elif any(get_origin(each) is tuple for each in (annotation, *get_args(annotation))):
-            annotation = list[str]
-        default: Any = None
-        if _is_required(field):
-            default = inspect.Parameter.empty
-        elif self.defaults and setting.parse is None and not isinstance(field.default, tuple):
-            default = field.default
-        return inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[
-                annotation | None if default is None else annotation, _option(setting, field.name)
-            ],
-        )
 
 
 def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
