@@ -17,19 +17,11 @@ def lazy_names(package: str, file: str) -> Callable[[str], Any]:
     """
 
     @cache
-    def homes() -> dict[str, str]:
-        blocks = ast.parse(Path(file).read_text(encoding="utf-8")).body
-        imports = (node for block in blocks if isinstance(block, ast.If) for node in block.body)
-        return {
-            alias.name: str(node.module)
-            for node in imports
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-
     def find(name: str) -> Any:
-        if name.startswith("__") or name not in homes():
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes()[name]), name)
+        blocks = ast.parse(Path(file).read_text(encoding="utf-8")).body
+        for node in (node for block in blocks if isinstance(block, ast.If) for node in block.body):
+            if isinstance(node, ast.ImportFrom) and name in {each.name for each in node.names}:
+                return getattr(import_module(str(node.module)), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find

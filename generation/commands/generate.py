@@ -19,11 +19,11 @@ from merge_dataset.commands.command_line import (
     DealtAsConfigured,
     Format,
     Given,
+    OptionsOf,
     OutputFormat,
     distribution_of,
     option,
     option_of,
-    options_of,
     parse_assignments,
     user_errors,
     with_settings,
@@ -44,7 +44,7 @@ Assignments = Annotated[
     list[str] | None,
     option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
 ]
-SuggestSettings = Annotated[Given, options_of(Config, "suggest")]
+SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
 
 
@@ -195,7 +195,7 @@ def build_command(
     ablation: Annotated[
         str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")
     ] = None,
-    given: Annotated[Given, options_of(Config, "build")],
+    given: Annotated[Given, OptionsOf(Config, "build")],
     settings: Assignments = None,
     dealt: DealtAsConfigured,
     overwrite: Overwrite = False,
@@ -274,7 +274,7 @@ def signals_command(
     label_order: Annotated[
         str | None, option("With --nonce: what a classifier's classes mean, as in predict.")
     ] = None,
-    given: Annotated[Given, options_of(Config, "signals")],
+    given: Annotated[Given, OptionsOf(Config, "signals")],
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
@@ -362,7 +362,7 @@ def signals_command(
 def count_command(
     *,
     run: Run = "runs/default",
-    given: Annotated[Given, options_of(Config, "count")],
+    given: Annotated[Given, OptionsOf(Config, "count")],
     output: Format = "text",
 ) -> None:
     """Count what merge-nli analyse seeds and filters need.
@@ -467,7 +467,7 @@ def _export(
 @with_settings
 def paraphrase_command(
     *,
-    given: Annotated[Given, options_of(ParaphraseConfig, "paraphrase", defaults=True)],
+    given: Annotated[Given, OptionsOf(ParaphraseConfig, "paraphrase", defaults=True)],
     temperature: Annotated[
         tuple[float, float],
         option(

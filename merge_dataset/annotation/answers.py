@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, overload
 
 from merge_dataset.files import atomic
 from merge_dataset.json_lines import parse_line, sealed
@@ -68,6 +68,7 @@ _SHOWN: Final = 60
 class Answer:
     """The judgement of one variant; scores are keys of `SCALE`."""
 
+    kind: ClassVar[JudgementKind] = SCORES
     variant_id: str
     fluency: int
     reasoning: int
@@ -78,6 +79,7 @@ class Answer:
 class Equivalence:
     """The judgement of one paraphrase: whether it means the same as its original."""
 
+    kind: ClassVar[JudgementKind] = EQUIVALENCE
     variant_id: str
     equivalent: bool
     comment: str = ""
@@ -96,15 +98,10 @@ Event = Answer | Equivalence | Undo
 """A line of an annotator's file."""
 
 
-def kind_of(judgement: Judgement) -> JudgementKind:
-    """Return the kind of question that a judgement answers."""
-    return SCORES if isinstance(judgement, Answer) else EQUIVALENCE
-
-
 def require_kind(judgement: Judgement, kind: JudgementKind) -> None:
     """Raise ValueError where a judgement answers another kind of question."""
-    if kind_of(judgement) != kind:
-        asked, got = (" and ".join(ASKED[each]) for each in (kind, kind_of(judgement)))
+    if judgement.kind != kind:
+        asked, got = (" and ".join(ASKED[each]) for each in (kind, judgement.kind))
         raise ValueError(f"expected {asked} for {judgement.variant_id!r}, got {got}")
 
 

@@ -250,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
             port = self.server.server_port
             if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
                 raise _Refused(HTTPStatus.FORBIDDEN, f"expected the host {LOOPBACK}:{port}")
-            content, kind = self._get() if self.command == "GET" else self._post()
+            content, kind = self._respond()
             status = HTTPStatus.OK
         except _Refused as refused:
             status, message = refused.args
@@ -265,19 +265,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def _get(self) -> tuple[bytes, str]:
-        if self.path in _PAGE:
+    def _respond(self) -> tuple[bytes, str]:
+        if self.command == "GET" and self.path in _PAGE:
             name, kind = _PAGE[self.path]
             return (files(__package__) / "page" / name).read_bytes(), kind
-        if self.path != "/session":
+        if self.path != ("/session" if self.command == "GET" else "/events"):
             raise _Refused(HTTPStatus.NOT_FOUND, f"nothing is at {self.path}")
-        self._require_token()
-        return json.dumps(self.server.desk.state()).encode(), "application/json"
-
-    def _post(self) -> tuple[bytes, str]:
-        if self.path != "/events":
-            raise _Refused(HTTPStatus.NOT_FOUND, f"nothing is at {self.path}")
-        self._require_token()
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not secrets.compare_digest(given.encode(), self.server.token.encode()):
+            raise _Refused(
+                HTTPStatus.FORBIDDEN, "expected the token of the address that the command printed"
+            )
+        if self.command == "GET":
+            return json.dumps(self.server.desk.state()).encode(), "application/json"
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _LONGEST:
             raise _Refused(HTTPStatus.BAD_REQUEST, f"expected at most {_LONGEST} bytes")
@@ -300,13 +300,6 @@ class _Handler(BaseHTTPRequestHandler):
             why = error.strerror or str(error)
             raise _Refused(HTTPStatus.INSUFFICIENT_STORAGE, why) from error
         return json.dumps({"position": saved}).encode(), "application/json"
-
-    def _require_token(self) -> None:
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not secrets.compare_digest(given.encode(), self.server.token.encode()):
-            raise _Refused(
-                HTTPStatus.FORBIDDEN, "expected the token of the address that the command printed"
-            )
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the page does."""

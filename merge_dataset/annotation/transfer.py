@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -30,7 +31,6 @@ from merge_dataset.annotation.answers import (
     append,
     check_annotator,
     current,
-    kind_of,
     parse_answer,
     read_standing,
     require_kind,
@@ -86,32 +86,30 @@ def render_label_studio(
 
     Label Studio itself knows who annotates. Returned are the texts of the files by their suffixes.
     """
-    made = [{"data": {"variant_id": i.variant_id, "problem": _html(i, kind)}} for i in items]
+    made, other = [], "Variant" if kind == SCORES else "Paraphrase"
+    for item in items:
+        # What both texts share, and original and variant side by side, a row per field.
+        seen, head = shown(item, kind), ""
+        if seen["label"] is not None:
+            head = f"<p>Label of the original: <b>{escape(seen['label'])}</b></p>"
+        for each in seen["shared"]:
+            name = escape(each["field"].replace("_", " "))
+            head += f"<p>{name} of both: {escape(each['text'])}</p>"
+        rows = f"<tr><th></th><th>Original</th><th>{other}</th></tr>"
+        for each in seen["texts"]:
+            cells = "</td><td>".join(
+                "".join(
+                    f"<mark>{escape(t)}</mark>" if is_marked else escape(t) for t, is_marked in side
+                )
+                for side in (each["original"], each["variant"])
+            )
+            rows += f"<tr><th>{escape(each['field'].replace('_', ' '))}</th><td>{cells}</td></tr>"
+        problem = f'{head}<table border="1" cellpadding="8">{rows}</table>'
+        made.append({"data": {"variant_id": item.variant_id, "problem": problem}})
     return {
         ".json": json.dumps(made, indent=1, ensure_ascii=False) + "\n",
         ".xml": LABEL_STUDIO_CONFIGS[kind],
     }
-
-
-def _html(item: Item, kind: JudgementKind) -> str:
-    """Lay out what both texts share, and original and variant side by side, a row per field."""
-    seen = shown(item, kind)
-    head = "" if seen["label"] is None else (
-        f"<p>Label of the original: <b>{escape(seen['label'])}</b></p>"
-    )  # fmt: skip
-    for each in seen["shared"]:
-        head += f"<p>{escape(each['field'].replace('_', ' '))} of both: {escape(each['text'])}</p>"
-    variant = "Variant" if kind == SCORES else "Paraphrase"
-    rows = f"<tr><th></th><th>Original</th><th>{variant}</th></tr>"
-    for each in seen["texts"]:
-        cells = "</td><td>".join(
-            "".join(
-                f"<mark>{escape(text)}</mark>" if marked else escape(text) for text, marked in side
-            )
-            for side in (each["original"], each["variant"])
-        )
-        rows += f"<tr><th>{escape(each['field'].replace('_', ' '))}</th><td>{cells}</td></tr>"
-    return f'{head}<table border="1" cellpadding="8">{rows}</table>'
 
 
 # --- Back ---
@@ -131,13 +129,7 @@ def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[st
             f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
             f"got something else"
         )
-
-    def answers(task: object) -> Iterator[tuple[str, Judgement]]:
-        for user, record in _annotations(task):
-            answer = parse_answer(record)
-            yield annotator or _name(user), answer
-
-    return _gathered(path, "task", enumerate(exported, start=1), answers)
+    return _gathered(path, "task", enumerate(exported, 1), partial(_annotations, annotator))
 
 
 def _gathered(
@@ -160,12 +152,13 @@ def _gathered(
     return [(name, answer) for (name, _), answer in found.items()]
 
 
-def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
-    """Yield who annotated a task, and an answer's record."""
+def _annotations(annotator: str | None, task: object) -> Iterator[tuple[str, Judgement]]:
+    """Yield who annotated a task, unless one annotator is known to have, and the answers."""
     if not isinstance(task, dict):
         raise ValueError(f"expected a JSON object, got {_as_json(task)}")
     if "annotations" not in task:
-        yield task.get("annotator"), _record(task, {name: task.get(name) for name in _NAMES})
+        answer = _answer(task, {name: task.get(name) for name in _NAMES})
+        yield annotator or _name(task.get("annotator")), answer
         return
     data = task.get("data")
     if not isinstance(data, dict) or not isinstance(task["annotations"], list):
@@ -179,13 +172,14 @@ def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
         if annotation.get("was_cancelled"):
             continue
         values = {result.get("from_name"): result.get("value") for result in results}
-        yield annotation.get("completed_by"), _record(data, values)
+        answer = _answer(data, values)
+        yield annotator or _name(annotation.get("completed_by")), answer
 
 
 _NAMES: Final = (*ASKED[SCORES], *ASKED[EQUIVALENCE], "comment")
 
 
-def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(data: Mapping[str, Any], values: Mapping[str, Any]) -> Judgement:
     variant = data.get("variant_id")
     if not isinstance(variant, str) or not variant:
         raise ValueError(
@@ -199,7 +193,7 @@ def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     text = _plain(values.get("comment"))
     lines = text if isinstance(text, Sequence) and not isinstance(text, str) else [text]
     comment = "\n".join(str(line) for line in lines if line).strip()
-    return {"variant_id": variant, "comment": comment, **said}
+    return parse_answer({"variant_id": variant, "comment": comment, **said})
 
 
 def _plain(value: object) -> object:
@@ -441,7 +435,7 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
         {"annotator": annotator, **asdict(found[annotator, variant][0])}
         for annotator, variant in sorted(found)
     ]
-    kinds = {kind_of(answer): file for answer, file in found.values()}
+    kinds = {answer.kind: file for answer, file in found.values()}
     if len(kinds) > 1:
         raise ValueError(
             f"expected answers to one kind of question, got fluency and reasoning in "

@@ -393,7 +393,7 @@ def _problems(made: dict[str, Any]) -> str:
 
 
 def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    meaning = _explained(made, "settings")
+    meaning = made.get(provenance.EXPLAINED, {}).get("settings", {})  # not of earlier versions
     chosen = [(key, value) for key, value in config.items() if value not in (None, {}, [])]
     if not meaning:
         return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
@@ -419,16 +419,10 @@ def _funnel(made: dict[str, Any]) -> list[str]:
         [f"{n:,}" if isinstance(n := row.get(key, 0), int) else str(n) for key in columns]
         for row in made["funnel"]
     )
-    meaning = _explained(made, "funnel")
+    meaning = made.get(provenance.EXPLAINED, {}).get("funnel", {})
     explained = [(f"`{key}`", meaning[key]) for key in columns if key in meaning]
     legend = [_table(("column", "what it counts"), explained)] if explained else []
     return [_table(columns, rows), *legend]
-
-
-def _explained(made: dict[str, Any], what: str) -> dict[str, str]:
-    """Read what settings or columns mean; nothing in files of earlier versions."""
-    found: dict[str, str] = made.get(provenance.EXPLAINED, {}).get(what, {})
-    return found
 
 
 def _table(header: Any, rows: Any) -> str:

@@ -119,12 +119,16 @@ ForSpreadsheets = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class _OptionsOf:
-    """Stands in the annotation of a parameter for the options of a settings class."""
+class OptionsOf:
+    """Stands in the annotation of a parameter for all options that settings have for a command.
+
+    `given: Annotated[Given, OptionsOf(Config, "build")]` is a parameter of a command under
+    `with_settings`, which then gets the settings that were given by their names.
+    """
 
     settings: type
     command: str
-    defaults: bool
+    defaults: bool = False
 
     @property
     def declared(self) -> dict[Field[Any], Setting]:
@@ -184,19 +188,10 @@ class _OptionsOf:
         }
 
 
-def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
-    """Make a stand-in for all options that a settings class has for a command.
-
-    `given: Annotated[Given, options_of(Config, "build")]` is a parameter of a command under
-    `with_settings`, which then gets the settings that were given by their names.
-    """
-    return _OptionsOf(settings, command, defaults)
-
-
-_RESOURCES: Final = options_of(Resources, COMMANDS, defaults=True)
-Dealt = Annotated[Given, options_of(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
+_RESOURCES: Final = OptionsOf(Resources, COMMANDS, defaults=True)
+Dealt = Annotated[Given, OptionsOf(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
 """Options that say where tasks work and what each gets, for commands under `with_settings`."""
-DealtAsConfigured = Annotated[Given, options_of(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
+DealtAsConfigured = Annotated[Given, OptionsOf(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
 """Options of commands whose own settings say how many work at a time."""
 
 
@@ -230,7 +225,7 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that its parameters with `options_of` stand for.
+    """Give a command the options that its parameters with `OptionsOf` stand for.
 
     Its errors and log then speak of options: see `in_options`.
     """
@@ -240,7 +235,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             if isinstance(each, typer.models.OptionInfo) and each.rich_help_panel is None:
                 each.rich_help_panel = PANELS.get(name)
     stand_ins = {
-        name: [each for each in get_args(p.annotation) if isinstance(each, _OptionsOf)]
+        name: [each for each in get_args(p.annotation) if isinstance(each, OptionsOf)]
         for name, p in own.items()
     }
     groups = {name: each for name, each in stand_ins.items() if each}

@@ -35,14 +35,7 @@ from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
-from merge_dataset.executors.plan import (
-    EXECUTORS,
-    Distribution,
-    ExecutorError,
-    Plan,
-    Resources,
-    TaskExecutor,
-)
+from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorError, Plan
 from merge_dataset.files import digest_of, read_json, write_json
 
 _PLAN: Final = "call.json"
@@ -162,9 +155,9 @@ def run_units(
     logs = parent / f"{max(taken, default=0) + 1:04}"
     logs.mkdir()
     plan.write(logs)
-    make: Callable[[int, Resources], TaskExecutor] = pkgutil.resolve_name(entry.path)
+    executor = pkgutil.resolve_name(entry.path)(distribution.workers, distribution.resources)
     with _progress(logs / "done", len(units)):
-        failures = make(distribution.workers, distribution.resources).run(logs, plan.tasks)
+        failures: dict[int, str] = executor.run(logs, plan.tasks)
     if failures:
         shown = [f"  task {task}: {failures[task]}" for task in sorted(failures)[:_FAILURES_SHOWN]]
         if len(failures) > len(shown):

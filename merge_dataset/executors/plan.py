@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Self
 
 from merge_dataset.files import read_json, write_json
 from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
@@ -61,20 +61,14 @@ class Resources:
         check_ranges(self)
 
 
-class TaskExecutor(Protocol):
-    """Something that runs tasks."""
-
-    def run(self, logs: Path, tasks: int) -> dict[int, str]:
-        """Run all tasks of the plan in `logs`, and map those that failed to reasons."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExecutorEntry:
     """An executor, without importing what it needs."""
 
     path: str
-    """`module:class` of a `TaskExecutor`, made with how many tasks run at a time, and the
-    resources of each."""
+    """`module:class`, made with how many tasks run at a time, and the resources of each. Its
+    `run(logs, tasks)` runs all tasks of the plan in `logs`, and maps those that failed to
+    reasons."""
     needs: tuple[str, ...]
     """Libraries that have to be installed."""
     options: tuple[str, ...] = ()

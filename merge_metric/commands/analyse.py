@@ -16,9 +16,9 @@ from merge_dataset.commands.command_line import (
     Cluster,
     Configs,
     Given,
+    OptionsOf,
     needing,
     option,
-    options_of,
     user_errors,
     with_settings,
 )
@@ -159,7 +159,7 @@ def analyse_command(
     ] = "text",
     allow_missing: AllowMissing = False,
     cluster: Cluster = "",
-    given: Annotated[Given, options_of(AnalysisOptions, "analyse")],
+    given: Annotated[Given, OptionsOf(AnalysisOptions, "analyse")],
 ) -> None:
     """Make the papers' tables and figures from predictions, datasets and run folders.
 

@@ -18,8 +18,8 @@ from generation.config import Config
 from merge_dataset.commands.command_line import (
     Format,
     Given,
+    OptionsOf,
     option_of,
-    options_of,
     parse_assignments,
     user_errors,
     with_settings,
@@ -85,8 +85,8 @@ def app_of(annotation: Any) -> typer.Typer:
     return app
 
 
-DRAW = app_of(Annotated[Given, options_of(Drawing, "draw")])
-DRAW_WITH_DEFAULTS = app_of(Annotated[Given, options_of(Drawing, "draw", defaults=True)])
+DRAW = app_of(Annotated[Given, OptionsOf(Drawing, "draw")])
+DRAW_WITH_DEFAULTS = app_of(Annotated[Given, OptionsOf(Drawing, "draw", defaults=True)])
 
 
 def given(app: typer.Typer, arguments: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_options_give_what_was_said_and_no_more() -> None:
 
 def test_only_the_settings_of_a_command_are_its_options() -> None:
     """Others are in TOML alone."""
-    app = app_of(Annotated[Given, options_of(Drawing, "print")])
+    app = app_of(Annotated[Given, OptionsOf(Drawing, "print")])
     assert given(app, "--width 12") == {"width": 12}
     assert runner.invoke(app, ["--edge", "1"]).exit_code == 2
     assert runner.invoke(DRAW, ["--figure", "t", "--dpi", "100"]).exit_code == 2
@@ -217,7 +217,7 @@ def test_a_setting_of_another_class() -> None:
     assert to_mapping(Poster()) == {"width": 80, "names": {}}
     with pytest.raises(ValueError, match="width: expected at least 10, got 9"):
         Poster(width=9)
-    app = app_of(Annotated[Given, options_of(Poster, "hang")])
+    app = app_of(Annotated[Given, OptionsOf(Poster, "hang")])
     shown = help_of(app)
     assert "--width <int range> [x>=10] Metres." in shown
     assert "--name" not in shown
@@ -255,12 +255,12 @@ def test_how_to_add_a_setting() -> None:
     with pytest.raises(ValueError, match=r"^min_letters: expected at least 1, got 0$"):
         Longer(min_letters=0, source="snli")
 
-    build = app_of(Annotated[Given, options_of(Longer, "build")])
+    build = app_of(Annotated[Given, OptionsOf(Longer, "build")])
     assert given(build, "--min-letters 3 --min-mlms 2") == {"min_mlms": 2, "min_letters": 3}
     columns = "--with-column quality --with-column valency --min-mlms 2"
     assert given(build, columns) == {"min_mlms": 2, "with_columns": ["quality", "valency"]}
     assert runner.invoke(build, ["--min-letters", "0"]).exit_code == 2
     shown = help_of(build)
     assert "--min-letters <int range> [x>=1] Letters of a replacement." in shown
-    suggest = app_of(Annotated[Given, options_of(Longer, "suggest")])
+    suggest = app_of(Annotated[Given, OptionsOf(Longer, "suggest")])
     assert runner.invoke(suggest, ["--min-letters", "3"]).exit_code == 2
