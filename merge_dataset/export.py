@@ -278,9 +278,11 @@ def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
     `merge-nli check` leaves them out.
     """
     with connect() as connection:
-        for split in SPLITS:
-            view_rows(connection, split, Path(), [part / f"{split}.parquet" for part in parts])
-        found = repeated_texts(connection, "variants", "seeds", fields, of_one_seed=False)
+        seeds, variants = (
+            view_rows(connection, split, Path(), [f"{part}/{split}.parquet" for part in parts])
+            for split in SPLITS
+        )
+        found = repeated_texts(variants, seeds, fields, of_one_seed=False)
     if not found:
         return ""
     return (

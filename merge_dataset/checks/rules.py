@@ -10,7 +10,7 @@ rows of all rules; the rows of a rule that has some are read again, to be named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from merge_dataset.engine import parquet
+from merge_dataset.numbered_files import patterns_of
 from merge_dataset.schema import (
     PARAPHRASE,
     ProblemFormat,
@@ -130,46 +131,70 @@ class Rule:
     """Template of what a finding gives: the columns and the id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a dataset folder, as a relation of the table engine with a column `ROW`."""
+
+    connection: duckdb.DuckDBPyConnection
+    name: str
+    """A view, or a query in parentheses."""
+    where: str
+    """Their files, as findings name them."""
+
+    def fetched(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """Yield what a query gives; other queries may run meanwhile."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(query)
+            while found := cursor.fetchmany(_AT_A_TIME):
+                yield from found
+
+    def told(self, expected: str, query: str, got: str) -> Iterator[Finding]:
+        """Find what a query gives, all of which is wrong; `got` is a template of its values."""
+        for row in self.fetched(query):
+            yield Finding(self.where, expected, got.format(*row))
+
+    def broken(self, rules: Iterable[Rule]) -> Iterator[Finding]:
+        """Find the rows in which rules say that something is wrong."""
+        rules = list(rules)
+        counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
+        [counted] = self.fetched(f"SELECT {counts} FROM {self.name}")
+        for rule, count in zip(rules, counted, strict=True):
+            if count:
+                columns = quoted(*rule.columns, "variant_id")
+                query = f"SELECT {columns} FROM {self.name} WHERE {rule.wrong} ORDER BY {ROW}"
+                yield from self.told(rule.expected, query, rule.got)
+
+    def duplicates(self, column: str) -> Iterator[Finding]:
+        """Find ids that occur more than once."""
+        query = (
+            f"SELECT {column}, count(*) FROM {self.name} GROUP BY 1 HAVING count(*) > 1 "
+            f"ORDER BY min({ROW})"
+        )
+        return self.told("ids that occur once", query, "{0!r} {1} times")
+
+    def with_seeds(self, seeds: Rows, columns: Sequence[str]) -> Rows:
+        """Make the view `paired`, with columns of their seeds as `"seed …"`, and `"has seed"`."""
+        of_seed = ", ".join(f'seeds."{column}" AS "seed {column}"' for column in columns)
+        self.connection.execute(
+            "CREATE OR REPLACE VIEW paired AS "
+            f'SELECT rows.*, seeds.seed_id IS NOT NULL AS "has seed", {of_seed} '
+            f"FROM {self.name} AS rows LEFT JOIN (SELECT * FROM {seeds.name} "
+            f"QUALIFY row_number() OVER (PARTITION BY seed_id ORDER BY {ROW}) = 1"
+            ") AS seeds ON seeds.seed_id = rows.seed_id"
+        )
+        return replace(self, name="paired")
+
+
 def view_rows(
-    connection: duckdb.DuckDBPyConnection, name: str, folder: Path, files: Iterable[str | Path]
-) -> str:
-    """Make a view of the rows of some files, of which each has a `ROW`."""
+    connection: duckdb.DuckDBPyConnection, name: str, folder: Path, files: Sequence[str]
+) -> Rows:
+    """Make a view of the rows of some files."""
     connection.execute(
-        f"CREATE VIEW {name} AS "
+        f'CREATE VIEW "{name}" AS '
         f"SELECT *, (file_index::BIGINT << 40) + file_row_number AS {ROW} "
         f"FROM {parquet(folder / file for file in files)}"
     )
-    return name
-
-
-def fetched(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; other queries may run meanwhile."""
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        while rows := cursor.fetchmany(_AT_A_TIME):
-            yield from rows
-
-
-def rule_findings(
-    connection: duckdb.DuckDBPyConnection, where: str, relation: str, rules: Iterable[Rule]
-) -> Iterator[Finding]:
-    """Find the rows of a relation in which rules say that something is wrong."""
-    rules = list(rules)
-    counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
-    [counted] = fetched(connection, f"SELECT {counts} FROM {relation}")
-    for rule, count in zip(rules, counted, strict=True):
-        if count:
-            columns = quoted(*rule.columns, "variant_id")
-            query = f"SELECT {columns} FROM {relation} WHERE {rule.wrong} ORDER BY {ROW}"
-            yield from query_findings(connection, where, rule.expected, query, rule.got)
-
-
-def query_findings(
-    connection: duckdb.DuckDBPyConnection, where: str, expected: str, query: str, got: str
-) -> Iterator[Finding]:
-    """Find what a query's rows are, each of which is wrong; `got` is a template of its values."""
-    for row in fetched(connection, query):
-        yield Finding(where, expected, got.format(*row))
+    return Rows(connection, f'"{name}"', ", ".join(patterns_of(files)))
 
 
 def quoted(*names: str) -> str:
@@ -181,16 +206,10 @@ def quoted(*names: str) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def seeds_findings(
-    connection: duckdb.DuckDBPyConnection,
-    where: str,
-    relation: str,
-    source: str,
-    problem_format: ProblemFormat,
-) -> Iterator[Finding]:
+def seeds_findings(seeds: Rows, source: str, problem_format: ProblemFormat) -> Iterator[Finding]:
     """Check the split `seeds`: values, ids, nothing replaced."""
-    yield from rule_findings(connection, where, relation, _value_rules(source, problem_format))
-    yield from duplicates(connection, where, relation, "seed_id")
+    yield from seeds.broken(_value_rules(source, problem_format))
+    yield from seeds.duplicates("seed_id")
     rules = [Rule("variant_id to equal seed_id in seeds", "variant_id != seed_id", ("variant_id",))]
     for name in replacement_columns(problem_format):
         kind, column = arrow_schema(problem_format).field(name).type, quoted(name)
@@ -200,25 +219,7 @@ def seeds_findings(
         elif pa.types.is_string(kind):
             is_filled = f"{column} != ''"
         rules.append(Rule(f"{name} to be empty in seeds", is_filled, (name,)))
-    yield from rule_findings(connection, where, relation, rules)
-
-
-def view_with_seeds(
-    connection: duckdb.DuckDBPyConnection,
-    name: str,
-    rows: str,
-    seeds: str,
-    columns: Sequence[str],
-) -> None:
-    """Make a view of rows, with columns of their seeds as `"seed …"`, and `"has seed"`."""
-    of_seed = ", ".join(f'seeds."{column}" AS "seed {column}"' for column in columns)
-    connection.execute(
-        f"CREATE OR REPLACE VIEW {name} AS "
-        f'SELECT rows.*, seeds.seed_id IS NOT NULL AS "has seed", {of_seed} '
-        f"FROM {rows} AS rows LEFT JOIN ("
-        f"SELECT * FROM {seeds} QUALIFY row_number() OVER (PARTITION BY seed_id ORDER BY {ROW}) = 1"
-        ") AS seeds ON seeds.seed_id = rows.seed_id"
-    )
+    yield from seeds.broken(rules)
 
 
 def variant_rules(config: str, problem_format: ProblemFormat) -> Iterator[Rule]:
@@ -252,37 +253,25 @@ def unused_rule(used: str) -> Rule:
     return Rule("every seed to have variants", wrong, ("seed_id",))
 
 
-def collision_findings(
-    connection: duckdb.DuckDBPyConnection,
-    where: str,
-    variants: str,
-    seeds: str,
-    fields: Sequence[str],
-) -> Iterator[Finding]:
+def collision_findings(variants: Rows, seeds: Rows, fields: Sequence[str]) -> Iterator[Finding]:
     """Find variants with the id or the texts of a seed.
 
     Models are asked about distinct ids and texts, so the two could not be told apart.
     """
-    wrong = f"variant_id IN (SELECT seed_id FROM {seeds} WHERE seed_id IS NOT NULL)"
-    rule = Rule("another id than any seed's", wrong, ("variant_id",))
-    yield from rule_findings(connection, where, variants, [rule])
+    wrong = f"variant_id IN (SELECT seed_id FROM {seeds.name} WHERE seed_id IS NOT NULL)"
+    yield from variants.broken([Rule("another id than any seed's", wrong, ("variant_id",))])
     # Its own seed's texts are found elsewhere.
     query = (
-        f"SELECT seeds.seed_id, variants.variant_id FROM {variants} AS variants "
-        f"JOIN {seeds} AS seeds USING ({quoted(*fields)}) WHERE seeds.seed_id != variants.seed_id "
+        f"SELECT seeds.seed_id, variants.variant_id FROM {variants.name} AS variants JOIN "
+        f"{seeds.name} AS seeds USING ({quoted(*fields)}) WHERE seeds.seed_id != variants.seed_id "
         f"ORDER BY variants.{ROW}, seeds.{ROW}"
     )
     expected = "other texts than those of another seed"
-    yield from query_findings(connection, where, expected, query, "those of {0} ({1})")
+    yield from variants.told(expected, query, "those of {0} ({1})")
 
 
 def repeated_texts(
-    connection: duckdb.DuckDBPyConnection,
-    variants: str,
-    seeds: str,
-    fields: Sequence[str],
-    *,
-    of_one_seed: bool = True,
+    variants: Rows, seeds: Rows, fields: Sequence[str], *, of_one_seed: bool = True
 ) -> list[tuple[str, str]]:
     """Find texts that stand in two variants, of one class or two.
 
@@ -293,14 +282,15 @@ def repeated_texts(
     texts = quoted(*fields)
     query = f"""
         WITH twice AS (
-            SELECT DISTINCT variant_id, seed_id, {texts} FROM {variants} WHERE hash({texts}) IN (
-                SELECT hash({texts}) FROM {variants} GROUP BY 1 HAVING count(*) > 1
+            SELECT DISTINCT variant_id, seed_id, {texts} FROM {variants.name}
+            WHERE hash({texts}) IN (
+                SELECT hash({texts}) FROM {variants.name} GROUP BY 1 HAVING count(*) > 1
             ) AND {" AND ".join(f'"{name}" IS NOT NULL' for name in fields)}
         ), ranked AS (
             SELECT variant_id AS other, seed_id AS other_seed,
                 first_value(variant_id) OVER one AS first, first_value(seed_id) OVER one AS seed
             FROM twice WINDOW one AS (PARTITION BY {texts} ORDER BY variant_id, seed_id)
-        ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds})
+        ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds.name})
         SELECT DISTINCT first, other FROM ranked
         LEFT JOIN problems AS mine ON mine.seed_id = seed
         LEFT JOIN problems AS its ON its.seed_id = other_seed
@@ -308,15 +298,4 @@ def repeated_texts(
             THEN {of_one_seed} ELSE its.texts IS DISTINCT FROM mine.texts END
         ORDER BY first, other
     """
-    return connection.execute(query).fetchall()
-
-
-def duplicates(
-    connection: duckdb.DuckDBPyConnection, where: str, relation: str, column: str
-) -> Iterator[Finding]:
-    """Find ids that occur more than once."""
-    query = (
-        f"SELECT {column}, count(*) FROM {relation} GROUP BY 1 HAVING count(*) > 1 "
-        f"ORDER BY min({ROW})"
-    )
-    return query_findings(connection, where, "ids that occur once", query, "{0!r} {1} times")
+    return variants.connection.execute(query).fetchall()

@@ -9,33 +9,29 @@ counted again; of other columns it is checked when they have to be null, or equa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from merge_dataset import provenance
 from merge_dataset.checks.rules import (
     ROW,
     Finding,
+    Rows,
     Rule,
     check,
     collision_findings,
-    duplicates,
-    fetched,
-    query_findings,
     quoted,
     repeated_texts,
-    rule_findings,
     seeds_findings,
     unused_rule,
     variant_rules,
     view_rows,
-    view_with_seeds,
 )
 from merge_dataset.dataset_columns import LEAST, OPTIONAL, REFUSED
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
-from merge_dataset.numbered_files import patterns_of
 from merge_dataset.schema import (
     NLI,
     PARAPHRASE,
@@ -48,9 +44,6 @@ from merge_dataset.schema import (
     variant_id,
 )
 from merge_dataset.show import marked
-
-if TYPE_CHECKING:
-    import duckdb
 
 _OF_SEEDS: Final = "beyond_premise"
 """A column that depends on nothing but the seed."""
@@ -71,60 +64,37 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
     sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
     subsamples = made["config"].get("subsamples")
     name_of_all, *names = configurations(folder, source)
-    where, views = {}, {}
+    rows: dict[tuple[str, str], Rows] = {}
     with connect() as connection:
         for name in (name_of_all, *names):
             for split, files in split_files(folder, name).items():
-                where[name, split] = ", ".join(patterns_of(files))
-                views[name, split] = view_rows(connection, f'"{name} {split}"', folder, files)
-        all_seeds = views[name_of_all, "seeds"]
-        there = where[name_of_all, "seeds"]
-        yield from seeds_findings(connection, there, all_seeds, source, problem_format)
+                rows[name, split] = view_rows(connection, f"{name} {split}", folder, files)
+        all_seeds = rows[name_of_all, "seeds"]
+        yield from seeds_findings(all_seeds, source, problem_format)
         for name in names:
-            seeds, variants = (views[name, split] for split in SPLITS)
-            there = where[name, "seeds"]
-            yield from seeds_findings(connection, there, seeds, source, problem_format)
-            yield from _subset_findings(connection, there, seeds, all_seeds, columns)
-            view_with_seeds(connection, "variants", variants, seeds, ["label", *fields])
-            rules = variant_rules(name, problem_format)
-            yield from rule_findings(connection, where[name, "variants"], "variants", rules)
-            yield from rule_findings(connection, there, seeds, [unused_rule(variants)])
-            there = where[name, "variants"]
-            problems = _substitution_problems(connection, subsamples, problem_format, sharing)
-            for expected, got in problems:
-                yield Finding(there, expected, got)
-            yield from signal_findings(connection, there, variants, problem_format, made)
-        every, there = views[name_of_all, "variants"], f"{source}/*/variants.parquet"
+            seeds, variants = (rows[name, split] for split in SPLITS)
+            yield from seeds_findings(seeds, source, problem_format)
+            listed = seeds.with_seeds(all_seeds, columns)
+            expected = "every seed among the seeds of all classes"
+            absent = list(listed.broken([Rule(expected, 'NOT "has seed"', ("seed_id",))]))
+            yield from absent or listed.broken(_as_in("the seeds of all classes", columns))
+            paired = variants.with_seeds(seeds, ["label", *fields])
+            yield from paired.broken(variant_rules(name, problem_format))
+            yield from seeds.broken([unused_rule(variants.name)])
+            yield from _substitution_findings(paired, subsamples, problem_format, sharing)
+            yield from signal_findings(variants, problem_format, made)
+        every = replace(rows[name_of_all, "variants"], where=f"{source}/*/variants.parquet")
         if _OF_SEEDS in problem_format.optional:
-            of = "of one seed"
-            yield from _same_findings(connection, there, every, _OF_SEEDS, ["seed_id"], of)
-        used = " UNION ALL ".join(f"SELECT seed_id FROM {views[name, 'seeds']}" for name in names)
-        unused = unused_rule(f"({used})")
-        yield from rule_findings(connection, where[name_of_all, "seeds"], all_seeds, [unused])
+            yield from _same_findings(every, _OF_SEEDS, ["seed_id"], "of one seed")
+        used = " UNION ALL ".join(
+            f"SELECT seed_id FROM {rows[name, 'seeds'].name}" for name in names
+        )
+        yield from all_seeds.broken([unused_rule(f"({used})")])
         for name in names:
-            variants = views[name, "variants"]
-            yield from collision_findings(
-                connection, where[name, "variants"], variants, all_seeds, fields
-            )
-        yield from duplicates(connection, there, every, "variant_id")
-        for first, other in repeated_texts(connection, every, all_seeds, fields):
-            yield Finding(there, "texts that stand in one variant", f"{first} and {other}")
-
-
-def _subset_findings(
-    connection: duckdb.DuckDBPyConnection,
-    where: str,
-    seeds: str,
-    every: str,
-    columns: Sequence[str],
-) -> Iterator[Finding]:
-    """Find seeds of a class that are not among those of all classes, or are others there."""
-    view_with_seeds(connection, "listed", seeds, every, columns)
-    expected = "every seed among the seeds of all classes"
-    absent = [Rule(expected, 'NOT "has seed"', ("seed_id",))]
-    found = list(rule_findings(connection, where, "listed", absent))
-    rules = _as_in("the seeds of all classes", columns)
-    yield from found or rule_findings(connection, where, "listed", rules)
+            yield from collision_findings(rows[name, "variants"], all_seeds, fields)
+        yield from every.duplicates("variant_id")
+        for first, other in repeated_texts(every, all_seeds, fields):
+            yield Finding(every.where, "texts that stand in one variant", f"{first} and {other}")
 
 
 def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
@@ -138,27 +108,24 @@ def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
         )
 
 
-def _substitution_problems(
-    connection: duckdb.DuckDBPyConnection,
-    subsamples: int | None,
-    problem_format: ProblemFormat,
-    sharing: Collection[str],
-) -> Iterator[tuple[str, str]]:
-    """Find what `row_problems` finds in the view `variants`: it looks at rows not surely right."""
+def _substitution_findings(
+    paired: Rows, subsamples: int | None, problem_format: ProblemFormat, sharing: Collection[str]
+) -> Iterator[Finding]:
+    """Find what `row_problems` finds in variants with their seeds, of those not surely right."""
     right = " AND ".join(_right_rows(subsamples, problem_format, sharing))
     unchecked = {"source", "label", "log_odds", *problem_format.signals}
     unchecked -= {"mlm_count", *problem_format.pll_changes}  # a row alone shows if they are right
     columns = [name for name in arrow_schema(problem_format).names if name not in unchecked]
     of_seed = [f"seed {field}" for field in problem_format.fields]
     query = (
-        f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM variants '
+        f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM {paired.name} '
         f"WHERE NOT coalesce({right}, false) ORDER BY {ROW}"
     )
-    for has_seed, *values in fetched(connection, query):
+    for has_seed, *values in paired.fetched(query):
         seed = dict(zip(problem_format.fields, values, strict=False)) if has_seed else None
         row = dict(zip(columns, values[len(of_seed) :], strict=True))
         for expected, got in row_problems(row, seed, subsamples, problem_format, sharing):
-            yield expected, f"{got} ({row['variant_id']})"
+            yield Finding(paired.where, expected, f"{got} ({row['variant_id']})")
 
 
 def _right_rows(
@@ -279,14 +246,10 @@ def _are_spans(spans: list[Any], length: int) -> bool:
 
 
 def signal_findings(
-    connection: duckdb.DuckDBPyConnection,
-    where: str,
-    variants: str,
-    problem_format: ProblemFormat,
-    made: Mapping[str, Any],
+    variants: Rows, problem_format: ProblemFormat, made: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Find signals that cannot be right in the variants of a class."""
-    yield from rule_findings(connection, where, variants, _signal_rules(problem_format, made))
+    yield from variants.broken(_signal_rules(problem_format, made))
     if "common_mlm_count" in problem_format.optional:
         # Masked LMs that validated the word in every text in which it stands. Of several words,
         # other forms may stand in texts where the word does not.
@@ -300,18 +263,16 @@ def signal_findings(
         query = (
             f"SELECT CASE WHEN {stands} THEN len(list_filter(list_distinct(flatten([{lists}])), "
             f"lambda name: {everywhere})) ELSE 0 END AS counted, common_mlm_count, variant_id "
-            f"FROM {variants} WHERE NOT contains(coalesce(original, ''), ' ') "
+            f"FROM {variants.name} WHERE NOT contains(coalesce(original, ''), ' ') "
             f"AND counted != common_mlm_count ORDER BY {ROW}"
         )
-        for count, given, variant in fetched(connection, query):
+        for count, given, variant in variants.fetched(query):
             expected = f"common_mlm_count to be the masked LMs of every text, {count}"
-            yield Finding(where, expected, f"{given} ({variant})")
+            yield Finding(variants.where, expected, f"{given} ({variant})")
     for name in _OF_WORDS:
         if name in problem_format.optional:
             keys = ["seed_id", "original"]
-            yield from _same_findings(
-                connection, where, variants, name, keys, "of one word of a seed"
-            )
+            yield from _same_findings(variants, name, keys, "of one word of a seed")
 
 
 def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
@@ -357,21 +318,13 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
             yield Rule(expected, f"{name} IS NOT NULL", (name,))
 
 
-def _same_findings(
-    connection: duckdb.DuckDBPyConnection,
-    where: str,
-    variants: str,
-    name: str,
-    keys: Sequence[str],
-    of: str,
-) -> Iterator[Finding]:
+def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> Iterator[Finding]:
     """Find rows with the same keys and different answers; the last of each group is told."""
     query = (
-        f"SELECT max(variant_id) FROM {variants} GROUP BY {quoted(*keys)} "
+        f"SELECT max(variant_id) FROM {variants.name} GROUP BY {quoted(*keys)} "
         f"HAVING count(DISTINCT coalesce({name}::TINYINT, -1)) > 1 ORDER BY min({ROW})"
     )
-    expected = f"the same {name} in all variants {of}"
-    return query_findings(connection, where, expected, query, "two ({0})")
+    return variants.told(f"the same {name} in all variants {of}", query, "two ({0})")
 
 
 # --- Paraphrases ---
@@ -391,43 +344,38 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     """Find what is wrong in the rows of a source's paraphrases, whose columns are right."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
-    seeds_file, variants_file = (", ".join(patterns_of(files[split])) for split in SPLITS)
+    fields, columns = problem_format.fields, arrow_schema(problem_format).names
     with connect() as connection:
-        for split in SPLITS:
-            view_rows(connection, split, folder, files[split])
-        yield from seeds_findings(connection, seeds_file, "seeds", source, problem_format)
-        yield from rule_findings(connection, seeds_file, "seeds", [unused_rule("variants")])
-        view_with_seeds(connection, "paired", "variants", "seeds", _COMPARED)
-        rules = variant_rules(collection, problem_format)
-        yield from rule_findings(connection, variants_file, "paired", rules)
-        yield from duplicates(connection, variants_file, "variants", "variant_id")
-        fields = problem_format.fields
-        yield from collision_findings(connection, variants_file, "variants", "seeds", fields)
+        seeds, variants = (view_rows(connection, each, folder, files[each]) for each in SPLITS)
+        yield from seeds_findings(seeds, source, problem_format)
+        yield from seeds.broken([unused_rule(variants.name)])
+        paired = variants.with_seeds(seeds, _COMPARED)
+        yield from paired.broken(variant_rules(collection, problem_format))
+        yield from variants.duplicates("variant_id")
+        yield from collision_findings(variants, seeds, fields)
         query = (
             "SELECT hypothesis, count(*) AS times, seed_id FROM variants GROUP BY seed_id, "
             f"hypothesis HAVING times > 1 ORDER BY min({ROW})"
         )
         expected, got = "each paraphrase of a seed once", "{0!r} {1} times ({2})"
-        yield from query_findings(connection, variants_file, expected, query, got)
-        several = repeated_texts(connection, "variants", "seeds", fields, of_one_seed=False)
-        for first, other in several:
-            yield Finding(variants_file, "texts that stand in one variant", f"{first} and {other}")
-        columns = arrow_schema(problem_format).names
+        yield from variants.told(expected, query, got)
+        for first, other in repeated_texts(variants, seeds, fields, of_one_seed=False):
+            yield Finding(variants.where, "texts that stand in one variant", f"{first} and {other}")
         of_seed = [f"seed {name}" for name in _COMPARED]
         query = f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM paired ORDER BY {ROW}'
-        for has_seed, *values in fetched(connection, query):
+        for has_seed, *values in paired.fetched(query):
             its_seed = dict(zip(_COMPARED, values, strict=False)) if has_seed else None
             row = dict(zip(columns, values[len(_COMPARED) :], strict=True))
             for expected, got in paraphrase_problems(row, its_seed):
-                yield Finding(variants_file, expected, f"{got} ({row['variant_id']})")
+                yield Finding(variants.where, expected, f"{got} ({row['variant_id']})")
         # The same seed is the same in both collections of its source.
         others = split_files(folder, source)["seeds"] if source in collections(folder) else []
         for number, file in enumerate(others):
-            view_rows(connection, f"other_{number}", folder, [file])
+            other_seeds = view_rows(connection, f"other_{number}", folder, [file])
             shared = ("premise", "hypothesis", "label")
-            view_with_seeds(connection, "compared", "seeds", f"other_{number}", shared)
-            there = '(FROM compared WHERE "has seed")'
-            yield from rule_findings(connection, seeds_file, there, _as_in(file, shared))
+            compared = seeds.with_seeds(other_seeds, shared)
+            both = replace(compared, name=f'(FROM {compared.name} WHERE "has seed")')
+            yield from both.broken(_as_in(file, shared))
 
 
 def paraphrase_problems(

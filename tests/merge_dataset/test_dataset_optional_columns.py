@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.card.render import read_front_matter, render
 from merge_dataset.checks import check_dataset
+from merge_dataset.checks.rules import Rows
 from merge_dataset.checks.variants import signal_findings
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
 from merge_dataset.engine import connect
@@ -249,7 +250,8 @@ def test_flags_of_one_word_are_one() -> None:
         with connect() as connection:
             connection.register("given", pa.Table.from_pylist(each, schema))
             connection.execute("CREATE TABLE variants AS FROM given")
-            some = signal_findings(connection, "here", "variants", flagged, {"config": {}})
+            rows_there = Rows(connection, "variants", "here")
+            some = signal_findings(rows_there, flagged, {"config": {}})
             found.append(list(some))
     assert [len(each) for each in found] == [0, 0, 1]
     assert found[2][0].expected == "the same in_compound in all variants of one word of a seed"

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.checks import check_dataset
-from merge_dataset.checks.rules import repeated_texts
-from merge_dataset.checks.variants import _right_rows, _substitution_problems, row_problems
+from merge_dataset.checks import check_dataset, rules
+from merge_dataset.checks.rules import Finding, repeated_texts
+from merge_dataset.checks.variants import _right_rows, _substitution_findings, row_problems
 from merge_dataset.engine import connect
 from merge_dataset.schema import NLI, arrow_schema
 
@@ -229,7 +229,7 @@ def test_queries_pass_no_row_in_which_python_finds_something() -> None:
     types |= {f"seed {name}": pa.string() for name in SEED}
     schema = pa.schema([*arrow_schema(), *types.items()])
     wanted = [
-        (expected, f"{got} ({row['variant_id']})")
+        Finding("here", expected, f"{got} ({row['variant_id']})")
         for row in pa.Table.from_pylist(rows, schema).to_pylist()
         for expected, got in row_problems(row, SEED if row["has seed"] else None, 10, NLI, sharing)
     ]
@@ -239,7 +239,8 @@ def test_queries_pass_no_row_in_which_python_finds_something() -> None:
         [(right,)] = connection.execute(
             f"SELECT count(*) FROM variants WHERE {' AND '.join(_right_rows(10, NLI, sharing))}"
         ).fetchall()
-        assert list(_substitution_problems(connection, 10, NLI, sharing)) == wanted
+        paired = rules.Rows(connection, "variants", "here")
+        assert list(_substitution_findings(paired, 10, NLI, sharing)) == wanted
     assert right > 300
 
 
@@ -478,5 +479,6 @@ def test_texts_of_two_variants() -> None:
         with connect() as connection:
             for name, there in (("seeds", seeds), ("variants", table(*rows))):
                 connection.register(name, there)
-            pairs = repeated_texts(connection, "variants", "seeds", ("premise", "hypothesis"))
+            views = (rules.Rows(connection, name, "here") for name in ("variants", "seeds"))
+            pairs = repeated_texts(*views, ("premise", "hypothesis"))
         assert [" and ".join(pair) for pair in pairs] == found, rows
