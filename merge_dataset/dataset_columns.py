@@ -45,12 +45,7 @@ class DatasetColumn:
 def _optional(name: str, kind: str, *, summary: str, meaning: str) -> DatasetColumn:
     """Declare an optional column, which is null in paraphrases."""
     return DatasetColumn(
-        name=name,
-        kind=kind,
-        summary=summary,
-        meaning=meaning,
-        in_paraphrases="null",
-        optional=True,
+        name=name, kind=kind, summary=summary, meaning=meaning, in_paraphrases="null", optional=True
     )
 
 

@@ -56,10 +56,7 @@ from merge_dataset.schema import (
 
 log = logging.getLogger(__name__)
 
-_CLASSES: Final = {
-    provenance.REPLACEMENTS: WORD_CLASSES,
-    provenance.PARAPHRASES: (PARAPHRASE,),
-}
+_CLASSES: Final = {provenance.REPLACEMENTS: WORD_CLASSES, provenance.PARAPHRASES: (PARAPHRASE,)}
 """Kind of run → classes of its variants."""
 
 

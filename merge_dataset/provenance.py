@@ -167,11 +167,7 @@ def kind_of(made: dict[str, Any]) -> Any:
 
 
 def format_of_run(made: dict[str, Any]) -> ProblemFormat:
-    """Read the format of the problems that a manifest or provenance is about.
-
-    >>> format_of_run({"config": {"labels": ["no", "yes"]}}).fields
-    ('premise', 'hypothesis')
-    """
+    """Read the format of the problems that a manifest or provenance is about; by default NLI's."""
     config = made["config"]
     return ProblemFormat(
         tuple(config.get("fields", NLI.fields)), tuple(config.get("labels") or NLI.labels)
@@ -179,11 +175,7 @@ def format_of_run(made: dict[str, Any]) -> ProblemFormat:
 
 
 def collection_of(made: dict[str, Any]) -> str:
-    """Name the collection that a manifest or provenance describes.
-
-    >>> collection_of({"source": "snli"}), collection_of({"source": "snli", "kind": "paraphrases"})
-    ('snli', 'snli_paraphrases')
-    """
+    """Name the collection that a manifest or provenance describes."""
     return collection_name(made["source"], PARAPHRASE if kind_of(made) == PARAPHRASES else None)
 
 

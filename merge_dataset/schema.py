@@ -391,9 +391,6 @@ def features(problem_format: ProblemFormat = NLI) -> datasets.Features:
     import datasets
 
     label = datasets.ClassLabel(names=list(problem_format.labels))
-    types = {
-        "label": label,
-        "annotator_labels": datasets.Sequence(label),
-    }
+    types = {"label": label, "annotator_labels": datasets.Sequence(label)}
     arrow = datasets.Features.from_arrow_schema(arrow_schema(problem_format))
     return datasets.Features({name: types.get(name, arrow[name]) for name in arrow})

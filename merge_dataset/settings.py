@@ -236,20 +236,12 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Split names at their commas.
-
-    >>> parse_names("context, question")
-    ('context', 'question')
-    """
+    """Split names at their commas, without the spaces around them."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
-    """Split pairs at their equals signs.
-
-    >>> parse_pairs(["context=passage"], "field=column")
-    {'context': 'passage'}
-    """
+    """Split pairs at their equals signs; `form` is how they should look, for a message."""
     split = [pair.partition("=") for pair in pairs]
     for key, equals, _ in split:
         if not equals:

@@ -106,11 +106,7 @@ def require_kind(judgement: Judgement, kind: JudgementKind) -> None:
 
 
 def check_annotator(name: str) -> str:
-    """Return a name that a file can be called by, else raise.
-
-    >>> check_annotator("ann.b@example.org")
-    'ann.b@example.org'
-    """
+    """Return a name that a file can be called by, else raise."""
     if not _ANNOTATOR.fullmatch(name):
         raise ValueError(
             f"annotator: expected a name of up to 64 letters, digits and . _ - + @ that begins "

@@ -188,20 +188,16 @@ def serve_until_stopped(
     session: Session, annotator: str, *, port: int, browser: bool, tell: Callable[[str], object]
 ) -> None:
     """Serve the page, perhaps open it in the browser, and tell of the progress, until Ctrl+C."""
-
-    def progress(desk: Desk) -> str:
-        answered, count = desk.progress()
-        return f"{answered:,} of {count:,} variants answered"
-
+    answered = "{:,} of {:,} variants answered.".format
     with serving(session, annotator, port=port) as (desk, url):
-        tell(f"{url}\n{progress(desk)}. Ctrl+C stops; every answer is saved.")
+        tell(f"{url}\n{answered(*desk.progress())} Ctrl+C stops; every answer is saved.")
         if browser:
             webbrowser.open(url)
         try:
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
-            tell(f"\n{progress(desk)}.")
+            tell(f"\n{answered(*desk.progress())}")
 
 
 class _Server(ThreadingHTTPServer):

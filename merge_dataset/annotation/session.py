@@ -202,10 +202,7 @@ def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
 
 
 def _require_same(
-    session: Session,
-    dataset: Path | None,
-    configs: Sequence[str],
-    drawn: Mapping[str, int | None],
+    session: Session, dataset: Path | None, configs: Sequence[str], drawn: Mapping[str, int | None]
 ) -> None:
     """Refuse another sample: there would be answers to variants that are not in it."""
     has = session.description

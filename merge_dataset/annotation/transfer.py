@@ -300,11 +300,7 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
     return _gathered(path, "line", rows, answers)
 
 
-READERS: Final = {
-    ".csv": read_spreadsheet,
-    ".json": read_label_studio,
-    ".jsonl": _read_own,
-}
+READERS: Final = {".csv": read_spreadsheet, ".json": read_label_studio, ".jsonl": _read_own}
 """Suffix → how a file is read: file, and whose answers it has where it does not say so →
 annotators and answers."""
 RENDERERS: Final = {".csv": render_spreadsheet, ".json": render_label_studio}

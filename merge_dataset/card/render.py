@@ -119,6 +119,7 @@ def render(folder: Path) -> str:
     statistics = [compute_statistics(folder, name) for name in configs]
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
     kinds = {provenance.kind_of(each) for each in made}
+    replacing = [each["config"] for each in made if provenance.kind_of(each) == REPLACEMENTS]
     formats = {name: format_in(folder, name) for name in collections(folder)}
     empty = _empty_signals(folder, formats)
     columns = card_text.columns(kinds, formats, empty)
@@ -139,8 +140,8 @@ def render(folder: Path) -> str:
         card_text.licence_section(names),
         card_text.limits(
             kinds,
-            relatives_stay=any(_has_default(each, "families", "ignore") for each in made),
-            pieces_stay=any(_has_default(each, "max_pieces", 1) for each in made),
+            relatives_stay=any(each.get("families", "ignore") == "ignore" for each in replacing),
+            pieces_stay=any(each.get("max_pieces", 1) == 1 for each in replacing),
         ),
         card_text.citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
@@ -399,13 +400,6 @@ def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
         return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
     rows = ([key, value, meaning.get(key, "")] for key, value in chosen)
     return ["Settings (the others are unset):\n", _table(("setting", "value", "meaning"), rows)]
-
-
-def _has_default(made: dict[str, Any], setting: str, default: object) -> bool:
-    """Tell whether a run of replacements has a setting's default, and so a limit of it."""
-    if provenance.kind_of(made) != REPLACEMENTS:
-        return False
-    return bool(made["config"].get(setting, default) == default)
 
 
 def _described(model: dict[str, Any]) -> str:

@@ -153,10 +153,7 @@ def check_bytes(folder: Path) -> Iterator[Finding]:
             yield Finding(f"{collection}/{file}", expected, "other contents")
 
 
-@check(
-    "card",
-    looks_at="whether the card's YAML and statistics are those of the data",
-)
+@check("card", looks_at="whether the card's YAML and statistics are those of the data")
 def check_card(folder: Path) -> Iterator[Finding]:
     """Find what the card says otherwise than the data."""
     path = folder / CARD

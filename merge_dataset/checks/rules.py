@@ -198,11 +198,7 @@ def view_rows(
 
 
 def quoted(*names: str) -> str:
-    """Write names of columns in SQL, which may be words of that language.
-
-    >>> quoted("order", "label")
-    '"order", "label"'
-    """
+    """Write names of columns in SQL, which may be words of that language."""
     return ", ".join(f'"{name}"' for name in names)
 
 

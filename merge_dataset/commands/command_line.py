@@ -142,7 +142,7 @@ class OptionsOf:
 
     def parameters(self) -> list[inspect.Parameter]:
         """Make a parameter for each of these settings, as Typer reads it."""
-        types, made = get_type_hints(self.settings), []
+        types, made, kind = get_type_hints(self.settings), [], inspect.Parameter.KEYWORD_ONLY
         for field, setting in self.declared.items():
             annotation, default = types[field.name], cast(Any, None)
             if setting.parse is not None:
@@ -155,14 +155,7 @@ class OptionsOf:
                 default = field.default
             annotation = annotation | None if default is None else annotation
             annotation = Annotated[annotation, _option(setting, field.name)]
-            made.append(
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=annotation,
-                )
-            )
+            made.append(inspect.Parameter(field.name, kind, default=default, annotation=annotation))
         return made
 
     def take(self, values: dict[str, Any]) -> Given:
@@ -197,12 +190,9 @@ DealtAsConfigured = Annotated[Given, OptionsOf(TaskOptions, COMMANDS, defaults=T
 
 def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
     """Make the `Distribution` that options of a command name; None for this process."""
-    executor, tasks, workers, resources = (
-        dealt.get("executor"),
-        dealt.get("tasks"),
-        dealt.get("workers", workers),
-        {k: v for k, v in dealt.items() if k not in ("executor", "tasks", "workers")},
-    )
+    resources = {k: v for k, v in dealt.items() if k not in ("executor", "tasks", "workers")}
+    executor, tasks = dealt.get("executor"), dealt.get("tasks")
+    workers = dealt.get("workers", workers)
     if executor is None:
         usual = asdict(Resources())
         given = {"tasks": tasks} if tasks is not None else resources
@@ -211,10 +201,7 @@ def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
             raise ValueError(f"{name}: expected --executor with it: {', '.join(others)} or {last}")
         return None
     return Distribution(
-        executor=executor,
-        tasks=tasks or workers,
-        workers=workers,
-        resources=Resources(**resources),
+        executor=executor, tasks=tasks or workers, workers=workers, resources=Resources(**resources)
     )
 
 

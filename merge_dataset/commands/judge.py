@@ -27,11 +27,7 @@ _PROBLEMS, _VARIANTS = 3, 5
 @with_settings
 def show_command(
     folder: Annotated[
-        Path,
-        typer.Argument(
-            file_okay=False,
-            help="The dataset folder, for example ./merge-nli.",
-        ),
+        Path, typer.Argument(file_okay=False, help="The dataset folder, for example ./merge-nli.")
     ] = Path(DATASET_NAME),
     config: Annotated[list[str] | None, config_option("all classes of every source")] = None,
     seed_id: Annotated[
@@ -113,8 +109,7 @@ Begun = Annotated[
 ]
 Annotator = Annotated[str | None, option("Who annotates; opens the page for them.", metavar="NAME")]
 PerClass = Annotated[
-    int | None,
-    option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1),
+    int | None, option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1)
 ]
 PerSource = Annotated[
     int | None,

@@ -27,7 +27,7 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
@@ -153,8 +153,8 @@ def run_units(
     parent.mkdir(parents=True, exist_ok=True)
     taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
     logs = parent / f"{max(taken, default=0) + 1:04}"
-    logs.mkdir()
-    plan.write(logs)
+    (logs / "done").mkdir(parents=True)
+    write_json(logs / "plan.json", asdict(plan))
     executor = pkgutil.resolve_name(entry.path)(distribution.workers, distribution.resources)
     with _progress(logs / "done", len(units)):
         failures: dict[int, str] = executor.run(logs, plan.tasks)

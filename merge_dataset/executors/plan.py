@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.files import read_json, write_json
+from merge_dataset.files import read_json
 from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
 
 log = logging.getLogger(__name__)
@@ -158,14 +158,9 @@ class Plan:
 
     @classmethod
     def read(cls, logs: Path) -> Self:
-        """Read the plan that `write` left in a folder of logs."""
+        """Read the plan in a folder of logs, where every worker finds it."""
         values = read_json(logs / "plan.json")
         return cls(**values | {"units": tuple(values["units"])})
-
-    def write(self, logs: Path) -> None:
-        """Write the plan where every worker finds it."""
-        (logs / "done").mkdir()
-        write_json(logs / "plan.json", asdict(self))
 
     def share(self, task: int) -> dict[int, str]:
         """Map numbers to units for the share of a task: unit i goes to task i modulo `tasks`.

@@ -31,7 +31,6 @@ from merge_dataset.hub.publication import (
     Tag,
     carry_out,
     look_at,
-    repository_line,
 )
 from merge_dataset.hub.repository import (
     MAIN,
@@ -143,7 +142,6 @@ def plan_dataset(
         account=account,
         state=state,
         private=private,
-        heading=repository_line(target, state, private=private),
         facts=facts | {"superseded": superseded, "configurations": configs},
         notes=(f"version {tag}: {why}",),
         branches=(
@@ -220,11 +218,7 @@ def parse_version(text: str) -> Version:
 
 
 def tag_of(version: Version) -> str:
-    """Name the tag of a version.
-
-    >>> tag_of((1, 2, 0))
-    'v1.2.0'
-    """
+    """Name the tag of a version, such as v1.2.0."""
     return "v" + ".".join(map(str, version))
 
 

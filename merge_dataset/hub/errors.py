@@ -19,10 +19,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Kind = Literal["model", "data set"]
 
-_EXPECTED: Final = {
-    "model": "a folder with a model",
-    "data set": "a file or folder that is there",
-}
+_EXPECTED: Final = {"model": "a folder with a model", "data set": "a file or folder that is there"}
 _PAGES: Final = {"model": "https://huggingface.co/", "data set": "https://huggingface.co/datasets/"}
 
 _PASSING: Final = (429, 500, 502, 503, 504)

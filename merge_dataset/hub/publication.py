@@ -85,8 +85,8 @@ class PublishingPlan:
     """What is there; None where nothing is, or was not looked at."""
     private: bool = False
     """Whether a new repository is to be private."""
-    heading: str
-    """A line on what would be published."""
+    heading: str = ""
+    """A line on what would be published, unless it is the repository as a whole."""
     facts: Mapping[str, Any]
     """Further entries of the JSON, before the branches."""
     notes: tuple[str, ...] = ()
@@ -150,13 +150,6 @@ def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, S
     return account, state
 
 
-def repository_line(target: Repository, state: State | None, *, private: bool) -> str:
-    """Say what a repository is, or is to be, in a line."""
-    seen = "private" if (private if state is None else state.private) else "public"
-    kind = "Space" if target.kind == "space" else target.kind
-    return f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
-
-
 def carry_out(plan: PublishingPlan) -> Published:
     """Carry out a plan; where it fails, the message says what became of `main`."""
     target, main = plan.repository, plan.main
@@ -189,10 +182,7 @@ def carry_out(plan: PublishingPlan) -> Published:
         if branch.difference or plan.state is None:
             target.branch(branch.name, revision)
             target.make_equal(
-                branch.files,
-                message=branch.message,
-                revision=branch.name,
-                removable=plan.removable,
+                branch.files, message=branch.message, revision=branch.name, removable=plan.removable
             )
     return Published(
         address=target.address if plan.usage else f"{target.address}/commit/{revision}",
@@ -208,7 +198,11 @@ def carry_out(plan: PublishingPlan) -> Published:
 
 def plan_lines(plan: PublishingPlan) -> Iterator[str]:
     """Say what publishing would do."""
-    yield plan.heading
+    target, state = plan.repository, plan.state
+    seen = "private" if (plan.private if state is None else state.private) else "public"
+    kind: str = "Space" if target.kind == "space" else target.kind
+    whole = f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
+    yield plan.heading or whole
     if is_offline():
         yield "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
     elif plan.account is not None:
@@ -317,7 +311,6 @@ def plan_metric(
         account=account,
         state=state,
         private=private,
-        heading=repository_line(target, state, private=private),
         facts={},
         branches=(Branch(files=files, difference=main, message="The metric of merge-nli"),),
         removable=_is_removable,

@@ -343,11 +343,7 @@ class Repository:
 
 
 def parse_repository(text: str, kind: RepositoryType) -> Repository:
-    """Read OWNER/NAME.
-
-    >>> parse_repository("somebody/merge-nli", "dataset").short_name
-    'merge-nli'
-    """
+    """Read OWNER/NAME."""
     if _NAME.fullmatch(text) is None:
         raise ValueError(f"repo: expected OWNER/NAME, for example somebody/merge-nli, got {text!r}")
     return Repository(text, kind)
