@@ -148,8 +148,19 @@ class RunUnits(PipelineStep):  # type: ignore[misc]
         """Run the task `rank`; passes no documents on."""
         if not self.apart:
             run_share(self.logs, rank)
-        elif failure := _run_apart(self.logs, rank):
-            raise UnitsFailed(f"task {rank}: {failure}")
+            return ()
+        parent = os.getppid()
+        process = TaskProcess("units", self.logs, rank)
+        try:
+            while not process.has_ended():
+                if os.getppid() != parent:
+                    # Whoever waits for the task is gone and will have it run elsewhere.
+                    raise UnitsFailed(f"task {rank}: its parent process died")
+                time.sleep(_WATCH_SECONDS)
+            if failure := process.failure():
+                raise UnitsFailed(f"task {rank}: {failure}")
+        finally:
+            process.kill()
         return ()
 
 
@@ -218,20 +229,6 @@ class TaskProcess:
 def last_line(lines: deque[str] | list[str]) -> str:
     """Return the last line that is not blank, or an empty string."""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _run_apart(logs: Path, task: int) -> str | None:
-    parent = os.getppid()
-    process = TaskProcess("units", logs, task)
-    try:
-        while not process.has_ended():
-            if os.getppid() != parent:
-                # Whoever waits for the task is gone and will have it run elsewhere.
-                return "its parent process died"
-            time.sleep(_WATCH_SECONDS)
-        return process.failure()
-    finally:
-        process.kill()
 
 
 def _end_with_parent() -> None:
