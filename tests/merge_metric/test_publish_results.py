@@ -125,6 +125,21 @@ def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path
 
 
 @pytest.mark.usefixtures("dataset")
+def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, folder: Path) -> None:
+    """They are not taken for none, which would remove those on other tasks."""
+    old = [{"dataset": {"id": DATASET, "task_id": "snli-2"}, "value": 12.5}]
+    repo = desk.hub.repo("model", MODEL)
+    repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False)}, "Earlier")
+    desk.hub.fail("resolve", 503, times=99)
+    result = publish(desk, predictions, folder, "--yes")
+    assert (result.code, results(desk)) == (1, old)
+    assert f"reading {FILE} of {MODEL}: the Hub failed" in result.err
+    desk.hub.forgive()
+    publish(desk, predictions, folder, "--yes")
+    assert results(desk)[1] == old[0]
+
+
+@pytest.mark.usefixtures("dataset")
 def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> None:
     """Open to those who may not write; brought up to date, not opened twice; main stays."""
     denied = publish(desk, predictions, folder, "--yes", token=STRANGER)
