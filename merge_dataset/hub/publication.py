@@ -82,7 +82,7 @@ class PublishingPlan:
     account: str | None
     """The user who would do it; None where there is no token."""
     state: State | None
-    """What is there; None where nothing is, or was not looked at."""
+    """Its present state; None where there is no such repository, or it was not looked at."""
     private: bool = False
     """Whether a new repository is to be private."""
     heading: str = ""
