@@ -164,6 +164,20 @@ def rewrite_in_parts(
         ]
         return pa.Table.from_pylist(rows, schema=_BATCHES)
 
+    def ask(batch: Sequence[int]) -> pa.Table:
+        answers = generator().candidates([requests[request] for request in batch])
+        if len(answers) != len(batch):
+            raise ValueError(
+                f"expected candidates of the generator for each of {len(batch)} hypotheses, got "
+                f"them for {len(answers)}"
+            )
+        rows = [
+            {"request": request, **asdict(candidate)}
+            for request, candidates in zip(batch, answers, strict=True)
+            for candidate in candidates
+        ]
+        return pa.Table.from_pylist(rows, schema=_CANDIDATES)
+
     dealt = read_or_make(mine, "batches", deal)
     # Those of a batch stand side by side.
     batches = dealt.group_by("batch", use_threads=False).aggregate([("request", "list")])
@@ -174,31 +188,11 @@ def rewrite_in_parts(
     with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
         bar.set_postfix(kept=f"{kept:,}")
         for batch, name in zip(batches, names, strict=True):
-            table = read_or_make(mine, name, partial(_ask, generator, requests, batch))
+            table = read_or_make(mine, name, partial(ask, batch))
             for row in table.to_pylist():
                 found[row.pop("request")].append(Candidate(**row))
             bar.update(0 if name in saved else len(batch))
     return found
-
-
-def _ask(
-    generator: Callable[[], TextGenerator],
-    requests: Sequence[ParaphraseRequest],
-    places: Sequence[int],
-) -> pa.Table:
-    """Ask for the candidates of the requests at some places, which are a batch."""
-    found = generator().candidates([requests[place] for place in places])
-    if len(found) != len(places):
-        raise ValueError(
-            f"expected candidates of the generator for each of {len(places)} hypotheses, got "
-            f"them for {len(found)}"
-        )
-    rows = [
-        {"request": place, **asdict(candidate)}
-        for place, candidates in zip(places, found, strict=True)
-        for candidate in candidates
-    ]
-    return pa.Table.from_pylist(rows, schema=_CANDIDATES)
 
 
 # --- The NLI model ---

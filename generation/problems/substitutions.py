@@ -91,11 +91,22 @@ class Filled:
         cls, substitutions: Substitutions, retokenise: Callable[[str], tuple[Word, ...]]
     ) -> Filled:
         """Tokenise each distinct chunk with each distinct word in it."""
-        bounds = [_bounds(place) for place in substitutions.places]
         numbers: dict[Pattern, int] = {}
-        pattern_of = []
-        for place, chunks in zip(substitutions.places, bounds, strict=True):
+        bounds, pattern_of = [], []
+        for place in substitutions.places:
             tokens = place.sentence.tokens
+            # Ranges of tokens around the positions with no white space between them.
+            chunks: list[tuple[int, int]] = []
+            for position in place.positions:
+                if chunks and position < chunks[-1][1]:
+                    continue
+                first, last = position, position + 1
+                while first > 0 and tokens[first - 1].span[1] == tokens[first].start:
+                    first -= 1
+                while last < len(tokens) and tokens[last - 1].span[1] == tokens[last].start:
+                    last += 1
+                chunks.append((first, last))
+            bounds.append(chunks)
             # Position → which of the words is put there.
             put = {at: n * place.several for n, at in enumerate(place.positions)}
             for first, last in chunks:
@@ -137,22 +148,6 @@ def spaces_after(sentence: Sentence) -> tuple[bool, ...]:
     """Return for each token whether a space follows."""
     starts = [token.start for token in sentence.tokens[1:]] + [len(sentence.text)]
     return tuple(t.span[1] < start for t, start in zip(sentence.tokens, starts, strict=True))
-
-
-def _bounds(place: Place) -> list[tuple[int, int]]:
-    """Return ranges of tokens around the positions with no white space between them."""
-    tokens = place.sentence.tokens
-    bounds: list[tuple[int, int]] = []
-    for position in place.positions:
-        if bounds and position < bounds[-1][1]:
-            continue
-        first, last = position, position + 1
-        while first > 0 and tokens[first - 1].span[1] == tokens[first].start:
-            first -= 1
-        while last < len(tokens) and tokens[last - 1].span[1] == tokens[last].start:
-            last += 1
-        bounds.append((first, last))
-    return bounds
 
 
 def windows_after(

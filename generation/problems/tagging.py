@@ -142,8 +142,19 @@ class Tagger:
         tags = np.full(int(substitutions.sizes.sum()), -1)
         is_tagged = np.repeat(sound, substitutions.sizes)
         substitutions, filled = substitutions.take(sound), filled.take(sound)
-        if self._cone is None:
-            tags[is_tagged] = self._tag_sentences(substitutions, filled)
+        if self._cone is None:  # each position of each substitution, from its whole sentence
+            numbers = {label: number for number, label in enumerate(self.labels)}
+            docs, positions = [], []
+            for n, number in enumerate(substitutions.place.tolist()):
+                place = substitutions.places[number]
+                words = [(token.text, token.norm) for token in place.sentence.tokens]
+                outcomes = filled.outcome[filled.starts[n] : filled.starts[n + 1]].tolist()
+                for (first, last), outcome in zip(filled.bounds[number], outcomes, strict=True):
+                    words[first:last] = filled.words[outcome] or ()
+                docs.append(_make_doc(self._nlp, words, spaces_after(place.sentence)))
+                positions.append(place.positions)
+            tagged = zip(self._run_pipes(docs), positions, strict=True)
+            tags[is_tagged] = [numbers[doc[i].tag_] for doc, mine in tagged for i in mine]
         else:
             windows = windows_after(
                 substitutions,
@@ -211,21 +222,6 @@ class Tagger:
                 self._encoded.clear()
             self._encoded[sentence.text] = known
         return known
-
-    def _tag_sentences(self, substitutions: Substitutions, filled: Filled) -> NDArray[np.int64]:
-        """Tag each position of each substitution from its whole sentence."""
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        docs, positions = [], []
-        for n, number in enumerate(substitutions.place.tolist()):
-            place = substitutions.places[number]
-            words = [(token.text, token.norm) for token in place.sentence.tokens]
-            outcomes = filled.outcome[filled.starts[n] : filled.starts[n + 1]].tolist()
-            for (first, last), outcome in zip(filled.bounds[number], outcomes, strict=True):
-                words[first:last] = filled.words[outcome] or ()
-            docs.append(_make_doc(self._nlp, words, spaces_after(place.sentence)))
-            positions.append(place.positions)
-        tagged = zip(self._run_pipes(docs), positions, strict=True)
-        return np.array([numbers[doc[i].tag_] for doc, mine in tagged for i in mine], np.int64)
 
     def _run_pipes(self, docs: Iterable[Doc]) -> Iterator[Doc]:
         for pipe in self._pipes:

@@ -9,7 +9,7 @@ where it comes along (D8 with all of the words in place).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, shake_128
@@ -296,7 +296,17 @@ def draw_several(
         return [isinstance(outcome, Perturbation) for outcome in outcomes]
 
     subsamples, too_few = _subsamples(groups, judge, config, is_ablation=pairs is not None)
-    return _combined_rows(replacements, groups, subsamples), [*exclusions, *too_few], fates
+    chosen = [groups[group].at(rank) for group, rank in subsamples]
+    of_rows: dict[str, list[Any]] = {}
+    for name in replacements.column_names:
+        values = replacements[name].to_pylist()
+        of_rows[name] = [_joined(name, [values[row] for row in rows]) for rows in chosen]
+    lists = [v for name, v in of_rows.items() if v and isinstance(v[0], list)
+             and name != FURTHER_EDITS]  # fmt: skip
+    of_rows["mlm_count"] = [len(set().union(*mlms)) for mlms in zip(*lists, strict=True)]
+    numbers = pa.array(subsamples.values(), pa.list_(pa.int32()))
+    table = pa.table(of_rows, schema=replacements.schema).append_column("subsamples", numbers)
+    return table, [*exclusions, *too_few], fates
 
 
 def combined(parts: Sequence[Perturbation]) -> Perturbation | Reason:
@@ -355,30 +365,12 @@ def _subsamples(
     return dict(sorted(drawn.items())), excluded
 
 
-def _combined_rows(
-    replacements: pa.Table, groups: Sequence[_Group], subsamples: Mapping[Combination, list[int]]
-) -> pa.Table:
-    """Return the combinations as `draw` gives variants.
-
-    Their log-odds are the smallest of their words' (D14); the masked LMs of each text are those
-    that validated one of their words there, as there may be none that validated all.
-    """
-    chosen = [groups[group].at(rank) for group, rank in subsamples]
-    columns: dict[str, list[Any]] = {}
-    for name in replacements.column_names:
-        values = replacements[name].to_pylist()
-        of_words = [[values[row] for row in rows] for rows in chosen]
-        columns[name] = [_joined(name, each) for each in of_words]
-    lists = [v for name, v in columns.items() if v and isinstance(v[0], list)
-             and name != FURTHER_EDITS]  # fmt: skip
-    columns["mlm_count"] = [len(set().union(*mlms)) for mlms in zip(*lists, strict=True)]
-    table = pa.table(columns, schema=replacements.schema)
-    numbers = pa.array(subsamples.values(), pa.list_(pa.int32()))
-    return table.append_column("subsamples", numbers)
-
-
 def _joined(name: str, values: Sequence[Any]) -> Any:
-    """Return a column's value of a combination, from those of its words."""
+    """Return a column's value of a combination, from those of its words.
+
+    Log-odds are the smallest (D14); the masked LMs of a text are those that validated one of the
+    words there, as there may be none that validated all.
+    """
     known = [value for value in values if value is not None]
     if name in ("log_odds", "zipf_frequency"):
         return min(known, default=None)
