@@ -8,7 +8,7 @@ show, and figure 16 marks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
-from merge_metric.analyses.measures import RUN_COLUMNS, Row, measures
+from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures
 from merge_metric.runs.model import PredictionsSource, parse_source
 from merge_metric.runs.predictions import read_metadata, read_predictions
 from merge_metric.runs.relations import preview
 from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
-from merge_metric.seed_variant_accuracy.formatting import Kind, show_value
-from merge_metric.tables import Column, Table
+from merge_metric.seed_variant_accuracy.formatting import show_value
+from merge_metric.tables import Table, columns
 from merge_metric.tables.plots import bar_panels, distinct
 
 if TYPE_CHECKING:
@@ -42,14 +42,9 @@ Right = Mapping[str, bool]
 
 
 def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, bool]]:
-    """Read predictions for all test problems.
+    """Read predictions for all test problems: model → id → whether it is answered right.
 
-    Args:
-        files: Predictions files, as FILE or NAME=FILE.
-        models: Names of the models that are analysed.
-
-    Returns:
-        Model → id of a test problem → whether it is answered right.
+    Files are given as FILE or NAME=FILE; `models` are those that are analysed.
     """
     tests: dict[str, dict[str, bool]] = {}
     for source in map(parse_source, files):
@@ -79,19 +74,14 @@ def accuracy(
     """Make a row per model and configuration.
 
     Are the seeds easier than the problems they were chosen from? So many random test
-    problems as there are seeds are drawn, without replacement and the same for every
-    model; `higher_share` is how often S on them is higher than on the seeds.
-
-    Args:
-        runs: Models on configurations.
-        tests: Model → its answers to all test problems of the sources, seeds included.
-            Models without any have no value there.
-        n_subsamples: How many times test problems are drawn.
-        rng_seed: Of the draws.
+    problems as there are seeds are drawn, `n_subsamples` times, without replacement and the same
+    for every model; `higher_share` is how often S on them is higher than on the seeds.
+    `tests` has each model's answers to all test problems of the sources, seeds included; models
+    without any have no value there.
     """
     rows = []
     for run in runs:
-        row: Row = {"config": run.config, "model": run.model} | measures(run.counts)
+        row: Row = identity(run) | measures(run.counts)
         del row["curve"]
         row |= {"n_test": None, "test_accuracy": None, "higher_share": None}
         if tests and run.model in tests:
@@ -132,12 +122,9 @@ def accuracy(
         title="Accuracy (S) on all test problems, on the seeds among them, and on variants",
         columns=(
             *RUN_COLUMNS,
-            Column("n_test", "test problems", "count"),
-            Column("n_seeds", "seeds", "count"),
-            Column("test_accuracy", "S test", "share"),
-            Column("seed_accuracy", "S seeds", "share"),
-            Column("variant_accuracy", "S variants", "share"),
-            Column("higher_share", "higher", "share"),
+            *columns("count", n_test="test problems", n_seeds="seeds"),
+            *columns("share", test_accuracy="S test", seed_accuracy="S seeds"),
+            *columns("share", variant_accuracy="S variants", higher_share="higher"),
         ),
         rows=tuple(rows),
         notes=(
@@ -160,13 +147,9 @@ def subsample_scores(
 
 def plot_accuracy(table: Table) -> Figure:
     """Draw a panel per configuration: bars for test problems, where known, seeds and variants."""
-    series = {
-        "test problems": "test_accuracy",
-        "seeds": "seed_accuracy",
-        "variants": "variant_accuracy",
-    }
-    if all(row["test_accuracy"] is None for row in table.rows):
-        del series["test problems"]
+    series = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
+    if any(row["test_accuracy"] is not None for row in table.rows):
+        series = {"test problems": "test_accuracy"} | series
     return bar_panels(table, series, "accuracy, %")
 
 
@@ -181,29 +164,45 @@ def first_answers(runs: Iterable[HasCounts]) -> Table:
     answered wrong of which variants are right, and does not say how many of them.
     """
     rows = [
-        {"config": run.config, "model": run.model}
+        identity(run)
         | _part("right", run.counts.take(run.counts.right))
         | _part("wrong", run.counts.take(~run.counts.right))
         for run in runs
     ]
-    columns = [*RUN_COLUMNS]
+    shown = [*RUN_COLUMNS]
     for which in ("right", "wrong"):
-        figure = CATALOGUE["variant_accuracy"]
-        columns += [
-            Column(f"n_{which}", which, "count"),
-            Column(f"{figure.key}_{which}", figure.heading, "share"),
-            *(Column(f"n_{key}_{which}", key, "threshold") for key in _SOLVED),
-        ]
+        heading = CATALOGUE["variant_accuracy"].heading
+        shown += columns("count", **{f"n_{which}": which})
+        shown += columns("share", **{f"variant_accuracy_{which}": heading})
+        shown += columns("threshold", **{f"n_{key}_{which}": key for key in _SOLVED})
+    notes = []
+    for config in distinct(rows, "config"):
+        mine = [row for row in rows if row["config"] == config]
+        means = []
+        for which in ("right", "wrong"):
+            known = [x for row in mine if (x := row[f"variant_accuracy_{which}"]) is not None]
+            if len(known) > 1:
+                means.append(f"{show_value(float(np.mean(known)), 'share')} where {which}")
+        if means:
+            n_wrong, *solved = (
+                show_value(float(np.mean([row[key] for row in mine])), "threshold")
+                for key in ("n_wrong", *(f"n_{key}_wrong" for key in _SOLVED))
+            )
+            numbers = [f"{key} in {n}" for key, n in zip(_SOLVED, solved, strict=True)]
+            notes.append(
+                f"{config}: variant accuracy over models on average {', '.join(means)}; of "
+                f"{n_wrong} seeds answered wrong variants are right: {', '.join(numbers)}."
+            )
     return Table(
         name="first-answers",
         title="Variant accuracy for seeds that were themselves answered right or wrong",
-        columns=tuple(columns),
+        columns=tuple(shown),
         rows=tuple(rows),
         notes=(
             "Numbers of seeds answered right, and wrong; accuracy over their variants, in percent; "
             "any, half, all: numbers of these seeds of which at least one variant, at least half, "
             "all are answered right. Averaged over subsamples.",
-            *_average_notes(rows),
+            *notes,
         ),
     )
 
@@ -219,31 +218,6 @@ def _part(which: str, counts: SeedCounts) -> Row:
     return row
 
 
-def _average_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Say accuracies and numbers of seeds averaged over models, of sources with several."""
-
-    def mean(values: Sequence[float], kind: Kind = "threshold") -> str:
-        return show_value(float(np.mean(values)), kind)
-
-    for config in distinct(rows, "config"):
-        mine = [row for row in rows if row["config"] == config]
-        shown = []
-        for which in ("right", "wrong"):
-            values = [row[f"variant_accuracy_{which}"] for row in mine]
-            known = [value for value in values if value is not None]
-            if len(known) > 1:
-                shown.append(f"{mean(known, 'share')} where {which}")
-        if shown:
-            numbers = [
-                f"{key} in {mean([row[f'n_{key}_wrong'] for row in mine])}" for key in _SOLVED
-            ]
-            yield (
-                f"{config}: variant accuracy over models on average {', '.join(shown)}; of "
-                f"{mean([row['n_wrong'] for row in mine])} seeds answered wrong variants are "
-                f"right: {', '.join(numbers)}."
-            )
-
-
 def plot_first_answers(table: Table) -> Figure:
     """Draw a panel per configuration, two bars per model."""
     series = {f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")}
@@ -255,21 +229,15 @@ def plot_first_answers(table: Table) -> Figure:
 BEST: Final = "best"
 WORST: Final = "worst"
 
-_N_BEST: Final = 2
-
 GROUP: Final = "group"
 """Key of a model's training group, in rows and in the metadata of predictions files."""
 
 
 def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
-    """Find the training groups of models.
+    """Find the training groups of models, where they are known.
 
-    Args:
-        sources: Predictions files. Those of `merge-nli predict --preset` say the group.
-        given: `NAME=GROUP`, which comes before what the files say.
-
-    Returns:
-        Model → group, of the models whose group is known.
+    `given` is `NAME=GROUP`, which comes before what the files say: those of
+    `merge-nli predict --preset` say the group.
     """
     models = dict.fromkeys(source.model for source in sources)
     stated = {
@@ -341,41 +309,29 @@ class Choice:
             for row in table.rows
             if not self.only_chosen or row["model"] in found
         ]
-        after = 1 + next(n for n, column in enumerate(table.columns) if column.key == "model")
-        columns = [Column(GROUP, "trained on")]
-        notes = list(table.notes)
+        if self.only_chosen:  # group by group, as figures 3 and 5 have them
+            order, rank = [*dict.fromkeys(self.groups.values())], (BEST, None, WORST)
+            rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
+        after = 1 + [column.key for column in table.columns].index("model")
+        own, notes = columns(**{GROUP: "trained on"}), table.notes
         if found:
-            columns.append(Column("place", "of these"))
-            notes.append(
+            own += columns(place="of these")
+            note = (
                 "Best, worst: the two best models and the worst of those trained on the same "
                 "data, by S on all test problems, averaged over sources"
-                + ("; others are left out." if self.only_chosen else ".")
             )
-        order = list(dict.fromkeys(self.groups.values()))
-        rank = {BEST: 0, None: 1, WORST: 2}
-        if self.only_chosen:  # group by group, as figures 3 and 5 have them
-            rows.sort(key=lambda row: (order.index(row[GROUP]), rank[row["place"]]))
-        return replace(
-            table,
-            columns=(*table.columns[:after], *columns, *table.columns[after:]),
-            rows=tuple(rows),
-            notes=tuple(notes),
-        )
+            notes = (*notes, note + ("; others are left out." if self.only_chosen else "."))
+        shown = (*table.columns[:after], *own, *table.columns[after:])
+        return replace(table, columns=shown, rows=tuple(rows), notes=notes)
 
 
 def places(
     tests: Mapping[str, Mapping[str, bool]], groups: Mapping[str, str], configs: Sequence[str]
 ) -> dict[str, str]:
-    """Find the two best models and the worst of each group.
+    """Find the two best models and the worst of each group, by S on test problems.
 
-    Args:
-        tests: Model → id of a test problem → whether it is answered right.
-        groups: Model → its training group.
-        configs: Those whose sources S on test problems is averaged over.
-
-    Returns:
-        Model → `BEST` or `WORST`. Of one or two models none is the worst; of equal ones the
-        first is the better one.
+    Of one or two models none is the worst; of equal ones the first is the better one. S is
+    averaged over the sources of `configs`; `tests` are as in `Choice`.
 
     >>> right = {"a": 1, "b": 3, "c": 2, "d": 0}
     >>> tests = {name: {f"s:{i}": i < n for i in range(4)} for name, n in right.items()}
@@ -385,23 +341,19 @@ def places(
     scores: dict[str, float] = {}
     sources = list(dict.fromkeys(parse_config_name(config)[0] for config in configs))
     for model in groups:
-        answers = tests.get(model, {})
-        found = {
-            source: [right for name, right in answers.items() if name.startswith(f"{source}:")]
-            for source in sources
-        }
-        if not all(found.values()):
-            without = ", ".join(source for source, right in found.items() if not right)
+        found: dict[str, list[bool]] = {source: [] for source in sources}
+        for name, right in tests.get(model, {}).items():
+            found.get(name.partition(":")[0], []).append(right)
+        if without := [source for source, answers in found.items() if not answers]:
             raise ValueError(
                 f"expected the answers of every model to all test problems of "
                 f"{', '.join(sources)}, to tell the best, got none of {model} to those of "
-                f"{without}; add --test {model}=FILE"
+                f"{', '.join(without)}; add --test {model}=FILE"
             )
         scores[model] = sum(sum(right) / len(right) for right in found.values()) / len(found)
-    found_places: dict[str, str] = {}
+    best_and_worst: dict[str, str] = {}
     for group in dict.fromkeys(groups.values()):
         ranked = sorted((m for m in groups if groups[m] == group), key=lambda m: -scores[m])
-        found_places |= dict.fromkeys(ranked[:_N_BEST], BEST)
-        if len(ranked) > _N_BEST:
-            found_places[ranked[-1]] = WORST
-    return found_places
+        best_and_worst |= dict.fromkeys(ranked[:2], BEST)
+        best_and_worst |= dict.fromkeys(ranked[2:][-1:], WORST)
+    return best_and_worst

@@ -9,21 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
+from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, figure_column
+from merge_metric.tables import Column, columns, figure_column
 from merge_metric.tables.plots import distinct
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
 """CTs at which tables show SV accuracy; plots and JSON have the whole curve."""
 
-RUN_COLUMNS: Final = (Column("config", "source"), Column("model", "model"))
-COUNT_COLUMNS: Final = (
-    Column("n_seeds", "seeds", "count"),
-    Column("n_variants", "variants", "count"),
-)
+RUN_COLUMNS: Final = columns(config="source", model="model")
+COUNT_COLUMNS: Final = columns("count", n_seeds="seeds", n_variants="variants")
 
 _SCALARS: Final = (
     "n_seeds",
@@ -47,13 +45,17 @@ FOOLING_NOTE: Final = (
 """Beginning of a note."""
 
 
+def identity(run: HasCounts) -> Row:
+    """Begin the row of a run: its configuration and its model."""
+    return {"config": run.config, "model": run.model}
+
+
 def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
     """Compute S, variant accuracy, MC and the SV curve of some seeds, averaged over subsamples.
 
-    Returns:
-        Plain values by the metric's keys; `sv_at_50` …; `seeds_per_subsample` and
-        `variants_per_seed`, in a subsample, on average; `curve`, SV accuracy at CT 1..100, and
-        with a bootstrap `curve_low` and `curve_high`.
+    By the metric's keys; `sv_at_50` …; `seeds_per_subsample` and `variants_per_seed`, in a
+    subsample, on average; `curve`, SV accuracy at CT 1..100, and with a bootstrap `curve_low` and
+    `curve_high`.
     """
     summary = summarise(counts, settings)
     curve = summary["sv_curve"]
@@ -69,16 +71,13 @@ def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
 def fooling(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
     """Compute how many of the seeds answered right, if any, have a variant that fools the model.
 
-    Returns:
-        `n_right`, the seeds answered right, and by the keys `FOOLING` the rates and, as
-        `*_ci`, their intervals; None where no seed is answered right, or without bootstrap.
+    `n_right`, the seeds answered right, and by the keys `FOOLING` the rates and, as `*_ci`, their
+    intervals; None where no seed is answered right, or without bootstrap.
     """
     n_right = int(counts.right.sum())
     summary = summarise(counts, settings) if n_right else {}
-    row: Row = {"n_right": n_right}
-    for key in FOOLING:
-        row |= {name: summary.get(name) for name in (key, f"{key}_ci")}
-    return row
+    keys = [name for key in FOOLING for name in (key, f"{key}_ci")]
+    return {"n_right": n_right} | {key: summary.get(key) for key in keys}
 
 
 def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...]:
@@ -139,33 +138,31 @@ def per_config(
 ) -> list[Row]:
     """Make a row per configuration: the average over models, or the only model's values.
 
-    Args:
-        rows: Of models on configurations, and any averages, which do not count.
-        means: Keys that are averaged.
-        sums: Keys that are summed up.
-        merge_rounds: Have one row for the rounds of ANLI, where there are several: the
-            average over rounds of the averages over models.
+    Averages among `rows` do not count. `means` and `sums` are as in `over_models`. With
+    `merge_rounds` there is one row for the rounds of ANLI, where there are several: the average
+    over rounds of the averages over models.
     """
+
+    def merged(row: Row, parts: Sequence[Mapping[str, Any]]) -> Row:
+        row |= {key: sum(part[key] for part in parts) for key in sums}
+        return row | {key: weighted_mean([part[key] for part in parts]) for key in means}
+
     found: dict[str, list[Row]] = {}
     own = model_rows(rows)
     for config in distinct(own, "config"):
         group = [row for row in own if row["config"] == config]
-        several = len(group) > 1
-        row = {
-            "config": config,
-            "model": MEAN if several else group[0]["model"],
-            "averaged": MODELS if several else None,
-        } | _merged(group, means, sums)
+        row: Row = {"config": config, "model": group[0]["model"], "averaged": None}
+        if len(group) > 1:
+            row |= {"model": MEAN, "averaged": MODELS}
         source, _ = parse_config_name(config)
         if merge_rounds and source in ANLI_SOURCES:
             config = _ANLI + config.removeprefix(source)  # such as anli_paraphrases
-        found.setdefault(config, []).append(row)
+        found.setdefault(config, []).append(merged(row, group))
     averages = []
     for config, rounds in found.items():
         models = distinct(rounds, "model")
-        model = models[0] if len(models) == 1 else MEAN
-        row = {"config": config, "model": model, "averaged": ROUNDS}
-        averages.append(rounds[0] if len(rounds) == 1 else row | _merged(rounds, means, sums))
+        row = {"config": config, "model": MEAN if models[1:] else models[0], "averaged": ROUNDS}
+        averages.append(merged(row, rounds) if rounds[1:] else rounds[0])
     return averages
 
 
@@ -193,10 +190,3 @@ def over_configs(
 def model_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Select the rows that are no averages."""
     return [row for row in rows if row["averaged"] is None]
-
-
-def _merged(
-    rows: Sequence[Mapping[str, Any]], means: Sequence[str], sums: Sequence[str]
-) -> dict[str, Any]:
-    averages = {key: weighted_mean([row[key] for row in rows]) for key in means}
-    return {key: sum(row[key] for row in rows) for key in sums} | averages

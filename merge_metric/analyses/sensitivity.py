@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from merge_metric.analyses.measures import (
     Row,
     fooling,
     fooling_columns,
+    identity,
     model_rows,
     over_configs,
     over_models,
@@ -40,30 +41,13 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import OPPOSITES, USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import shift_figures
-from merge_metric.tables import Column, Table, initials
-from merge_metric.tables.plots import (
-    COLUMN,
-    GREY,
-    PAGE,
-    PALETTE,
-    config_bars,
-    distinct,
-    grid,
-    label_left,
-    legend_below,
-    model_axes,
-    model_panels,
-    panels,
-    percent_axis,
-    row_of_panels,
-)
+from merge_metric.tables import Table, columns, initials, plots
+from merge_metric.tables.plots import distinct
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRICT, RELAXED = FOOLING
-
-_COLOURS: Final = {RELAXED: "#56B4E9", STRICT: "#0072B2"}
 
 
 def fooling_rates(
@@ -76,12 +60,8 @@ def fooling_rates(
 
     Averages over models weigh them alike (as in table 3). Averages over configurations of a
     class of variants weigh them by their seeds answered right and, in another row, by their
-    numbers of problems, as the paper does, where the dataset says how many there were.
-
-    Args:
-        runs: Models on configurations.
-        in_domain: Sources that models were trained on: averages are also made of the others.
-        settings: Of the bootstrap.
+    numbers of problems, as the paper does, where the dataset says how many there were. Where
+    models were trained on some sources, `in_domain`, averages are also made of the others.
     """
     runs = list(runs)
     labels = common_labels(runs)
@@ -91,10 +71,20 @@ def fooling_rates(
             f"--in-domain: expected sources of the predictions, {', '.join(sorted(sources))}, got "
             f"{', '.join(unknown)}"
         )
-    rows = [_row(run, settings) for run in runs]
-    weights = {f"{key}{part}": f"n_right{part}" for part in _parts(labels) for key in FOOLING}
-    means = [*weights, "n_problems"]
-    model_means = over_models(rows, means, list(dict.fromkeys(weights.values())))
+    ends = ("", *(f"_{label}" for label in labels))  # all seeds, and those of each gold label
+    rows = []
+    for run in runs:
+        counts = run.counts
+        row = identity(run) | {"averaged": None}
+        row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
+        by_label = (counts.take(counts.gold == code) for code in range(len(labels)))
+        for end, each in zip(ends, (counts, *by_label), strict=True):
+            for key, value in fooling(each, settings).items():
+                stem = key.removesuffix("_ci")  # intervals still end in it
+                row[f"{stem}{end}{key.removeprefix(stem)}"] = value
+        rows.append(row)
+    weights = {f"{key}{end}": f"n_right{end}" for end in ends for key in FOOLING}
+    model_means = over_models(rows, [*weights, "n_problems"], [*dict.fromkeys(weights.values())])
     config_means = _over_domains([*rows, *model_means], weights, in_domain)
     by_problems = any(row["weighted_by"] == _BY_PROBLEMS for row in config_means)
     without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
@@ -111,19 +101,20 @@ def fooling_rates(
         )
     if any(row["config"].startswith("(out of domain") for row in config_means):
         notes.append(f"(out of domain): without {', '.join(in_domain)}.")
+    of_labels = {
+        f"{key}_{label}": f"{CATALOGUE[key].heading} {letter}"
+        for label, letter in zip(labels, initials(labels), strict=True)
+        for key in FOOLING
+    }
     return Table(
         name="fooling",
         title="Fooling rates: seeds answered right with a variant that changes the prediction",
         columns=(
             *RUN_COLUMNS,
-            *([Column("weighted_by", "weighted by")] if by_problems else []),
-            Column("n_right", "right", "count"),
+            *(columns(weighted_by="weighted by") if by_problems else ()),
+            *columns("count", n_right="right"),
             *fooling_columns(),
-            *(
-                Column(f"{key}_{label}", f"{CATALOGUE[key].heading} {letter}", "share")
-                for label, letter in zip(labels, initials(labels), strict=True)
-                for key in FOOLING
-            ),
+            *columns("share", **of_labels),
         ),
         rows=(*rows, *model_means, *config_means),
         notes=tuple(notes),
@@ -159,59 +150,36 @@ def _over_domains(
     return [n_right[row["config"], row["model"]] | row for row in found]
 
 
-def _row(run: HasCounts, settings: Settings) -> Row:
-    counts = run.counts
-    row: Row = {"config": run.config, "model": run.model, "averaged": None}
-    row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
-    by_label = (counts.take(counts.gold == code) for code in range(len(counts.labels)))
-    for part, each in zip(_parts(counts.labels), (counts, *by_label), strict=True):
-        for key, value in fooling(each, settings).items():
-            stem = key.removesuffix("_ci")  # intervals still end in it
-            row[f"{stem}{part}{key.removeprefix(stem)}"] = value
-    return row
-
-
-def _parts(labels: Sequence[str]) -> tuple[str, ...]:
-    """List endings of keys: none for all seeds, and one for those of each gold label."""
-    return "", *(f"_{label}" for label in labels)
-
-
 def plot_fooling(table: Table) -> Figure:
     """Draw a panel per configuration, a bar per model: strict within relaxed."""
     rows = model_rows(table.rows)
     configs, models = distinct(rows, "config"), distinct(rows, "model")
-    figure, axes_of = model_panels(configs, models, 1)
+    figure, axes_of = plots.model_panels(configs, models, "fooled seeds, %")
     tops = (max(row[RELAXED] or 0.0, (row[f"{RELAXED}_ci"] or (0, 0))[1]) for row in rows)
     top = max(tops, default=0.0)
     for axes, config in zip(axes_of, configs, strict=True):
         by_model = {row["model"]: row for row in rows if row["config"] == config}
         shown = [by_model.get(model, {}) for model in models]
-        for key, label, offset in (
-            (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", 0.12),
-            (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", -0.12),
+        for key, label, colour, hatch, offset in (
+            (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", "#56B4E9", "", 0.12),
+            (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", "#0072B2", "////", -0.12),
         ):
             axes.bar(
                 range(len(models)),
                 [np.nan if row.get(key) is None else row[key] for row in shown],
                 width=0.6,
                 label=label,
-                color=_COLOURS[key],
-                hatch="////" if key == STRICT else "",
+                color=colour,
+                hatch=hatch,
                 edgecolor="white",
                 linewidth=0.5,
             )
             # Intervals stand beside those of the other rate.
             bounds = {n: ci for n, row in enumerate(shown) if (ci := row.get(f"{key}_ci"))}
-            axes.vlines(
-                [n + offset for n in bounds],
-                [low for low, _ in bounds.values()],
-                [high for _, high in bounds.values()],
-                color="black",
-                linewidth=1.0,
-            )
-        model_axes(axes, config, models, "fooled seeds, %")
-        percent_axis(axes, top)
-    legend_below(figure, axes_of)
+            lows, highs = zip(*bounds.values(), strict=True) if bounds else ((), ())
+            axes.vlines([n + offset for n in bounds], lows, highs, color="black", linewidth=1.0)
+        plots.percent_axis(axes, top)
+    plots.legend_below(figure, axes_of)
     return figure
 
 
@@ -240,10 +208,7 @@ class Size:
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Read numbers of parameters from `NAME=86M` and the like.
-
-    Returns:
-        Model → number of parameters.
+    """Read models' numbers of parameters from `NAME=86M` and the like.
 
     >>> parse_sizes(["base=110M", "xl=1.5b", "tiny=4386178"])
     {'base': 110000000, 'xl': 1500000000, 'tiny': 4386178}
@@ -267,10 +232,8 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
 def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -> dict[str, Size]:
     """Find sizes and families of models.
 
-    Args:
-        sources: Predictions files. Those of `merge-nli predict` say how many parameters their
-            model has, and its architecture, which is its family.
-        given: Model → number of parameters, which comes before what the files say.
+    Predictions of `merge-nli predict` say how many parameters their model has, and its
+    architecture, which is its family. Numbers of parameters that are `given` come first.
     """
     models = dict.fromkeys(source.model for source in sources)
     if unknown := [name for name in given if name not in models]:
@@ -302,32 +265,21 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
 
 
 def fooling_by_size(
-    runs: Iterable[HasCounts],
-    size_of: Mapping[str, Size],
-    settings: Settings = USUAL,
+    runs: Iterable[HasCounts], size_of: Mapping[str, Size], settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration: by configuration, family, and size."""
-    rows = [
-        {
-            "config": run.config,
-            "model": run.model,
-            "family": size_of[run.model].family,
-            "parameters": size_of[run.model].parameters,
-        }
-        | fooling(run.counts, settings)
-        for run in runs
-    ]
+    rows = []
+    for run in runs:
+        size = {"family": size_of[run.model].family, "parameters": size_of[run.model].parameters}
+        rows.append(identity(run) | size | fooling(run.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
     return Table(
         name="sizes",
         title="Fooling rates of models by their number of parameters",
         columns=(
-            Column("config", "source"),
-            Column("family", "family"),
-            Column("model", "model"),
-            Column("parameters", "parameters", "count"),
-            Column("n_right", "right", "count"),
+            *columns(config="source", family="family", model="model"),
+            *columns("count", parameters="parameters", n_right="right"),
             *fooling_columns(),
         ),
         rows=tuple(rows),
@@ -340,17 +292,17 @@ def plot_sizes(table: Table) -> Figure:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     configs, families = distinct(table.rows, "config"), distinct(table.rows, "family")
-    figure, row_of_axes = row_of_panels(len(configs))
+    figure, row_of_axes = plots.row_of_panels(len(configs))
     for axes, config in zip(row_of_axes, configs, strict=True):
         axes.set_title(config, fontsize="medium")
         axes.set_xscale("log")
-        grid(axes)
+        plots.grid(axes)
         axes.set_xlabel("parameters")
         for number, family in enumerate(families):
             rows = [r for r in table.rows if (r["config"], r["family"]) == (config, family)]
             if not rows:
                 continue
-            colour = PALETTE[number % len(PALETTE)]
+            colour = plots.PALETTE[number % len(plots.PALETTE)]
             x = [row["parameters"] for row in rows]
             for key, style in (
                 (RELAXED, {"linestyle": "-", "marker": "o"}),
@@ -370,16 +322,16 @@ def plot_sizes(table: Table) -> Figure:
                         color=colour,
                         fontsize="small",
                     )
-    label_left(row_of_axes, "fooled seeds, %")
+    plots.label_left(row_of_axes, "fooled seeds, %")
     highest = max(row[key] or 0.0 for row in table.rows for key in FOOLING)
-    percent_axis(row_of_axes[0], highest + 0.08)  # room for a name
+    plots.percent_axis(row_of_axes[0], highest + 0.08)  # room for a name
     sizes = [row["parameters"] for row in table.rows]
     axes = row_of_axes[0]  # whose scale the others share
     axes.set_xlim(min(sizes) / 1.8, max(sizes) * 1.8)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    legend_below(figure, row_of_axes)
+    plots.legend_below(figure, row_of_axes)
     return figure
 
 
@@ -399,10 +351,7 @@ def short(number: float) -> str:
 _GROUPS: Final = ("unchanged", "changed")
 """Variants of seeds answered right, by whether the prediction is that of the seed."""
 
-_COUNTS: Final = tuple(f"n_{group}" for group in _GROUPS)
-
-_COUNT_COLUMNS: Final = tuple(Column(f"n_{group}", group, "count") for group in _GROUPS)
-
+_COUNTS: Final = {f"n_{group}": group for group in _GROUPS}
 _JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
 _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 
@@ -410,35 +359,23 @@ _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 def shift(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
     rows = [_shift_row(run) for run in runs]
-    means, larger = per_config(rows, (*_JSD, *_KS), _COUNTS), []
-    averages = [row for row in means if row["averaged"]]
-    for name, (unchanged, changed) in (("JSD", _JSD), ("KS", _KS)):
-        high, low = (weighted_mean([row[key] for row in means]) for key in (changed, unchanged))
-        if high is not None and low is not None:
-            larger.append(f"{name} {show_value(high - low, 'change')}")
+    means = per_config(rows, (*_JSD, *_KS), [*_COUNTS])
     return Table(
         name="shift",
         title="Label probabilities of variants beside those of their seeds",
         columns=(
             *RUN_COLUMNS,
-            *_COUNT_COLUMNS,
-            Column("jsd_unchanged", "JSD unch.", "fraction"),
-            Column("jsd_changed", "JSD ch.", "fraction"),
-            Column("ks_unchanged", "KS unch.", "fraction"),
-            Column("ks_changed", "KS ch.", "fraction"),
+            *columns("count", **_COUNTS),
+            *columns("fraction", jsd_unchanged="JSD unch.", jsd_changed="JSD ch."),
+            *columns("fraction", ks_unchanged="KS unch.", ks_changed="KS ch."),
         ),
-        rows=(*rows, *averages),
+        rows=(*rows, *_averages(means)),
         notes=(
             "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
             "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "
             "difference of the cumulative distributions over the labels. Both of a variant and "
             "its seed, averaged over variants.",
-            *_average_notes(averages),
-            *(
-                [f"Changed minus unchanged, averaged over sources: {', '.join(larger)}."]
-                if larger
-                else []
-            ),
+            *_notes(means, "Changed minus unchanged", {"JSD ": _JSD, "KS ": _KS}),
         ),
     )
 
@@ -450,36 +387,41 @@ def _shift_row(run: Run) -> Row:
             f"{run.model}, {run.config}: expected label probabilities, in a column called "
             f"probabilities, got predictions without; `merge-nli predict` writes them"
         )
-    return {
-        "config": run.config,
-        "model": run.model,
-        "averaged": None,
-        **{f"n_{group}": run.shift[f"jsd_{group}"][1] for group in _GROUPS},
-        **shift_figures(run.shift),
-    }
+    counts = {f"n_{group}": run.shift[f"jsd_{group}"][1] for group in _GROUPS}
+    return identity(run) | {"averaged": None} | counts | shift_figures(run.shift)
 
 
-def _average_notes(averages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what the averages among the rows are of."""
-    notes = []
+def _averages(means: Sequence[Row]) -> list[Row]:
+    """Select the averages, of models or rounds, among rows of configurations."""
+    return [row for row in means if row["averaged"]]
+
+
+def _notes(means: Sequence[Row], what: str, pairs: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Say what averages are of, and what second figures have more than first ones, on average."""
+    notes, more = [], []
+    averages = _averages(means)
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):
         notes.append("(mean): over models, which weigh the same.")
     if any(row["averaged"] == ROUNDS for row in averages):
         notes.append("anli: over its rounds, which weigh the same.")
-    return notes
+    for name, keys in pairs.items():
+        low, high = (weighted_mean([row[key] for row in means]) for key in keys)
+        if low is not None and high is not None:
+            more.append(f"{name}{show_value(high - low, 'change')}")
+    return [*notes, f"{what}, averaged over sources: {', '.join(more)}."] if more else notes
 
 
 def plot_shift(table: Table) -> Figure:
     """Draw JSD and KS side by side: two bars per configuration, averaged over models."""
     rows = per_config(table.rows, (*_JSD, *_KS))
-    figure, (row_of_axes,) = panels(1, 2)
+    figure, (row_of_axes,) = plots.panels(1, 2)
     titles = ("Jensen–Shannon divergence, bits", "Kolmogorov–Smirnov distance")
     for axes, title, keys in zip(row_of_axes, titles, (_JSD, _KS), strict=True):
         names = (f"prediction {group}" for group in _GROUPS)
-        config_bars(axes, rows, dict(zip(names, keys, strict=True)))
+        plots.config_bars(axes, rows, dict(zip(names, keys, strict=True)))
         axes.set_title(title, fontsize="medium")
         axes.set_ylim(0, 1)
-    legend_below(figure, row_of_axes)
+    plots.legend_below(figure, row_of_axes)
     return figure
 
 
@@ -499,31 +441,21 @@ def confidence(runs: Iterable[Run]) -> Table:
         | {"highest": highest}
         for run in runs
     ]
-    means = per_config(rows, _SIGMAS, _COUNTS)
-    averages = [row for row in means if row["averaged"]]
-    changed, seeds = (
-        weighted_mean([row[key] for row in means]) for key in ("sigma_changed", "sigma_seeds")
-    )
-    less = []
-    if changed is not None and seeds is not None:
-        difference = show_value(changed - seeds, "change")
-        less.append(f"Changed minus seeds, averaged over sources: {difference}.")
+    means = per_config(rows, _SIGMAS, [*_COUNTS])
     return Table(
         name="confidence",
         title="Standard deviation σ of label probabilities: how sure models are",
         columns=(
             *RUN_COLUMNS,
-            *_COUNT_COLUMNS,
-            Column("sigma_seeds", "σ seeds", "fraction"),
-            Column("sigma_unchanged", "σ unch.", "fraction"),
-            Column("sigma_changed", "σ ch.", "fraction"),
+            *columns("count", **_COUNTS),
+            *columns("fraction", sigma_seeds="σ seeds", sigma_unchanged="σ unch."),
+            *columns("fraction", sigma_changed="σ ch."),
         ),
-        rows=(*rows, *averages),
+        rows=(*rows, *_averages(means)),
         notes=(
             f"Of the seeds answered right, and of their variants by whether the prediction "
             f"changed. The higher, the surer; at most {show_value(highest, 'fraction')}.",
-            *_average_notes(averages),
-            *less,
+            *_notes(means, "Changed minus seeds", {"": ("sigma_seeds", "sigma_changed")}),
         ),
     )
 
@@ -531,12 +463,14 @@ def confidence(runs: Iterable[Run]) -> Table:
 def plot_confidence(table: Table) -> Figure:
     """Draw three bars per configuration, averaged over models, below the highest σ there can be."""
     rows = per_config(table.rows, _SIGMAS)
-    figure, ((axes,),) = panels(1, 1)
-    config_bars(axes, rows, dict(zip(_NAMES, _SIGMAS, strict=True)))
-    figure.set_size_inches(min(PAGE, max(COLUMN, 0.9 + 0.6 * len(rows))), figure.get_figheight())
+    figure, ((axes,),) = plots.panels(1, 1)
+    plots.config_bars(axes, rows, dict(zip(_NAMES, _SIGMAS, strict=True)))
+    figure.set_size_inches(
+        min(plots.PAGE, max(plots.COLUMN, 0.9 + 0.6 * len(rows))), figure.get_figheight()
+    )
     axes.set_ylabel("σ of label probabilities")
     highest = table.rows[0]["highest"]
-    axes.axhline(highest, color=GREY, linewidth=0.8, linestyle=":")
+    axes.axhline(highest, color=plots.GREY, linewidth=0.8, linestyle=":")
     axes.set_ylim(0, max(0.5, 1.05 * highest))
-    legend_below(figure, [axes])
+    plots.legend_below(figure, [axes])
     return figure

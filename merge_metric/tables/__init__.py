@@ -18,9 +18,11 @@ bert   87.5
 from merge_metric.tables.cells import (
     Column,
     Row,
+    columns,
     figure_column,
     figure_values,
     initials,
+    interval_columns,
     is_few,
     legend,
 )
@@ -32,9 +34,11 @@ __all__ = [
     "Column",
     "Row",
     "Table",
+    "columns",
     "figure_column",
     "figure_values",
     "initials",
+    "interval_columns",
     "is_few",
     "legend",
 ]

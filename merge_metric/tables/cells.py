@@ -86,6 +86,20 @@ class Column:
         return span(low, high) if is_undetermined(low, high) else ""
 
 
+def columns(kind: Kind = "text", /, **headings: str) -> tuple[Column, ...]:
+    """Make columns of a kind, without intervals, by their keys and headings.
+
+    >>> [(column.key, column.heading) for column in columns("count", n_seeds="seeds")]
+    [('n_seeds', 'seeds')]
+    """
+    return tuple(Column(key, heading, kind) for key, heading in headings.items())
+
+
+def interval_columns(kind: Kind, /, **headings: str) -> tuple[Column, ...]:
+    """Make columns with intervals, which rows have under `<key>_ci`."""
+    return tuple(Column(key, heading, kind, f"{key}_ci") for key, heading in headings.items())
+
+
 def figure_column(figure: Figure, *, difference: bool = False) -> Column:
     """Make the column of a figure, or of its signed differences, and their intervals."""
     kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
@@ -126,7 +140,7 @@ def legend(labels: Sequence[str]) -> str:
     >>> legend(("yes", "no")), legend(("no", "none"))
     ('Y(es), N(o)', '0 no, 1 none')
     """
-    pairs = list(zip(initials(labels), labels, strict=True))
-    if all(letter == label[0].upper() for letter, label in pairs):
-        return ", ".join(f"{letter}({label[1:]})" for letter, label in pairs)
-    return ", ".join(f"{letter} {label}" for letter, label in pairs)
+    pairs = zip(initials(labels), labels, strict=True)
+    if initials(labels)[0].isdigit():
+        return ", ".join(f"{letter} {label}" for letter, label in pairs)
+    return ", ".join(f"{letter}({label[1:]})" for letter, label in pairs)

@@ -30,28 +30,24 @@ def to_latex(
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> str:
-    """Render one or, side by side, several long tables, which need `PACKAGES`."""
-    parts = _side_by_side(columns, rows)
-    if len(parts) == 1:
-        return _longtable(name, (title, *notes), columns, rows)
-    return "\n\n".join(
-        _longtable(f"{name}-{number}", (f"{title} ({number} of {len(parts)})", *notes), part, rows)
-        for number, part in enumerate(parts, start=1)
-    )
+    """Render one or, side by side, several long tables, which need `PACKAGES`.
 
-
-def _side_by_side(columns: Sequence[Column], rows: Sequence[Row]) -> list[list[Column]]:
-    """Share numbers out to as many tables as it takes, each of which has all texts."""
+    Numbers are shared out to as many tables as it takes, each of which has all texts.
+    """
     texts = [column for column in columns if column.is_text]
     numbers = [column for column in columns if not column.is_text]
-    if not numbers:
-        return [texts]
     shown = [column for column in texts if column.kind != "passage"]
     room = _LINE - sum(min(_longest(column, rows), _LONG) for column in shown)
     needed = sum(_longest(column, rows) for column in numbers)
     n_parts = min(len(numbers), math.ceil(needed / max(room, 1)))
+    if n_parts < 2:
+        return _longtable(name, (title, *notes), columns, rows)
     size = math.ceil(len(numbers) / n_parts)
-    return [[*texts, *numbers[at : at + size]] for at in range(0, len(numbers), size)]
+    parts = [[*texts, *numbers[at : at + size]] for at in range(0, len(numbers), size)]
+    return "\n\n".join(
+        _longtable(f"{name}-{number}", (f"{title} ({number} of {len(parts)})", *notes), part, rows)
+        for number, part in enumerate(parts, start=1)
+    )
 
 
 def _longest(column: Column, rows: Sequence[Row]) -> float:
@@ -72,6 +68,21 @@ def _longtable(
     ]
     if passages and shown[0] not in wrapped:
         wrapped.append(shown[0])
+    cells = []
+    for row in rows:
+        first, *others = (
+            _breakable(column.show(row)) if column in wrapped else escape(column.show(row))
+            for column in shown
+        )
+        for passage in passages:
+            text = escape(passage.show(row))
+            first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
+        lines = [_line([first, *others])]
+        intervals = [column.show_interval(row) for column in shown]
+        if any(intervals):  # below, on the same page
+            lines[0] += "*"
+            lines.append(_line([text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]))
+        cells.append(lines)
     environment = "xltabular" if wrapped else "longtable"
     width = r"{\linewidth}" if wrapped else ""
     letters = "".join(
@@ -80,7 +91,6 @@ def _longtable(
     )
     heads = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
     sentences = [escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption]
-    cells = [_row(row, shown, passages, wrapped) for row in rows]
     with_space = wrapped or any(len(lines) > 1 for lines in cells)
     space = "\n\\addlinespace\n" if with_space else "\n"
     return "\n".join(
@@ -99,23 +109,6 @@ def _longtable(
     )
 
 
-def _row(
-    row: Row, columns: Sequence[Column], passages: Sequence[Column], wrapped: Sequence[Column]
-) -> list[str]:
-    """Make the line of a row, and below it, on the same page, that of its intervals, if any."""
-    first, *others = (
-        _breakable(column.show(row)) if column in wrapped else escape(column.show(row))
-        for column in columns
-    )
-    for passage in passages:
-        first += rf"\newline \textit{{{escape(passage.heading)}:}} {escape(passage.show(row))}"
-    intervals = [column.show_interval(row) for column in columns]
-    if not any(intervals):
-        return [_line([first, *others])]
-    below = [rf"{{\scriptsize {escape(text)}}}" if text else "" for text in intervals]
-    return [_line([first, *others]) + "*", _line(below)]
-
-
 def _line(cells: Sequence[str]) -> str:
     line = " & ".join(cells)
     # After the \\ of the line above, a bracket or asterisk would be an argument.
@@ -124,6 +117,14 @@ def _line(cells: Sequence[str]) -> str:
 
 # --- Escapes ---
 
+_MATHS: Final = {
+    "⟨": r"\langle", "⟩": r"\rangle", "−": "-", "±": r"\pm", "×": r"\times", "·": r"\cdot",
+    "≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "≈": r"\approx", "∩": r"\cap", "∪": r"\cup",
+    "←": r"\leftarrow", "→": r"\rightarrow", "↔": r"\leftrightarrow", "²": "^2", "′": "'",
+    "Δ": r"\Delta", "δ": r"\delta", "α": r"\alpha", "κ": r"\kappa", "λ": r"\lambda",
+    "τ": r"\tau", "ρ": r"\rho", "σ": r"\sigma",
+}  # fmt: skip
+"""Characters, and what they are in maths."""
 
 _COMMANDS: Final = {
     "\\": r"\textbackslash{}",
@@ -134,37 +135,8 @@ _COMMANDS: Final = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    "‘": "`",
-    "’": "'",
-    "“": "``",
-    "”": "''",
-    "…": r"\ldots{}",
-    "†": r"\dag{}",
-    "⟨": r"$\langle$",
-    "⟩": r"$\rangle$",
-    "−": "$-$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "≠": r"$\neq$",
-    "≈": r"$\approx$",
-    "∩": r"$\cap$",
-    "∪": r"$\cup$",
-    "←": r"$\leftarrow$",
-    "→": r"$\rightarrow$",
-    "↔": r"$\leftrightarrow$",
-    "²": "$^2$",
-    "′": "$'$",
-    "Δ": r"$\Delta$",
-    "δ": r"$\delta$",
-    "α": r"$\alpha$",
-    "κ": r"$\kappa$",
-    "λ": r"$\lambda$",
-    "τ": r"$\tau$",
-    "ρ": r"$\rho$",
-    "σ": r"$\sigma$",
+    **{"‘": "`", "’": "'", "“": "``", "”": "''", "…": r"\ldots{}", "†": r"\dag{}"},
+    **{character: f"${maths}$" for character, maths in _MATHS.items()},
 }
 
 _LETTERS: Final = frozenset(map(chr, range(0xA1, 0x180))) - set("ĦħĸĿŀŉŦŧſ")

@@ -66,11 +66,8 @@ def line_style(number: int) -> dict[str, Any]:
     >>> line_style(0)["color"], line_style(7)["color"], line_style(7)["linestyle"] == "-"
     ('#0072B2', '#0072B2', False)
     """
-    return {
-        "color": PALETTE[number % len(PALETTE)],
-        "linestyle": DASHES[number % len(DASHES)],
-        "linewidth": 1.3,
-    }
+    colour, dashes = PALETTE[number % len(PALETTE)], DASHES[number % len(DASHES)]
+    return {"color": colour, "linestyle": dashes, "linewidth": 1.3}
 
 
 @contextmanager
@@ -185,11 +182,8 @@ def heat_map(
 ) -> AxesImage:
     """Draw numbers on the colours of viridis, which darkens evenly in grey too.
 
-    Args:
-        axes: The panel.
-        values: Row by row; texts are written without a colour, a dash where there is none.
-        limits: Values of the darkest and of the lightest colour.
-        show: Format of the numbers, such as "{:.0f}".
+    `values` are row by row: texts are written without a colour, a dash where there is none.
+    `limits` are the values of the darkest and of the lightest colour.
     """
     from matplotlib import colormaps
 
@@ -217,9 +211,7 @@ def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 def check_output(path: Path) -> None:
     """Raise, before anything is computed, if no plot could be saved to a path.
 
-    Raises:
-        ValueError: its suffix is of no known format.
-        ModuleNotFoundError: matplotlib is not installed.
+    ValueError: its suffix is of no known format. ModuleNotFoundError: there is no matplotlib.
     """
     if path.suffix not in FORMATS:
         raise ValueError(
@@ -230,12 +222,7 @@ def check_output(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a plot, whole or not at all; the same bytes for the same plot.
-
-    Args:
-        figure: Drawn.
-        path: Ends in .png, .svg or .pdf; replaced where it exists.
-    """
+    """Write a plot, whole or not at all; the same bytes for the same plot."""
     check_output(path)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
     with atomic(path) as partial, paper_style():
@@ -243,15 +230,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
-    """Draw named plots for papers and save each as PNG, SVG and PDF.
-
-    Args:
-        figures: Names and plots, which are drawn one after the other.
-        folder: Where; made if need be. Files of the same names are replaced.
-
-    Returns:
-        The files.
-    """
+    """Draw named plots for papers, one after the other; save each as PNG, SVG and PDF."""
     files = []
     with paper_style():
         for name, figure in figures:
@@ -264,13 +243,12 @@ def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
 def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
     """Draw a panel per configuration with grouped bars, hatched, so that grey suffices."""
     configs, models = distinct(table.rows, "config"), distinct(table.rows, "model")
-    figure, column = model_panels(configs, models, len(series))
+    figure, column = model_panels(configs, models, label, len(series))
     for axes, config in zip(column, configs, strict=True):
         rows = {row["model"]: row for row in table.rows if row["config"] == config}
         for number, (name, key) in enumerate(series.items()):
             values = [rows.get(model, {}).get(key) for model in models]
             draw_bars(axes, values, name, number, len(series))
-        model_axes(axes, config, models, label)
         axes.set_ylim(0, 1)
         percent_ticks(axes.yaxis)
     legend_below(figure, column)
@@ -278,20 +256,17 @@ def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
 
 
 def model_panels(
-    configs: Sequence[str], models: Sequence[str], n_bars: int
+    configs: Sequence[str], models: Sequence[str], label: str, n_bars: int = 1
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure with a panel per configuration, one below the other, for bars at each model."""
     figure, columns = panels(len(configs), 1)
     width = max(COLUMN, 0.9 + (0.12 + 0.16 * n_bars) * len(models))
     figure.set_size_inches(min(width, PAGE), 2.0 * len(configs) + 0.7)
+    for (axes,), config in zip(columns, configs, strict=True):
+        axes.set_title(config, fontsize="medium")
+        axes.set_ylabel(label)
+        name_bars(axes, models)
     return figure, [axes for (axes,) in columns]
-
-
-def model_axes(axes: Axes, config: str, models: Sequence[str], label: str) -> None:
-    """Set title, names of models, grid and label of a panel of models."""
-    axes.set_title(config, fontsize="medium")
-    axes.set_ylabel(label)
-    _name_bars(axes, models)
 
 
 def percent_axis(axes: Axes, top: float) -> None:
@@ -307,10 +282,11 @@ def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[s
     """Draw grouped bars, hatched, at each configuration."""
     for number, (name, key) in enumerate(series.items()):
         draw_bars(axes, [row[key] for row in rows], name, number, len(series))
-    _name_bars(axes, [row["config"] for row in rows])
+    name_bars(axes, [row["config"] for row in rows])
 
 
-def _name_bars(axes: Axes, names: Sequence[str]) -> None:
+def name_bars(axes: Axes, names: Sequence[str]) -> None:
+    """Write the names of bars, or of groups of bars, below a panel."""
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
     axes.set_xlim(-0.6, len(names) - 0.4)
     grid(axes, "y")

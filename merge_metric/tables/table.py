@@ -60,12 +60,16 @@ class Table:
             lines.append([column.show(row) for column in shown])
             if any(intervals := [column.show_interval(row, tight=self.tight) for column in shown]):
                 lines.append(intervals)
-            below[len(lines) - 1] = [
-                line
-                for column in passages
-                if row.get(column.key) != ""
-                for line in _passage(column.heading, column.show(row))
-            ]
+            told = below[len(lines) - 1] = []
+            for column in (each for each in passages if row.get(each.key) != ""):
+                heading = f"  {column.heading}: "
+                text = wrap(
+                    _one_line(column.show(row)),
+                    WIDTH,
+                    initial_indent=heading,
+                    subsequent_indent=" " * len(heading),
+                )
+                told += text or [heading]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         heading, *aligned = (
             (" " if self.tight else _GAP).join(
@@ -167,26 +171,20 @@ class Table:
         The two bounds of an interval `*_ci` are `*_ci_low` and `*_ci_high`. Columns that the
         table shows come first.
         """
-        names = {column.key: None for column in self.columns}
+        names = dict.fromkeys(column.key for column in self.columns)
         rows: list[dict[str, Value]] = []
         for row in self.rows:
             flat: dict[str, Value] = {}
-            for key, value in {
-                **dict.fromkeys(column.key for column in self.columns),
-                **row,
-            }.items():
+            for key, value in (names | dict(row)).items():
                 if key.endswith("_ci"):
-                    bounds = (None, None) if value is None else value
-                    flat |= dict(zip((f"{key}_low", f"{key}_high"), bounds, strict=True))
+                    low, high = value or (None, None)
+                    flat |= {f"{key}_low": low, f"{key}_high": high}
                 elif not isinstance(value, list | dict):
                     flat[key] = value
             rows.append(flat)
         file = StringIO()
-        writer = csv.DictWriter(
-            file,
-            dict.fromkeys(name for row in rows for name in row) or names,
-            lineterminator="\n",
-        )
+        header = dict.fromkeys(name for row in rows for name in row) or names
+        writer = csv.DictWriter(file, header, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return file.getvalue().removesuffix("\n")
@@ -200,12 +198,6 @@ class Table:
             "rows": [dict(row) for row in self.rows],
             "notes": list(self.notes),
         }
-
-
-def _passage(heading: str, text: str) -> list[str]:
-    indent = " " * (len(heading) + 4)
-    lines = wrap(_one_line(text), WIDTH, initial_indent=indent, subsequent_indent=indent)
-    return [f"  {heading}: {''.join(lines[:1]).lstrip()}", *lines[1:]]
 
 
 def _one_line(text: str) -> str:
