@@ -31,7 +31,7 @@ from merge_metric.agreement.judgements import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
-from merge_metric.tables import Column, Table
+from merge_metric.tables import Column, Table, columns, interval_columns
 
 Measure = Callable[[Floats], Floats]
 """(B, k, k) matrices of samples → (B,) a figure of each."""
@@ -67,12 +67,9 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         name="kappa",
         title="Agreement of two annotators: Cohen's κ",
         columns=(
-            Column("class", "class"),
-            Column("score", "score"),
-            Column("a", "one"),
-            Column("b", "other"),
-            Column("n_both", "both", "count"),
-            Column("agreement", "agree", "share", "agreement_ci"),
+            *columns(**{"class": "class"}, score="score", a="one", b="other"),
+            *columns("count", n_both="both"),
+            *interval_columns("share", agreement="agree"),
             *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic"), meaning),
             *_note_column(rows),
         ),
@@ -86,27 +83,31 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
 
 
 def alpha_table(judgements: Judgements, settings: Settings) -> Table:
-    """Tabulate Krippendorff's α of all annotators, who may have judged different variants."""
-    rows = [
-        {
-            "class": name,
-            "score": score,
-            **_alpha_row(part, score, _draws(part, settings)),
-        }
-        for name, part in judgements.by_class()
-        for score in part.codes
-    ]
+    """Tabulate Krippendorff's α of all annotators, who may have judged different variants.
+
+    α is over the variants that two annotators or more judged.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, part in judgements.by_class():
+        draws = _draws(part, settings)
+        for score, codes in part.codes.items():
+            k = N_ANSWERS[score]
+            pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
+            said = pairable[pairable > 0]
+            row = {"class": name, "score": score, "n_items": pairable.shape[1]}
+            levels = LEVELS if k > 2 else LEVELS[:1]
+            measures = {_key("alpha", level): partial(alphas, level=level) for level in levels}
+            figures = _with_intervals(*_measure(coincidences(codes, k), measures, draws))
+            note = _note(said, score, "no two judged the same")
+            rows.append({**row, "n_answers": len(said), **figures, "note": note})
+    headings = ("α nominal", "α ordinal", "α interval")
     return Table(
         name="alpha",
         title="Agreement of all annotators: Krippendorff's α",
         columns=(
-            Column("class", "class"),
-            Column("score", "score"),
-            Column("n_items", "variants", "count"),
-            Column("n_answers", "answers", "count"),
-            *_figure_columns(
-                "alpha", LEVELS, ("α nominal", "α ordinal", "α interval"), judgements.about_meaning
-            ),
+            *columns(**{"class": "class"}, score="score"),
+            *columns("count", n_items="variants", n_answers="answers"),
+            *_figure_columns("alpha", LEVELS, headings, judgements.about_meaning),
             *_note_column(rows),
         ),
         rows=tuple(rows),
@@ -122,63 +123,48 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
 def confusion_tables(judgements: Judgements) -> list[Table]:
     """Count, for each pair of annotators, which scores one gave where the other gave which.
 
-    Returns:
-        A table for each pair with F and R, and one with a row per pair: good or not. Of
-        paraphrases only the latter: the same or not.
+    A table for each pair with F and R, and one with a row per pair: good or not. Of paraphrases
+    only the latter: the same or not.
     """
-    numbers = range(1, SCORES[FLUENCY] + 1)
+    same = judgements.about_meaning
+    answers = [str(n) for n in range(1, SCORES[FLUENCY] + 1)]
     tables, rows = [], []
     for one, other in _pairs(judgements):
         a, b = judgements.annotators[one], judgements.annotators[other]
-        counts = {score: confusion(judgements, score, one, other) for score in judgements.codes}
-        yes_no = counts[SAME if SAME in counts else GOOD].astype(int).tolist()
-        (neither, only_b), (only_a, both) = yes_no
+        counts = {
+            score: confusions(codes[one], codes[other], N_ANSWERS[score]).sum(axis=0).astype(int)
+            for score, codes in judgements.codes.items()
+        }
+        (neither, only_b), (only_a, both) = counts[SAME if same else GOOD].tolist()
         rows.append(
             {"a": a, "b": b, "both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
         )
-        if judgements.about_meaning:
+        if same:
             continue
+        cells = {f"{score}{n}": f"{score} {n}" for score in (FLUENCY, REASONING) for n in answers}
+        both_scores = np.concatenate([counts[FLUENCY], counts[REASONING]], axis=1).tolist()
         tables.append(
             Table(
                 name=f"confusion {a} {b}",
                 title=f"What {a} said (rows) where {b} said what (columns)",
-                columns=(
-                    Column("answer", ""),
-                    *(Column(f"F{n}", f"F {n}", "count") for n in numbers),
-                    *(Column(f"R{n}", f"R {n}", "count") for n in numbers),
-                ),
+                columns=(*columns(answer=""), *columns("count", **cells)),
                 rows=tuple(
-                    {
-                        "answer": str(n),
-                        **{
-                            f"{score}{m}": int(counts[score][n - 1, m - 1])
-                            for score in (FLUENCY, REASONING)
-                            for m in numbers
-                        },
-                    }
-                    for n in numbers
+                    {"answer": answer, **dict(zip(cells, numbers, strict=True))}
+                    for answer, numbers in zip(answers, both_scores, strict=True)
                 ),
             )
         )
-    same = judgements.about_meaning
-    headings = {"both": "both", "a_only": "only one", "b_only": "only other", "neither": "neither"}
     binary = Table(
         name="confusion same" if same else "confusion good",
         title=f"Which of two annotators found {'pairs the same' if same else 'variants good'}",
         columns=(
-            Column("a", "one"),
-            Column("b", "other"),
-            *(Column(key, heading, "count") for key, heading in headings.items()),
+            *columns(a="one", b="other"),
+            *columns("count", both="both", a_only="only one", b_only="only other"),
+            *columns("count", neither="neither"),
         ),
         rows=tuple(rows),
     )
     return [*tables, binary] if rows else []
-
-
-def confusion(judgements: Judgements, score: str, one: int, other: int) -> Floats:
-    """Count, (k, k), one annotator's answers (rows) where the other gave which (columns)."""
-    codes = judgements.codes[score]
-    return np.asarray(confusions(codes[one], codes[other], N_ANSWERS[score]).sum(axis=0))
 
 
 # --- Rows ---
@@ -210,7 +196,7 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
         # Over the pairs that have a figure; a replicate counts where all of these have it.
         means: dict[str, float] = {}
         drawn: dict[str, Floats] = {}
-        for key in (key for key in rows[0] if f"{key}_ci" in rows[0]):
+        for key in measures:
             have = [i for i, row in enumerate(rows) if row[key] is not None]
             means[key] = float(np.mean([rows[i][key] for i in have])) if have else np.nan
             if have and key in replicates[0]:
@@ -226,10 +212,7 @@ def _measure(
 ) -> tuple[dict[str, float], dict[str, Floats]]:
     """Compute figures of a sample and, where items are drawn, their replicates.
 
-    Args:
-        matrices: (n, k, k) of each item.
-        measures: Key → what computes it of sums of these.
-        draws: (B, n) how often each item is drawn.
+    Of (n, k, k) matrices of each item; `draws`, (B, n), says how often each item is drawn.
     """
     figures = {key: float(of(matrices.sum(axis=0)[None])[0]) for key, of in measures.items()}
     if draws is None:
@@ -243,22 +226,6 @@ def _agreement(matrices: Floats) -> Floats:
     total = matrices.sum(axis=(1, 2))
     equal = np.trace(matrices, axis1=1, axis2=2)
     return np.where(total > 0, equal / np.maximum(total, 1), np.nan)
-
-
-def _alpha_row(part: Judgements, score: str, draws: Floats | None) -> dict[str, Any]:
-    """Compute α over the variants that two annotators or more judged."""
-    codes, k = part.codes[score], N_ANSWERS[score]
-    levels = LEVELS if k > 2 else LEVELS[:1]
-    pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
-    said = pairable[pairable > 0]
-    measures = {_key("alpha", level): partial(alphas, level=level) for level in levels}
-    figures, samples = _measure(coincidences(codes, k), measures, draws)
-    return {
-        "n_items": pairable.shape[1],
-        "n_answers": len(said),
-        **_with_intervals(figures, samples),
-        "note": _note(said, score, "no two judged the same"),
-    }
 
 
 def _note(said: Codes, score: str, none: str) -> str:
@@ -277,11 +244,9 @@ def _pairs(judgements: Judgements) -> list[tuple[int, int]]:
 
 
 def _draws(part: Judgements, settings: Settings) -> Floats | None:
-    if (
-        not settings.n_bootstrap or len({*part.seed_ids}) < 2
-    ):  # of one seed every replicate is the sample
-        return None
-    # Of each part anew, so that its intervals do not depend on what other parts there are.
+    """Resample the seeds of a part anew, so that intervals do not depend on other parts."""
+    if not settings.n_bootstrap or len({*part.seed_ids}) < 2:
+        return None  # of one seed every replicate is the sample
     return resampled(part.seed_ids, settings)
 
 
@@ -289,13 +254,11 @@ def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats])
     """Put figures beside their intervals; None in place of NaN."""
     row: dict[str, Any] = {}
     for key, value in figures.items():
-        row[key] = None if np.isnan(value) else value
-        row[f"{key}_ci"] = None
-        replicates = samples.get(key)
-        if row[key] is not None and replicates is not None:
-            defined = float(np.mean(~np.isnan(replicates)))
+        row |= {key: None if np.isnan(value) else value, f"{key}_ci": None}
+        if row[key] is not None and key in samples:
+            defined = float(np.mean(~np.isnan(samples[key])))
             if defined >= _ENOUGH_DEFINED:
-                row[f"{key}_ci"] = interval(replicates).tolist()
+                row[f"{key}_ci"] = interval(samples[key]).tolist()
     return row
 
 
@@ -308,15 +271,12 @@ def _key(coefficient: str, kind: str) -> str:
 
 def _figure_columns(
     coefficient: str, kinds: Sequence[str], headings: Sequence[str], binary: bool
-) -> list[Column]:
+) -> tuple[Column, ...]:
     """Make the columns of a coefficient; of two answers only the first, as all are the same."""
     keys = [_key(coefficient, kind) for kind in kinds]
-    columns = [
-        Column(key, heading, "fraction", f"{key}_ci")
-        for key, heading in zip(keys, headings, strict=True)
-    ]
-    return columns[:1] if binary else columns
+    found = interval_columns("fraction", **dict(zip(keys, headings, strict=True)))
+    return found[:1] if binary else found
 
 
-def _note_column(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    return [Column("note", "")] if any(row["note"] for row in rows) else []
+def _note_column(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    return columns(note="") if any(row["note"] for row in rows) else ()

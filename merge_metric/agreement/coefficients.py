@@ -48,10 +48,8 @@ def confusions(a: Codes, b: Codes, k: int) -> Floats:
 def kappas(matrices: Floats, weighting: Weighting) -> Floats:
     """Compute κ of two annotators (Cohen 1960, 1968), (B,); NaN where it is undefined.
 
-    Args:
-        matrices: (B, k, k) of `confusions`, summed over items. That one of the k answers was never
-            given takes no distance away.
-        weighting: Of disagreements: all the same, or by distance or squared distance.
+    Of matrices, (B, k, k), of `confusions`, summed over items: that one of the k answers was never
+    given takes no distance away. Disagreements weigh the same, or by distance or its square.
     """
     distance = _distance(matrices.shape[-1], weighting)
     rows, columns = matrices.sum(axis=2), matrices.sum(axis=1)
@@ -71,14 +69,10 @@ def _distance(k: int, weighting: Weighting) -> Floats:
 
 
 def coincidences(codes: Codes, k: int) -> Floats:
-    """Make each item's own coincidence matrix, (n, k, k) (Krippendorff 2011).
+    """Make each item's own coincidence matrix, (n, k, k) (Krippendorff 2011), of codes (A, n).
 
     Every ordered pair of answers to the item by two annotators, over one less than their
     number, so that each answer counts once. Items with fewer than two answers have none.
-
-    Args:
-        codes: (annotators, n).
-        k: How many answers there are.
     """
     counts = _one_hot(codes.reshape(-1), k).reshape(*codes.shape, k).sum(axis=0)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
@@ -89,9 +83,8 @@ def coincidences(codes: Codes, k: int) -> Floats:
 def alphas(matrices: Floats, level: Level) -> Floats:
     """Compute α of all annotators (Krippendorff 2011), (B,); NaN where it is undefined.
 
-    Args:
-        matrices: (B, k, k) of `coincidences`, summed over items.
-        level: How answers differ: at all, by rank, or by squared distance.
+    Of matrices, (B, k, k), of `coincidences`, summed over items. By level, answers differ at all,
+    by rank, or by squared distance.
     """
     counts, k = matrices.sum(axis=2), matrices.shape[-1]
     total = counts.sum(axis=1)[:, None, None]
@@ -142,14 +135,9 @@ def spearman(x: Floats, y: Floats) -> float | None:
 def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
     """Sum products of ranks over each seed's variants, (n_seeds, 3), for `pooled`.
 
-    Ranks are taken within each seed and centred, so that how seeds differ plays no part: their
-    sums of products, and of squares of either.
-
-    Args:
-        x: (n,) of variants.
-        y: (n,)
-        seed: (n,) number of the seed, from 0 to n_seeds − 1.
-        n_seeds: How many there are.
+    Ranks of x and y, (n,) each, are taken within each seed, (n,) from 0 to n_seeds − 1, and
+    centred, so that how seeds differ plays no part: their sums of products, and of squares of
+    either.
     """
     ranks = []
     for values in (x, y):
@@ -159,10 +147,8 @@ def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
             seed * (group.max(initial=0) + 1) + group, return_inverse=True, return_counts=True
         )
         mean_rank = np.cumsum(sizes) - (sizes - 1) / 2
-        rank = mean_rank[of_seed]
-        means = np.bincount(seed, rank, minlength=n_seeds) / np.maximum(
-            np.bincount(seed, minlength=n_seeds), 1
-        )
+        rank, n = mean_rank[of_seed], np.bincount(seed, minlength=n_seeds)
+        means = np.bincount(seed, rank, minlength=n_seeds) / np.maximum(n, 1)
         ranks.append(rank - means[seed])
     a, b = ranks
     sums: Floats = np.stack(
@@ -185,11 +171,8 @@ def pooled(sums: Floats) -> Floats:
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
     """Compute the interval, (2,), of `spearman` by bootstrap over seeds; NaN where none has a ρ.
 
-    Args:
-        x: (n,) of variants.
-        y: (n,)
-        seed: (n,) number of the seed.
-        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    Of x and y, (n,) each, and the number of the seed, (n,). Weights, (b, S) at a time, say how
+    often each seed is drawn.
     """
     groups = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
     replicates = [
@@ -201,13 +184,8 @@ def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
     """Compute Spearman's ρ of data in which each row stands as often as its weight says.
 
-    Args:
-        x: (n,) numbers from 0 in the order of the values, the same for equal ones.
-        y: (n,)
-        weight: (n,) whole numbers.
-
-    Returns:
-        NaN where one of the two is the same everywhere.
+    Of x and y, (n,) numbers from 0 in the order of the values, the same for equal ones, and whole
+    weights, (n,). NaN where one of the two is the same everywhere.
     """
     total = weight.sum()
     ranks = []
@@ -223,12 +201,9 @@ def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
 def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
     """Compute the areas under ROC curves, (b,): how often a good variant's signal is the higher.
 
-    Ties count half; NaN where a replicate has no good variant, or only good ones.
-
-    Args:
-        groups: (n,) places of the signal's values among all different ones, ascending.
-        is_good: (n,)
-        weights: (b, n) how often each variant counts.
+    Ties count half; NaN where a replicate has no good variant, or only good ones. Groups, (n,), are
+    places of the signal's values among all different ones, ascending; weights, (b, n), say how
+    often each variant counts.
 
     >>> signal, is_good = np.array([0, 1, 1, 2]), np.array([False, True, False, True])
     >>> auc(signal, is_good, np.ones((1, 4))).tolist()
@@ -246,13 +221,9 @@ def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
 
 
 def auc_interval(x: Floats, is_good: Mask, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """Compute the interval, (2,), of `auc` by bootstrap over seeds.
+    """Compute the interval, (2,), of `auc` of a signal x, (n,), by bootstrap over seeds.
 
-    Args:
-        x: (n,) a signal of variants.
-        is_good: (n,)
-        seed: (n,) number of the seed.
-        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    Weights are as in `spearman_interval`.
     """
     groups = np.unique(x, return_inverse=True)[1]
     return interval(np.concatenate([auc(groups, is_good, drawn[:, seed]) for drawn in weights]))

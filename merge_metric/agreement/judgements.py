@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,7 @@ Cell = tuple[str, str]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class JudgedVariant:
     """Facts about a variant that was judged."""
 
@@ -102,10 +102,8 @@ class Judgements:
     ) -> Judgements:
         """Make judgements of a table of answers, and what is known of their variants.
 
-        Args:
-            answers: As `merge_dataset.annotation.answers.read_answers` gives it.
-            items: By variant.
-            seeds: Source and class → seeds in the dataset.
+        Answers are as `merge_dataset.annotation.answers.read_answers` gives them, items by variant,
+        seeds by source and class, those in the dataset.
         """
         if not len(answers):
             raise ValueError("expected answers of annotators, got none that count")
@@ -149,10 +147,6 @@ class Judgements:
             if name in classes:
                 yield name, self.take(classes == name)
 
-    def where(self, holds: Callable[[JudgedVariant], bool]) -> Judgements:
-        """Take the variants of which something holds; none where nothing is known of them."""
-        return self.take(np.array([holds(item) for item in self.items or ()], dtype=np.bool_))
-
     def by_one(self, number: int) -> Judgements:
         """Take what one annotator said alone, of the same variants."""
         codes = {name: codes[number : number + 1] for name, codes in self.codes.items()}
@@ -166,9 +160,9 @@ class Judgements:
     @property
     def seed_ids(self) -> tuple[str, ...]:
         """Seeds, (N,); where nothing is known of the variants, as if each had one of its own."""
-        if self.items is None:
-            return self.variant_ids
-        return tuple(item.seed_id for item in self.items)
+        return (
+            self.variant_ids if self.items is None else tuple(each.seed_id for each in self.items)
+        )
 
     @property
     def about_meaning(self) -> bool:
@@ -183,8 +177,7 @@ class Judgements:
     @cached_property
     def n_annotators(self) -> NDArray[np.int64]:
         """Number of annotators who judged each variant, (N,)."""
-        answered: NDArray[np.int64] = self.answered.sum(axis=0)
-        return answered
+        return np.asarray(self.answered.sum(axis=0))
 
     def mean(self, score: str) -> Floats:
         """Average F or R of each variant, (N,), over its annotators."""
@@ -213,21 +206,21 @@ def read_judgements(
 ) -> Judgements:
     """Read answers, and what is known of the variants they are about.
 
-    Args:
-        files: Session folders, annotators' files (.jsonl) and tables (.csv).
-        sessions: Session folders that know the variants, beside those among `files`.
-        dataset: A dataset folder, for variants that no session knows.
+    Files are session folders, annotators' files (.jsonl) and tables (.csv); `sessions` know the
+    variants, beside those among `files`; a dataset folder is for variants that no session knows.
     """
     answers = read_answers(files)
-    opened = [read_session(path) for path in files if path.is_dir()]
-    opened += [read_session(path) for path in sessions]
+    opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
     items = dict(item for session in opened for item in _session_items(session))
     seeds = _count_drawn_seeds(opened)
+    if not opened and dataset is None:
+        return Judgements.from_answers(answers)
     if dataset is not None:
         require_dataset(dataset)
+        classes = list(_class_files(dataset))
         judged = {name: each for session in opened for name, each in session.items.items()}
         other: list[str] = []
-        for _, _, variants in _class_files(dataset):
+        for _, _, variants in classes:
             fields = format_of(read_schema(variants[0])).fields
             for name, *texts in _rows_of(variants, ["variant_id", *fields], judged):
                 if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
@@ -239,23 +232,17 @@ def read_judgements(
                 f"{min(other)!r}; give the dataset that the sample was drawn from"
             )
         wanted = {*answers["variant_id"].to_pylist()} - {*items}
-        for (source, word_class), _, variants in _class_files(dataset):
+        for (source, word_class), _, variants in classes:
             words = words_at_once(dataset, source, word_class)
             names = ["variant_id", "seed_id", *mlm_columns(variants[0])]
             for variant, seed, *by_text in _rows_of(variants, names, wanted):
                 items[variant] = JudgedVariant(
-                    source=source,
-                    word_class=word_class,
-                    seed_id=seed,
-                    validated=_validated(by_text),
-                    words_at_once=words,
+                    source, word_class, seed, _validated(by_text), words_at_once=words
                 )
         sources = {item.source for item in items.values()}
-        for cell, seed_files, _ in _class_files(dataset):
+        for cell, seed_files, _ in classes:
             if cell[0] in sources and cell not in seeds:
                 seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in seed_files)
-    if not opened and dataset is None:
-        return Judgements.from_answers(answers)
     return Judgements.from_answers(answers, items, seeds)
 
 
@@ -267,17 +254,9 @@ def _session_items(session: Session) -> Iterator[tuple[str, JudgedVariant]]:
         for row in session.description["population"]
     }
     for name, item in session.items.items():
-        yield (
-            name,
-            JudgedVariant(
-                source=item.source,
-                word_class=item.word_class,
-                seed_id=item.seed_id,
-                validated=_validated(item.mlms_by_field.values()),
-                chance=item.chance,
-                words_at_once=words.get((item.source, item.word_class), 1),
-            ),
-        )
+        cell, validated = (item.source, item.word_class), _validated(item.mlms_by_field.values())
+        known = {"chance": item.chance, "words_at_once": words.get(cell, 1)}
+        yield name, JudgedVariant(*cell, item.seed_id, validated, **known)
 
 
 def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:

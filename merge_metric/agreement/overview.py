@@ -24,21 +24,10 @@ from merge_metric.agreement.shares import (
     share_table,
 )
 from merge_metric.seed_variant_accuracy.options import Settings
-from merge_metric.tables import Table
-from merge_metric.tables.plots import (
-    PAGE,
-    PALETTE,
-    distinct,
-    draw_bars,
-    grid,
-    legend_below,
-    luminance,
-    panels,
-    percent_axis,
-)
+from merge_metric.tables import Table, plots
+from merge_metric.tables.plots import distinct
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Output = Literal["text", "markdown", "latex", "json"]
@@ -96,16 +85,9 @@ def agreement(
 ) -> Overview:
     """Tabulate what annotators' answers say of each other, of the variants and the masked LMs.
 
-    Args:
-        files: Session folders, annotators' files (.jsonl) and tables (.csv).
-        sessions: Session folders that know the variants, beside those among `files`.
-        dataset: A dataset folder, for variants that no session knows.
-        n_bootstrap: Replicates for intervals; 0 for none.
-        rng_seed: Of the bootstrap.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: there is no such file or folder.
-        ValueError: one is malformed, or they do not fit each other.
+    Files, sessions and the dataset are as in `read_judgements`; without replicates there are no
+    intervals. FileNotFoundError, NotADirectoryError: there is no such file or folder. ValueError:
+    one is malformed, or they do not fit each other.
     """
     judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
@@ -138,16 +120,14 @@ def agreement(
             "that validated any of the words, so it cannot be told what would go with one of them, "
             "nor which to drop."
         )
-    command = _command(drop) if drop else None
+    command = None
+    if drop:  # a build of its own: one without a name would replace the run's
+        names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in drop)
+        options = [word for mlm in drop for word in ("--without-mlm", mlm)]
+        into = "-".join(["without", *names])
+        words = ["merge-nli", "build", "--run", "RUN", "--into", into, *options]
+        command = shlex.join(words)
     return Overview(judgements, tuple(tables), tuple(remarks), drop, command)
-
-
-def _command(mlms: Sequence[str]) -> str:
-    """Write the command of a build of its own; one without a name would replace the run's."""
-    names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in mlms)
-    options = [word for mlm in mlms for word in ("--without-mlm", mlm)]
-    into = "-".join(["without", *names])
-    return shlex.join(["merge-nli", "build", "--run", "RUN", "--into", into, *options])
 
 
 # --- Drawings ---
@@ -155,7 +135,6 @@ def _command(mlms: Sequence[str]) -> str:
 _NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)"}
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""
-_RED: Final = "#C00000"
 _ROOM: Final = 0.06
 """Share from which a number fits into its part of a bar."""
 _DARK: Final = 0.3
@@ -175,71 +154,65 @@ def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
 
 def plot_scores(table: Table) -> Figure:
     """Draw bars of F and R by class, and around them those of all, weighted (paper, figure 9)."""
-    figure, (row_of_axes,) = panels(1, 2)
-    for axes, score in zip(row_of_axes, ("F", "R"), strict=True):
-        rows = {(r["by"], r["group"]): r for r in table.rows if r["score"] == score}
-        classes = [group for by, group in rows if by == "class"]
-        bars = [(name, rows["class", name]) for name in classes] or [("all", rows["all", ""])]
-        for number, (name, row) in enumerate(bars):
-            shares = [row[answer] for answer in ANSWERS]
-            draw_bars(axes, shares, name, number, len(bars), PALETTE)
+    figure, (row_of_axes,) = plots.panels(1, 2)
+    places = range(len(ANSWERS))
+    for axes, score in zip(row_of_axes, _NAMES, strict=True):
+        rows = {
+            (row["by"], row["group"]): [row[answer] for answer in ANSWERS]
+            for row in table.rows
+            if row["score"] == score
+        }
+        bars = {group: shares for (by, group), shares in rows.items() if by == "class"}
+        bars = bars or {"all": rows["all", ""]}
+        for number, (name, shares) in enumerate(bars.items()):
+            plots.draw_bars(axes, shares, name, number, len(bars), plots.PALETTE)
         if weighted := rows.get(("all", WEIGHTED)):
-            axes.bar(
-                range(len(ANSWERS)),
-                [weighted[answer] for answer in ANSWERS],
-                width=0.9,
-                label="all, weighted",
-                fill=False,
-                edgecolor=_RED,
-                linewidth=1.6,
-            )
-        axes.set_xticks(range(len(ANSWERS)), ANSWERS)
+            style: dict[str, Any] = {"fill": False, "edgecolor": "#C00000", "linewidth": 1.6}
+            axes.bar(places, weighted, width=0.9, label="all, weighted", **style)
+        axes.set_xticks(places, ANSWERS)
         axes.set_xlabel(_NAMES[score])
-        grid(axes, "y")
-    percent_axis(row_of_axes[0], max(row[a] for row in table.rows for a in ANSWERS))
+        plots.grid(axes, "y")
+    plots.percent_axis(row_of_axes[0], max(row[a] for row in table.rows for a in ANSWERS))
     row_of_axes[0].set_ylabel("variants, %")
-    legend_below(figure, row_of_axes)
+    plots.legend_below(figure, row_of_axes)
     return figure
 
 
 def plot_mlms(table: Table) -> Figure:
-    """Draw, for each masked LM, shares of scores of variants it validated (paper, figure 10)."""
-    mlms = distinct([row for row in table.rows if row["by"] == "MLM"], "group")
-    figure, (row_of_axes,) = panels(1, 2)
-    names = short_names(mlms)
-    figure.set_size_inches(PAGE, 1.2 + 0.27 * len(mlms))
-    figure.set_layout_engine("constrained", wspace=0.06)
-    for axes, score in zip(row_of_axes, ("F", "R"), strict=True):
-        rows = {r["group"]: r for r in table.rows if r["score"] == score and r["by"] == "MLM"}
-        _stacked(axes, [rows[mlm] for mlm in mlms])
-        axes.set_xlabel(f"variants, %, by {_NAMES[score]}")
-    labels = [f"{name} ({rows[mlm]['n']:,})" for name, mlm in zip(names, mlms, strict=True)]
-    row_of_axes[0].set_yticks(range(len(mlms)), labels)
-    row_of_axes[0].invert_yaxis()
-    legend_below(figure, row_of_axes)
-    return figure
+    """Draw, for each masked LM, shares of scores of variants it validated (paper, figure 10).
 
-
-def _stacked(axes: Axes, rows: list[Any]) -> None:
-    """Draw a bar of 100 % for each row, cut by score, with numbers where there is room."""
+    A bar of 100 % is cut by score, with numbers where there is room.
+    """
     from matplotlib.colors import to_rgb
     from matplotlib.ticker import PercentFormatter
 
-    left = np.zeros(len(rows))
-    for answer, colour in zip(ANSWERS, _STEPS, strict=True):
-        widths = np.array([row[answer] for row in rows])
-        bars = axes.barh(
-            range(len(rows)), widths, left=left, height=0.75, color=colour, label=answer,
-            edgecolor="white", linewidth=0.5,
-        )  # fmt: skip
-        shown = [f"{100 * width:.0f}" if width >= _ROOM else "" for width in widths]
-        ink = "white" if luminance(to_rgb(colour)) < _DARK else "black"
-        axes.bar_label(bars, shown, label_type="center", fontsize="small", color=ink)
-        left += widths
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    mlms = distinct([row for row in table.rows if row["by"] == "MLM"], "group")
+    figure, (row_of_axes,) = plots.panels(1, 2)
+    figure.set_size_inches(plots.PAGE, 1.2 + 0.27 * len(mlms))
+    figure.set_layout_engine("constrained", wspace=0.06)
+    for axes, score in zip(row_of_axes, _NAMES, strict=True):
+        rows = {r["group"]: r for r in table.rows if r["score"] == score and r["by"] == "MLM"}
+        left = np.zeros(len(mlms))
+        for answer, colour in zip(ANSWERS, _STEPS, strict=True):
+            widths = np.array([rows[mlm][answer] for mlm in mlms])
+            bars = axes.barh(
+                range(len(mlms)), widths, left=left, height=0.75, color=colour, label=answer,
+                edgecolor="white", linewidth=0.5,
+            )  # fmt: skip
+            shown = [f"{100 * width:.0f}" if width >= _ROOM else "" for width in widths]
+            ink = "white" if plots.luminance(to_rgb(colour)) < _DARK else "black"
+            axes.bar_label(bars, shown, label_type="center", fontsize="small", color=ink)
+            left += widths
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(f"variants, %, by {_NAMES[score]}")
+    labels = [f"{n} ({rows[mlm]['n']:,})" for n, mlm in zip(short_names(mlms), mlms, strict=True)]
+    row_of_axes[0].set_yticks(range(len(mlms)), labels)
+    row_of_axes[0].invert_yaxis()
+    plots.legend_below(figure, row_of_axes)
+    return figure
 
 
 def short_names(mlms: Sequence[str]) -> list[str]:

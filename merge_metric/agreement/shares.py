@@ -29,7 +29,7 @@ from merge_metric.agreement.judgements import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
-from merge_metric.tables import Column, Table
+from merge_metric.tables import Table, columns, interval_columns
 
 COMBINED: Final = (
     f"A variant is good where F + R ≥ {ENOUGH}, F and R averaged over its annotators; in the row "
@@ -61,8 +61,9 @@ def share_table(
         means = _means(part, np.ones(n), draws[:, chosen], "")
         share = {"good": good / n, "good_ci": wilson(good, n)}
         rows.append({"by": by, "group": group, "n": n, "n_good": good, **means, **share})
-    columns = [Column("by", "by"), Column("group", ""), Column("n", "variants", "count")]
-    columns += [Column("good", "good, %", "share", "good_ci"), *_mean_columns("")]
+    shown = [*columns(by="by", group=""), *columns("count", n="variants")]
+    shown += interval_columns("share", good="good, %")
+    shown += interval_columns("number", fluency="F", reasoning="R")
     if seeds and items:
         weights = item_weights(items, seeds)
         # As many seeds of each source and class as there are, so that none is ever without items;
@@ -76,12 +77,13 @@ def share_table(
         resamplings = _scaled(drawn * _inverse_chances(items), items, seeds)
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
             row |= _means(part, weights[chosen], resamplings[:, chosen], "_weighted")
-        columns.append(Column("good_weighted", "weighted, %", "share", "good_weighted_ci"))
-        columns += _mean_columns("_weighted", "weighted ")
+        shown += interval_columns("share", good_weighted="weighted, %")
+        weighted = {"fluency_weighted": "weighted F", "reasoning_weighted": "weighted R"}
+        shown += interval_columns("number", **weighted)
     return Table(
         name="shares",
         title="Good variants",
-        columns=tuple(columns),
+        columns=tuple(shown),
         rows=tuple(rows),
         notes=tuple(_notes(items, seeds or {}, settings.n_bootstrap)),
     )
@@ -106,11 +108,9 @@ def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None 
         name="scores",
         title="Scores of fluency (F) and reasoning (R)",
         columns=(
-            Column("score", "score"),
-            Column("by", "by"),
-            Column("group", ""),
-            Column("n", "variants", "count"),
-            *(Column(answer, answer, "share") for answer in ANSWERS),
+            *columns(score="score", by="by", group=""),
+            *columns("count", n="variants"),
+            *columns("share", **{answer: answer for answer in ANSWERS}),
         ),
         rows=tuple(rows),
         notes=("In percent. A variant counts once: of two annotators each one's score is a half.",),
@@ -140,12 +140,9 @@ def meaning_table(judgements: Judgements) -> Table:
         name="meaning",
         title="Paraphrases that mean the same as their original",
         columns=(
-            Column("by", "by"),
-            Column("group", ""),
-            Column("n", "pairs", "count"),
-            Column("n_answers", "answers", "count"),
-            Column("yes", "yes, %", "share", "yes_ci"),
-            Column("by_all", "by all, %", "share", "by_all_ci"),
+            *columns(by="by", group=""),
+            *columns("count", n="pairs", n_answers="answers"),
+            *interval_columns("share", yes="yes, %", by_all="by all, %"),
         ),
         rows=tuple(rows),
         notes=(
@@ -167,25 +164,22 @@ def groups(
 ) -> Iterator[tuple[str, str, Bools, Judgements]]:
     """Yield groups: by what, name, which variants are in it, (N,), and their judgements.
 
-    Args:
-        judgements: Of one annotator or more.
-        by: What variants are grouped by, beside all of them together.
-        annotators: Yield what each annotator said too, where there are several.
+    All together come first. With `annotators` what each annotator said is yielded too, where there
+    are several.
     """
     yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
-    items = judgements.items or ()
-    of_items: dict[str, list[Collection[str]]] = {
-        "class": [(item.word_class,) for item in items],
-        "source": [(item.source,) for item in items],
-        "MLM": [item.mlms for item in items],
-        "number of MLMs": [(str(len(item.mlms)),) if item.mlms else () for item in items],
+    groups_of: dict[str, Callable[[JudgedVariant], Collection[str]]] = {
+        "class": lambda item: (item.word_class,),
+        "source": lambda item: (item.source,),
+        "MLM": lambda item: item.mlms,
+        "number of MLMs": lambda item: (str(len(item.mlms)),) if item.mlms else (),
     }
     order: dict[str, Callable[[str], Any]]
     order = {"class": VARIANT_CLASSES.index, "number of MLMs": int}
     for name in by:
-        found = {group for mine in of_items[name] for group in mine}
-        for group in sorted(found, key=order.get(name)):
-            chosen = np.array([group in mine for mine in of_items[name]])
+        of_items = [groups_of[name](item) for item in judgements.items or ()]
+        for group in sorted({group for mine in of_items for group in mine}, key=order.get(name)):
+            chosen = np.array([group in mine for mine in of_items])
             yield name, group, chosen, judgements.take(chosen)
     if annotators and len(judgements.annotators) > 1:
         for number, annotator in enumerate(judgements.annotators):
@@ -273,14 +267,7 @@ def _by_cell(items: Sequence[JudgedVariant]) -> dict[Cell, list[int]]:
     return dict(sorted(mine.items()))
 
 
-# --- Columns and notes ---
-
-
-def _mean_columns(suffix: str, prefix: str = "") -> list[Column]:
-    return [
-        Column(f"{key}{suffix}", prefix + heading, "number", f"{key}{suffix}_ci")
-        for key, heading in (("fluency", "F"), ("reasoning", "R"))
-    ]
+# --- Notes ---
 
 
 def _notes(
@@ -346,15 +333,15 @@ def drop_table(judgements: Judgements) -> Table:
         name="mlms",
         title="Which masked LM to drop",
         columns=(
-            Column("mlm", "masked LM"),
-            Column("n_validated", "validated", "count"),
-            Column("validated", "good, %", "share", "validated_ci"),
-            Column("n_goes", "goes", "count"),
-            Column("goes", "good, %", "share", "goes_ci"),
-            Column("n_stays", "stays", "count"),
-            Column("stays", "good, %", "share", "stays_ci"),
-            Column("difference", "difference", "points", "difference_ci"),
-            Column("verdict", "verdict"),
+            *columns(mlm="masked LM"),
+            *columns("count", n_validated="validated"),
+            *interval_columns("share", validated="good, %"),
+            *columns("count", n_goes="goes"),
+            *interval_columns("share", goes="good, %"),
+            *columns("count", n_stays="stays"),
+            *interval_columns("share", stays="good, %"),
+            *interval_columns("points", difference="difference"),
+            *columns(verdict="verdict"),
         ),
         rows=tuple(rows),
         notes=(
@@ -377,21 +364,20 @@ def dropped(table: Table) -> list[str]:
 
 def _drop_row(judgements: Judgements, mlm: str) -> dict[str, Any]:
     """Compare the variants that need a masked LM with all others."""
-    parts = {
-        "validated": judgements.where(lambda item: mlm in item.mlms),
-        "goes": judgements.where(lambda item: mlm in item.sole_validators),
-        "stays": judgements.where(lambda item: mlm not in item.sole_validators),
-    }
+    items = judgements.items or ()
+    needed = np.array([mlm in item.sole_validators for item in items], np.bool_)
+    validated = np.array([mlm in item.mlms for item in items], np.bool_)
     row: dict[str, Any] = {}
-    for name, part in parts.items():
-        n, good = len(part.variant_ids), int(part.good.sum())
+    for name, chosen in (("validated", validated), ("goes", needed), ("stays", ~needed)):
+        n, good = int(chosen.sum()), int(judgements.good[chosen].sum())
         row |= {f"n_{name}": n, f"n_good_{name}": good}
         row |= {name: good / n if n else None, f"{name}_ci": wilson(good, n) if n else None}
-    if not (row["n_goes"] and row["n_stays"]):
-        return row | {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
-    bounds = newcombe(row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"])
-    verdict = DROP if bounds[1] < 0 else KEEP
-    if min(row["n_goes"], row["n_stays"]) < FEWEST:
-        verdict = UNKNOWN
-    difference = {"difference": row["goes"] - row["stays"], "difference_ci": bounds}
-    return row | difference | {"verdict": verdict}
+    row |= {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
+    if row["n_goes"] and row["n_stays"]:
+        row["difference"] = row["goes"] - row["stays"]
+        row["difference_ci"] = newcombe(
+            row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"]
+        )
+        if min(row["n_goes"], row["n_stays"]) >= FEWEST:
+            row["verdict"] = DROP if row["difference_ci"][1] < 0 else KEEP
+    return row

@@ -101,9 +101,7 @@ def accuracy(
                 log.warning(
                     "%s: %s of %s seeds are right in only one of the predictions for the dataset "
                     "and those for all test problems: the same model, in the same precision?",
-                    where,
-                    f"{differ:,}",
-                    f"{len(seeds):,}",
+                    *(where, f"{differ:,}", f"{len(seeds):,}"),
                 )
             scores = subsample_scores(right, len(seeds), n_subsamples, rng_seed)
             row["n_test"] = len(ids)

@@ -112,15 +112,11 @@ def classes(request: Request, *, settings: Settings) -> Made:
 )
 def mlms(request: Request, *, settings: Settings, mlm_map: Path | None = None) -> Made:
     """Masked LMs on the same seeds; `mlm_map` maps models to them, by default the paper's do."""
-    from merge_metric.analyses.variant_groups import (
-        PAPER,
-        plot_source_mlms,
-        read_counterparts,
-        source_mlms,
-    )
+    from merge_metric.analyses import variant_groups as groups
 
-    counterparts = read_counterparts(mlm_map or PAPER)
-    return source_mlms(request.runs(by=("mlms",)), counterparts, settings), plot_source_mlms
+    counterparts = groups.read_counterparts(mlm_map or groups.PAPER)
+    table = groups.source_mlms(request.runs(by=("mlms",)), counterparts, settings)
+    return table, groups.plot_source_mlms
 
 
 @analysis(
@@ -210,15 +206,11 @@ def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = 
 )
 def sizes(request: Request, *, settings: Settings, sizes: Sequence[str] = ()) -> Made:
     """Fooling rates by numbers of parameters; `sizes` are given as NAME=86M."""
-    from merge_metric.analyses.sensitivity import (
-        fooling_by_size,
-        parse_sizes,
-        plot_sizes,
-        read_sizes,
-    )
+    from merge_metric.analyses import sensitivity
 
-    size_of = read_sizes(request.sources, parse_sizes(sizes))
-    return fooling_by_size(request.runs(with_rows=False), size_of, settings), plot_sizes
+    size_of = sensitivity.read_sizes(request.sources, sensitivity.parse_sizes(sizes))
+    runs = request.runs(with_rows=False)
+    return sensitivity.fooling_by_size(runs, size_of, settings), sensitivity.plot_sizes
 
 
 @analysis(
@@ -254,18 +246,9 @@ def confidence(request: Request) -> Made:
 )
 def overlap(request: Request, *, encoder: str | None = None) -> Made:
     """Overlap of hypotheses; `encoder` is a directory or Hub id of a sentence encoder."""
-    from merge_metric.analyses.overlap import (
-        load_encoder,
-        overlap,
-        plot_overlap,
-        require_hypotheses,
-    )
+    from merge_metric.analyses.overlap import hypotheses, load_encoder, overlap, plot_overlap
 
-    def columns(folder: Path, config: str) -> Sequence[str]:
-        require_hypotheses(folder, config)
-        return ("hypothesis",)
-
-    pairs = request.variants(columns, of_seeds=("hypothesis",))
+    pairs = request.variants(hypotheses, of_seeds=("hypothesis",))
     return overlap(pairs, encode=load_encoder(encoder) if encoder else None), plot_overlap
 
 
@@ -285,21 +268,14 @@ def signals(
 ) -> Made:
     """Signals of variants; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.signals import plot_signals, signal_columns, signals
-    from merge_metric.runs.run import require_text
 
     if not request.sources and not annotations:
         raise ValueError(
             f"{request.name}: expected predictions files or --annotations, got neither"
         )
-    cluster = request.cluster
-
-    def columns(folder: Path, config: str) -> Sequence[str]:
-        if cluster:
-            require_text(folder, config, cluster)
-        return signal_columns(folder, config)
-
-    found = request.variants(columns, (cluster,) if cluster else (), annotations=annotations)
-    return signals(found, cluster=cluster, bins=bins, settings=settings), plot_signals
+    texts = (request.cluster,) if request.cluster else ()
+    found = request.variants(signal_columns, texts, annotations=annotations)
+    return signals(found, cluster=request.cluster, bins=bins, settings=settings), plot_signals
 
 
 @analysis(
@@ -314,9 +290,8 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
     if not annotations:
         raise ValueError(f"{request.name}: expected --annotations, got none")
     cluster = request.cluster
-    found = request.variants(
-        lambda *_: COLUMNS, (cluster,) if cluster else (), annotations=annotations
-    )
+    texts = (cluster,) if cluster else ()
+    found = request.variants(lambda *_: COLUMNS, texts, annotations=annotations)
     rows = (validity_row(each, cluster=cluster, settings=settings) for each in found)
     return validity(rows, cluster), plot_validity
 
@@ -332,14 +307,8 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
 def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
     """Semantic phenomena; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.phenomena import TEXTS, phenomena, plot_phenomena
-    from merge_metric.runs.run import require_text
 
-    def columns(folder: Path, config: str) -> Sequence[str]:
-        for name in TEXTS:
-            require_text(folder, config, name)
-        return ()
-
-    found = request.variants(columns, of_seeds=TEXTS, annotations=annotations)
+    found = request.variants(lambda *_: (), of_seeds=TEXTS, annotations=annotations)
     return phenomena(found, settings), plot_phenomena
 
 
@@ -357,8 +326,8 @@ def composition(request: Request, *, run: Path | None = None) -> Made:
 
     if run is not None:
         return composition([of_run(run)]), plot_composition
-    configs = request.chosen_configs()
-    return composition([of_dataset(request.dataset, name) for name in configs]), plot_composition
+    counted = [of_dataset(request.dataset, config) for config in request.chosen_configs()]
+    return composition(counted), plot_composition
 
 
 @analysis(
@@ -419,20 +388,15 @@ def stability(
     rng_seed: int = 0,
 ) -> Made:
     """Figures on random draws of seeds."""
-    from merge_metric.analyses.seeds_needed import (
-        Draws,
-        plot_stability,
-        read_seeds,
-        seeds_of,
-        stability,
-    )
+    from merge_metric.analyses import seeds_needed as needed
 
-    how = Draws(draws, seeds, correctness_threshold, width, rng_seed)
+    how = needed.Draws(draws, seeds, correctness_threshold, width, rng_seed)
     if request.sources:
-        everything = [seeds_of(run) for run in request.runs(with_rows=False)]
+        everything = [needed.seeds_of(run) for run in request.runs(with_rows=False)]
     else:
-        everything = [read_seeds(request.dataset, name) for name in request.chosen_configs()]
-    return stability(everything, how), plot_stability
+        configs = request.chosen_configs()
+        everything = [needed.read_seeds(request.dataset, config) for config in configs]
+    return needed.stability(everything, how), needed.plot_stability
 
 
 @analysis(

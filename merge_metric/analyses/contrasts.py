@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,19 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.analyses.curves import curve_axes, draw_curve
-from merge_metric.analyses.measures import (
-    RUN_COLUMNS,
-    Row,
-    fooling,
-    measure_columns,
-    measures,
-)
+from merge_metric.analyses.measures import RUN_COLUMNS, Row, fooling, measure_columns, measures
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-from merge_metric.tables import Column, Table, figure_column
+from merge_metric.tables import Table, columns, figure_column, interval_columns
 from merge_metric.tables.plots import DASHES, PALETTE, distinct, legend_below, panels
 
 if TYPE_CHECKING:
@@ -32,20 +26,13 @@ if TYPE_CHECKING:
 def on_shared_seeds(
     rows: Rows, group: NDArray[np.int64], n_groups: int, *, draws_seed: int | None = None
 ) -> list[SeedCounts]:
-    """Count each group of variants, on the seeds that have variants in every group.
+    """Count each group of a run's variants, on the seeds that have variants in every group.
 
     In each subsample the seeds are those that have variants of every group *there*, so in
-    each of them every group is measured on the same seeds.
-
-    Args:
-        rows: Of one run.
-        group: (n,) group of each row, from 0; -1 for rows of none.
-        n_groups: How many groups there are.
-        draws_seed: Of a random choice of equally many variants of each group, per seed and
-            subsample: SV accuracy at high thresholds is lower where there are more. None: all.
-
-    Returns:
-        One per group, of the same seeds; without any seed where none has all groups.
+    each of them every group is measured on the same seeds; without any seed where none has all.
+    `group`, (n,), is that of each row, from 0; -1 for rows of none. With `draws_seed` equally many
+    variants of each group are chosen at random, per seed and subsample: SV accuracy at high
+    thresholds is lower where there are more.
     """
     n_subsamples = rows.n_subsamples or 1
     n_cells = len(rows.seed_ids) * n_subsamples
@@ -82,18 +69,9 @@ def on_fixed_seeds(
 ) -> list[SeedCounts]:
     """Count each group of variants, on the seeds with distinct variants in every group.
 
-    These are the same in every draw, whatever the dataset's subsamples hold of them.
-
-    Args:
-        rows: Of one run.
-        group: (n,) group of each row, from 0; -1 for rows of none.
-        n_groups: How many groups there are.
-        matched: Take, per seed, as many of each group as the smallest has, in `FIXED_DRAWS` draws;
-            else each distinct variant once.
-        rng_seed: Of the draws.
-
-    Returns:
-        One per group, of the same seeds; without any seed where none has all groups.
+    These are the same in every draw, whatever the dataset's subsamples hold of them. Where
+    `matched`, of each seed as many of each group are taken as the smallest has, in `FIXED_DRAWS`
+    draws; else each distinct variant once. The rest is as in `on_shared_seeds`.
     """
     n_draws, n_rows = FIXED_DRAWS if matched else 1, len(rows.seed)
     drawn = replace(
@@ -107,63 +85,44 @@ def on_fixed_seeds(
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
-    """Subtract SV accuracy of `b` from that of `a`, on the same seeds, with an interval.
+    """Subtract SV accuracy of `b` from that of `a`, on the same seeds: `difference`.
 
-    Returns:
-        `difference` and, with a bootstrap (paired, over seeds), `difference_ci`.
+    With a bootstrap (paired, over seeds) also its interval, `difference_ci`.
     """
-    key, n_seeds = "seed_variant_accuracy", len(a.seed_ids)
 
     def less(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
         ct = settings.correctness_threshold
-        of_a, of_b = (figures(x, ct, weights).means()[key] for x in (a, b))
+        of_a, of_b = (figures(x, ct, weights).means()["seed_variant_accuracy"] for x in (a, b))
         return of_a - of_b
 
     result: dict[str, Any] = {"difference": float(less(None)[0])}
     if settings.n_bootstrap:
-        parts = [less(weights) for weights in seed_weights(n_seeds, settings, a.clusters)]
+        parts = [less(weights) for weights in seed_weights(len(a.seed_ids), settings, a.clusters)]
         result["difference_ci"] = interval(np.concatenate(parts)).tolist()
     return result
 
 
 def group_codes(groups: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
     """Number the group of each row, (n,), from 0; -1 for rows of none."""
-    codes = np.full(len(next(iter(groups.values()))), -1)
-    for number, mask in enumerate(groups.values()):
-        codes[mask] = number
-    return codes
-
-
-def contrast_rows(
-    identity: Mapping[str, Any],
-    rows: Rows,
-    groups: Mapping[str, NDArray[np.bool_]],
-    settings: Settings,
-) -> list[Row]:
-    """Make a row per group, or none where no seed has variants of every group.
-
-    Groups are (n,) masks of the rows; no row is in two of them. Differences are to the first.
-    """
-    counts = on_shared_seeds(rows, group_codes(groups), len(groups))
-    return rows_of_counts(identity, dict(zip(groups, counts, strict=True)), settings)
+    masks = np.stack([*groups.values()])
+    return np.where(masks.any(axis=0), masks.argmax(axis=0), -1)
 
 
 def rows_of_counts(
-    identity: Mapping[str, Any], counts: Mapping[str, SeedCounts], settings: Settings
+    row: Mapping[str, Any], groups: Iterable[tuple[str, SeedCounts]], settings: Settings
 ) -> list[Row]:
-    """Make a row per group, of counts of the same seeds; none where there is no seed."""
-    first = next(iter(counts.values()))
-    if not first.seed_ids:
-        return []
-    found = []
-    for name, each in counts.items():
-        row = {**identity, "group": name} | measures(each)
-        row |= {key: value for key, value in fooling(each).items() if not key.endswith("_ci")}
-        if each is first:
-            row |= {"difference": None, "difference_ci": None}
-        else:
-            row |= difference(each, first, settings)
-        found.append(row)
+    """Make a row per group, of counts of the same seeds; none where there is no seed.
+
+    Rows begin with `row`. Differences are to the first group.
+    """
+    groups = list(groups)
+    first, found = groups[0][1], []
+    for name, each in groups if first.seed_ids else ():
+        rates = {key: value for key, value in fooling(each).items() if not key.endswith("_ci")}
+        gap = {"difference": None, "difference_ci": None}
+        if each is not first:
+            gap = difference(each, first, settings)
+        found.append({**row, "group": name} | measures(each) | rates | gap)
     return found
 
 
@@ -177,12 +136,8 @@ def contrast_table(
     notes: Sequence[str] = (),
     fixed: bool = False,
 ) -> Table:
-    """Make the table of rows of `contrast_rows`, or, where `fixed`, of those on fixed seeds."""
+    """Make the table of `rows_of_counts`; `fixed`: on the same seeds in all subsamples."""
     several = len({row["contrast"] for row in rows}) > 1
-    chosen = (
-        "Groups differ in variants per seed, and SV accuracy at high thresholds falls with their "
-        "number."
-    )
     averaged = (
         "averaged over subsamples; in each subsample on the seeds that have variants of every "
         "group there"
@@ -190,32 +145,38 @@ def contrast_table(
     if fixed:
         averaged = "on the seeds that have variants of every group, in whatever subsamples"
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
-    sizes: dict[tuple[str, ...], set[float]] = {}
-    for row in rows:
-        key = (row["config"], row["model"], row["contrast"])
-        sizes.setdefault(key, set()).add(round(row["variants_per_seed"], 9))
-    unequal = any(len(each) > 1 for each in sizes.values())
+    contrasts = {(row["config"], row["model"], row["contrast"]) for row in rows}
+    sizes = {
+        (r["config"], r["model"], r["contrast"], round(r["variants_per_seed"], 9)) for r in rows
+    }
+    more_notes = []
+    if changing:
+        more_notes.append("At once: seeds in a subsample, on average.")
+    if not fixed and len(sizes) > len(contrasts):
+        more_notes.append(
+            "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
+            "their number."
+        )
     return Table(
         name=name,
         title=title,
         columns=(
             *RUN_COLUMNS,
-            *([Column("contrast", "variants" if fixed else "seeds with")] if several else []),
-            Column("group", group),
-            Column("n_seeds", "seeds", "count"),
-            *([Column("seeds_per_subsample", "at once", "threshold")] if changing else []),
-            Column("variants_per_seed", "per seed", "threshold"),
+            *(columns(contrast="variants" if fixed else "seeds with") if several else ()),
+            *columns(group=group),
+            *columns("count", n_seeds="seeds"),
+            *(columns("threshold", seeds_per_subsample="at once") if changing else ()),
+            *columns("threshold", variants_per_seed="per seed"),
             *measure_columns((50, 80, 90, 100)),
             figure_column(CATALOGUE["matching_threshold"]),
-            Column("difference", f"SV@{ct} diff.", "points", interval="difference_ci"),
+            *interval_columns("points", difference=f"SV@{ct} diff."),
         ),
         rows=tuple(rows),
         notes=(
             *notes,
             f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
             f"interval by paired bootstrap over seeds.",
-            *(["At once: seeds in a subsample, on average."] if changing else []),
-            *([chosen] if not fixed and unequal else []),
+            *more_notes,
         ),
     )
 
@@ -236,12 +197,12 @@ def plot_contrasts(table: Table) -> Figure:
             for row in rows:
                 within = [r["group"] for r in rows if r["contrast"] == row["contrast"]]
                 number = within.index(row["group"])
-                label, colour = f"{row['group']} (of {row['contrast']})", row["contrast"]
-                if len(contrasts) == 1:
-                    label, colour = row["group"], row["group"]
-                scale = contrasts if len(contrasts) > 1 else groups
+                label, place = row["group"], groups.index(row["group"])
+                if len(contrasts) > 1:
+                    label = f"{label} (of {row['contrast']})"
+                    place = contrasts.index(row["contrast"])
                 style = {
-                    "color": PALETTE[scale.index(colour) % len(PALETTE)],
+                    "color": PALETTE[place % len(PALETTE)],
                     "linestyle": DASHES[number % len(DASHES)],
                     "linewidth": 1.6,
                 }

@@ -15,24 +15,15 @@ from merge_metric.analyses.measures import (
     MEAN,
     RUN_COLUMNS,
     Row,
+    identity,
     measure_columns,
     measures,
 )
 from merge_metric.runs.run import HasCounts, by_config, on_common_seeds
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
-from merge_metric.tables import Column, Table, figure_column, is_few
-from merge_metric.tables.plots import (
-    distinct,
-    grid,
-    heat_map,
-    label_left,
-    legend_below,
-    line_style,
-    new_figure,
-    percent_ticks,
-    row_of_panels,
-)
+from merge_metric.tables import Table, columns, figure_column, is_few, plots
+from merge_metric.tables.plots import distinct
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,9 +39,7 @@ def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Tabl
     Where several models answered the same seeds of one dataset, a further row has their average.
     """
     found = list(runs)
-    rows: list[Row] = [
-        {"config": run.config, "model": run.model} | measures(run.counts, settings) for run in found
-    ]
+    rows = [identity(run) | measures(run.counts, settings) for run in found]
     for config, group in by_config(found).items():
         own = [row for row in rows if row["config"] == config]
         if len(group) > 1 and len({(run.dataset, run.counts.seed_ids) for run in group}) == 1:
@@ -101,27 +90,21 @@ def matching(runs: Iterable[HasCounts]) -> Table:
     and `<configuration>_high`; where they lie far apart, text shows them instead of the value. Of
     few seeds, `<configuration>_n_seeds`, text marks them.
     """
+    ends = {end: f"matching_threshold{end}" for end in ("", "_low", "_high")} | {
+        "_n_seeds": "n_seeds"
+    }
     rows: dict[str, Row] = {}
-    configs: dict[str, None] = {}
+    configs: dict[str, str] = {}
     for run in runs:
-        configs[run.config] = None
+        configs[run.config] = run.config
         found = measures(run.counts)
-        rows.setdefault(run.model, {"model": run.model}).update(
-            {
-                f"{run.config}{end}": found[f"matching_threshold{end}"]
-                for end in ("", "_low", "_high")
-            }
-            | {f"{run.config}_n_seeds": found["n_seeds"]}
-        )
-    ends = ("", "_low", "_high", "_n_seeds")
+        row = rows.setdefault(run.model, {"model": run.model})
+        row |= {f"{run.config}{end}": found[key] for end, key in ends.items()}
     empty = {f"{config}{end}": None for config in configs for end in ends}
     return Table(
         name="matching",
         title="Matching correctness threshold (MC): the CT at which SV accuracy matches S",
-        columns=(
-            Column("model", "model"),
-            *(Column(config, config, "threshold") for config in configs),
-        ),
+        columns=(*columns(model="model"), *columns("threshold", **configs)),
         rows=tuple(empty | row for row in rows.values()),
         notes=(
             f"In percent; 100 would be perfect generalisation. Of the curve averaged over "
@@ -131,34 +114,30 @@ def matching(runs: Iterable[HasCounts]) -> Table:
 
 
 def plot_matching(table: Table) -> Figure:
-    """Draw a heat map, numbers in its cells."""
-    columns = [column for column in table.columns if column.kind == "threshold"]
-    configs = [column.key for column in columns]
-    values = [
-        [_colourless(column, row) or row[column.key] for column in columns] for row in table.rows
-    ]
+    """Draw a heat map, numbers in its cells; what is undetermined or of few seeds is colourless."""
+    shown = [column for column in table.columns if column.kind == "threshold"]
+    values: list[list[float | str | None]] = []
+    for row in table.rows:
+        values.append([])
+        for column in shown:
+            value, low, high = (row[f"{column.key}{end}"] for end in ("", "_low", "_high"))
+            few = is_few(row.get(f"{column.key}_n_seeds"))
+            if value is not None and (few or is_undetermined(low, high)):
+                value = column.show(row)
+            values[-1].append(value)
     known = [value for row in values for value in row if isinstance(value, float)] or [0.0, 99.0]
     # Multiples of ten around them, so that differences show.
     low, high = 10.0 * (min(known) // 10), min(100.0, 10.0 * (max(known) // 10 + 1))
     longest = max(len(str(row["model"])) for row in table.rows)
-    figure = new_figure(1.0 + 0.065 * longest + 0.7 * len(configs), 1.1 + 0.24 * len(values))
+    figure = plots.new_figure(1.0 + 0.065 * longest + 0.7 * len(shown), 1.1 + 0.24 * len(values))
     axes = figure.subplots()
-    image = heat_map(axes, values, (low, high), "{:.0f}")
+    image = plots.heat_map(axes, values, (low, high), "{:.0f}")
+    configs = [column.key for column in shown]
     axes.set_xticks(range(len(configs)), configs, rotation=30, ha="left", rotation_mode="anchor")
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(values)), [row["model"] for row in table.rows])
     figure.colorbar(image, ax=axes, label="MC, %", shrink=min(1.0, 3 / len(values) + 0.4))
     return figure
-
-
-def _colourless(column: Column, row: Mapping[str, Any]) -> str:
-    """Write an undetermined threshold, or one of few seeds, which have no colour; else nothing."""
-    value, low, high = (row[f"{column.key}{end}"] for end in ("", "_low", "_high"))
-    if value is None or not (
-        is_undetermined(low, high) or is_few(row.get(f"{column.key}_n_seeds"))
-    ):
-        return ""
-    return column.show(row)
 
 
 # --- Ablations ---
@@ -167,8 +146,7 @@ def _colourless(column: Column, row: Mapping[str, Any]) -> str:
 def ablations(runs: Iterable[HasCounts]) -> Table:
     """Make a row per data set and configuration: averages over models, on the seeds all have.
 
-    Args:
-        runs: The same models on each data set.
+    The same models must have answered each data set.
     """
     rows: list[Row] = []
     for config, group in by_config(runs).items():
@@ -197,8 +175,7 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
         name="ablations",
         title="Averages over models on variants made with other filters",
         columns=(
-            Column("config", "source"),
-            Column("dataset", "data set"),
+            *columns(config="source", dataset="data set"),
             *COUNT_COLUMNS,
             *measure_columns(),
         ),
@@ -218,26 +195,37 @@ SV_LABEL: Final = "seed-variant accuracy, %"
 
 
 def _plot(table: Table, series: str, note: str | None = None) -> Figure:
-    """Draw a panel per configuration, a line per value of a key.
+    """Draw a panel per configuration, a line per value of a key, `series`.
 
-    Args:
-        table: Rows with `config`, `curve`, and with a note `matching_threshold`.
-        series: Key that tells lines apart.
-        note: Meaning of the dots, where lines have one at their MC and S.
+    With a note, the meaning of the dots, lines have one at their MC and S where MC is determined.
     """
     configs, names = distinct(table.rows, "config"), distinct(table.rows, series)
-    figure, row_of_axes = row_of_panels(len(configs))
+    figure, row_of_axes = plots.row_of_panels(len(configs))
     for axes, config in zip(row_of_axes, configs, strict=True):
         axes.set_title(config, fontsize="medium")
         for row in table.rows:
-            if row["config"] == config:
-                style = line_style(names.index(row[series]))
-                draw_curve(axes, row, row[series], style)
-                if note:
-                    mark_matching(axes, row, style)
+            if row["config"] != config:
+                continue
+            style = plots.line_style(names.index(row[series]))
+            draw_curve(axes, row, row[series], style)
+            if (
+                note
+                and row["model"] != MEAN
+                and not is_undetermined(*(row[key] for key in MATCHING_RANGE))
+            ):
+                axes.plot(
+                    [row["matching_threshold"]],
+                    [row["seed_accuracy"]],
+                    marker="o",
+                    markersize=5,
+                    color=style["color"],
+                    markeredgecolor="white",
+                    markeredgewidth=0.7,
+                    linestyle="none",
+                )
         curve_axes(axes, left=False, bottom=True)
-    label_left(row_of_axes, SV_LABEL)
-    legend_below(figure, row_of_axes, note=note)
+    plots.label_left(row_of_axes, SV_LABEL)
+    plots.legend_below(figure, row_of_axes, note=note)
     return figure
 
 
@@ -246,8 +234,8 @@ def curve_axes(axes: Axes, *, left: bool, bottom: bool) -> None:
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1)
     axes.set_xticks(range(0, 101, 20))
-    percent_ticks(axes.yaxis)
-    grid(axes)
+    plots.percent_ticks(axes.yaxis)
+    plots.grid(axes)
     if bottom:
         axes.set_xlabel("correctness threshold (CT), %")
     if left:
@@ -261,19 +249,3 @@ def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[st
     if "curve_low" in row:
         band = (row["curve_low"], row["curve_high"])
         axes.fill_between(thresholds, *band, color=style["color"], alpha=0.15, lw=0, step="pre")
-
-
-def mark_matching(axes: Axes, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
-    """Draw a dot at the MC and S of a row, where MC is determined."""
-    if row["model"] == MEAN or is_undetermined(*(row[key] for key in MATCHING_RANGE)):
-        return
-    axes.plot(
-        [row["matching_threshold"]],
-        [row["seed_accuracy"]],
-        marker="o",
-        markersize=5,
-        color=style["color"],
-        markeredgecolor="white",
-        markeredgewidth=0.7,
-        linestyle="none",
-    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from merge_dataset.data_files import read_rows
 from merge_dataset.layout import format_in, split_files
-from merge_dataset.schema import NLI, ProblemFormat, format_of
+from merge_dataset.schema import NLI, format_of
 from merge_metric.analyses.measures import Row
 from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
-from merge_metric.tables import Column, Table, initials, legend
+from merge_metric.tables import Column, Table, columns, initials, legend
 from merge_metric.tables.plots import GREY, PAGE, PALETTE, grid, new_figure, percent_ticks
 
 if TYPE_CHECKING:
@@ -45,14 +45,10 @@ _DECIMALS: Final = 12
 
 
 def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
-    """Compute the share of each seed's variants answered right, averaged over models.
+    """Compute the share, (S,), of each seed's variants answered right, averaged over models.
 
-    Args:
-        n_right: (M, S) distinct variants that each model answers right.
-        n_answered: (M, S) those that it answers; models without any do not count.
-
-    Returns:
-        (S,) from 0 to 1, NaN where no model answers any.
+    Of (M, S) distinct variants that each model answers right, and that it answers; models without
+    any do not count. NaN where no model answers any.
 
     >>> mean_right(np.array([[1, 0], [3, 0]]), np.array([[2, 0], [3, 0]])).tolist()
     [0.75, nan]
@@ -65,12 +61,10 @@ def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
 
 
 def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
-    """Order seeds, the hardest first, those without answers last.
+    """Order seeds by (S,) shares of `mean_right`, the hardest first, those without answers last.
 
-    Args:
-        right: (S,) of `mean_right`.
-        n_wrong: (S,) models that answer the seed itself wrong, which decides between seeds
-            of the same share; then their order does.
+    Between seeds of the same share decides how many models answer the seed itself wrong, `n_wrong`,
+    (S,); then their order does.
 
     >>> hardest_first(np.array([0.5, 0.25, 0.5]), np.array([0, 0, 1])).tolist()
     [1, 2, 0]
@@ -85,7 +79,9 @@ def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table
     """Read the texts, labels and votes of the seeds of some configurations."""
     return {
         config: read_columns(
-            dataset, split_files(dataset, config)["seeds"], shown(format_in(dataset, config))
+            dataset,
+            split_files(dataset, config)["seeds"],
+            (*_SHOWN_OF_SEEDS, *format_in(dataset, config).fields),
         )
         for config in dict.fromkeys(configs)
     }
@@ -99,35 +95,31 @@ def hardest(
     below: float | None = None,
     corrections: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """Make a row per seed, the hardest first.
+    """Make a row per seed, the hardest first: by default those that every model answers wrong.
 
-    Args:
-        runs: Models on configurations.
-        seeds: Configuration → its split `seeds`, as `read_seed_texts` reads it.
-        top: How many seeds of each configuration; by default those that every model
-            answers wrong.
-        below: Instead those of whose variants less than this share, in 0–1, is answered right.
-        corrections: Seed → annotator → the label that is right, as `read_corrections` reads it.
+    Instead the `top` ones of each configuration, or those of whose variants less than a share, in
+    0–1, is answered right, `below`. `seeds` are as `read_seed_texts`, `corrections` as
+    `read_corrections` reads them.
     """
     rows: list[Row] = []
     notes: list[str] = []
     runs = list(runs)
     labels, fields = common_labels(runs), _fields(seeds)
-    corrected = _checked(corrections or {}, labels, seeds)
+    corrected = _spelled(corrections or {}, labels, seeds)
     share = FEW if below is None else below
     for config, group in by_config(runs).items():
         told, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
-        found = []
         for row in told:
             given = corrected.get(row["seed_id"], {})
-            shown = "; ".join(f"{name}: {each}" if name else each for name, each in given.items())
+            all_of_them = "; ".join(
+                f"{who}: {each}" if who else each for who, each in given.items()
+            )
             one = set(given.values())
-            row[CORRECTED] = next(iter(one)) if len(one) == 1 else shown or None
+            row[CORRECTED] = next(iter(one)) if len(one) == 1 else all_of_them or None
             row["gold_holds"] = one == {row["gold"]} if one else None
-            found.append(row)
-        wrong = [row for row in found if not row["n_right"]]
-        few = [row for row in found if round(row["variants_right"], _DECIMALS) < share]
-        chosen = wrong if top is None else found[:top]
+        wrong = [row for row in told if not row["n_right"]]
+        few = [row for row in told if round(row["variants_right"], _DECIMALS) < share]
+        chosen = wrong if top is None else told[:top]
         rows += chosen if below is None else few
         notes += _notes(config, len(group), n_seeds, wrong, few, share)
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
@@ -137,8 +129,7 @@ def hardest(
         name="hardest",
         title=f"{what}, by the share of variants that models answer right",
         columns=(
-            Column("seed_id", "seed"),
-            Column("gold", "gold"),
+            *columns(seed_id="seed", gold="gold"),
             Column("votes", "votes", optional=True),
             Column(CORRECTED, "corrected", optional=True),
             Column("variants_right", "variants right", "share"),
@@ -198,15 +189,11 @@ CORRECTED: Final = "corrected_label"
 
 
 def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
-    """Read the labels that annotators think are right.
+    """Read the labels that annotators think are right: seed → annotator → label.
 
-    Args:
-        paths: CSV tables with the columns `seed_id` and `corrected_label` and, where several
-            annotators gave labels, `annotator`; such as `analyse hardest --format csv` writes.
-            Rows without a label are not answered.
-
-    Returns:
-        Seed → annotator → label.
+    From CSV tables with the columns `seed_id` and `corrected_label` and, where several annotators
+    gave labels, `annotator`; such as `analyse hardest --format csv` writes. Rows without a label
+    are not answered.
     """
     found: dict[str, dict[str, str]] = {}
     for path in paths:
@@ -225,7 +212,7 @@ def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _checked(
+def _spelled(
     corrections: Mapping[str, Mapping[str, str]],
     labels: Sequence[str],
     seeds: Mapping[str, pa.Table],
@@ -238,26 +225,22 @@ def _checked(
             f"--corrected: expected labels of seeds of {', '.join(seeds)}, got {len(unknown):,} of "
             f"others, such as {unknown[0]!r}"
         )
-    checked: dict[str, dict[str, str]] = {}
     for seed, given in corrections.items():
-        for name, label in given.items():
-            if label not in spelled:
-                raise ValueError(
-                    f"--corrected: expected labels out of {', '.join(labels)}, got {label!r} for "
-                    f"{seed!r}"
-                )
-            checked.setdefault(seed, {})[name] = spelled[label]
-    return checked
+        if other := [label for label in given.values() if label not in spelled]:
+            raise ValueError(
+                f"--corrected: expected labels out of {', '.join(labels)}, got {other[0]!r} for "
+                f"{seed!r}"
+            )
+    return {
+        seed: {name: spelled[label] for name, label in given.items()}
+        for seed, given in corrections.items()
+    }
 
 
 def _seeds(
     config: str, runs: Sequence[Run], texts: pa.Table, *, top: int | None, below: float
 ) -> tuple[list[Row], int]:
-    """Make rows of the seeds that a table or a note may be about, the hardest first.
-
-    Returns:
-        The rows, and how many seeds there are in all.
-    """
+    """Make rows of the seeds that a table or a note may be about, the hardest first; count all."""
     counts = on_common_seeds([run.counts for run in runs], config)
     ids = counts[0].seed_ids
     # Of each seed, its distinct variants by their answers: subsamples play no part.
@@ -271,6 +254,11 @@ def _seeds(
     wrong_answers = of_answers.copy()
     wrong_answers[np.arange(len(ids)), counts[0].gold] = 0
     n_models_right = np.sum([each.right for each in counts], axis=0)
+    letters = [*initials(counts[0].labels), "?"]
+    instead = [  # the commonest wrong answer and its share of all, as "N 85 %"
+        f"{letters[wrong.argmax()]} {100 * wrong.max() / n:.0f} %" if wrong.any() else None
+        for wrong, n in zip(wrong_answers, of_answers.sum(axis=1), strict=True)
+    ]
     order = hardest_first(mean, len(runs) - n_models_right)
     told = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
     told[order[: top or 0]] = True
@@ -286,7 +274,7 @@ def _seeds(
             "votes": _tally(text["annotator_labels"], labels),
             "answers": _tally([int(each.own[n]) for each in counts], labels),
             "variants_right": float(mean[n]),
-            "instead": _instead(wrong_answers[n], int(of_answers[n].sum()), labels),
+            "instead": instead[n],
             "n_right": int(n_models_right[n]),
             "n_models": len(runs),
             "by_model": {
@@ -300,13 +288,8 @@ def _seeds(
     return rows, len(ids)
 
 
-def shown(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """Name the columns of the split `seeds` that the table shows."""
-    return *_SHOWN_OF_SEEDS, *problem_format.fields
-
-
 def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
-    """Name the texts among `shown`; raise where configurations differ."""
+    """Name the texts of the problems; raise where configurations differ."""
     found = {format_of(table.schema).fields for table in seeds.values()}
     if len(found) > 1:
         raise ValueError(
@@ -316,27 +299,15 @@ def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
     return next(iter(found), NLI.fields)
 
 
-def _instead(wrong: Ints, n_answers: int, labels: Sequence[str]) -> str | None:
-    """Name the commonest wrong answer and its share of all, as "N 85 %"; None without any."""
-    most = int(wrong.argmax())
-    name = [*initials(labels), "?"][most]
-    return f"{name} {100 * wrong[most] / n_answers:.0f} %" if wrong[most] else None
-
-
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
     """Count answers, as "E3 N2 C0", those without a label as "?1"; None where there are none."""
     if not codes:
         return None
     times = Counter(codes)
+    named = dict(enumerate(initials(labels))) | ({NO_LABEL: "?"} if NO_LABEL in times else {})
     # A number would run into the letter's, if the letter is one.
     between = ":" if initials(labels)[0].isdigit() else ""
-    return " ".join(
-        f"{letter}{between}{times[code]}"
-        for code, letter in (
-            *enumerate(initials(labels)),
-            *([(NO_LABEL, "?")] if NO_LABEL in times else ()),
-        )
-    )
+    return " ".join(f"{letter}{between}{times[code]}" for code, letter in named.items())
 
 
 def plot_hardest(table: Table) -> Figure:
@@ -345,8 +316,8 @@ def plot_hardest(table: Table) -> Figure:
     figure = new_figure(PAGE / 2 + 1, 1.0 + 0.17 * max(1, len(rows)))
     axes = figure.subplots()
     models = list(dict.fromkeys(model for row in rows for model in row["by_model"]))
+    few = len(models) <= len(PALETTE)
     for number, model in enumerate(models):
-        few = len(models) <= len(PALETTE)
         axes.plot(
             [row["by_model"].get(model, np.nan) for row in rows],
             range(len(rows)),
@@ -357,16 +328,9 @@ def plot_hardest(table: Table) -> Figure:
             alpha=0.9 if few else 0.4,
             label=model if few else "a model" if not number else None,
         )
-    axes.plot(
-        [row["variants_right"] for row in rows],
-        range(len(rows)),
-        linestyle="none",
-        marker="|",
-        markersize=11,
-        markeredgewidth=2,
-        color="black",
-        label="mean",
-    )
+    means = [row["variants_right"] for row in rows]
+    bar: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 2, "color": "black"}
+    axes.plot(means, range(len(rows)), linestyle="none", label="mean", **bar)
     axes.set_yticks(range(len(rows)), [row["seed_id"] for row in rows], fontsize="small")
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)

@@ -38,6 +38,8 @@ Row = dict[str, Any]
 FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 """The rates r_s and r_r of Arakelyan et al. (2024), section 3.2."""
 
+FOOLING_COLUMNS: Final = tuple(figure_column(CATALOGUE[key]) for key in FOOLING)
+
 FOOLING_NOTE: Final = (
     "r_s, r_r: the share of seeds answered right (right: how many) with at least one variant that "
     "changes the prediction to the opposite label (r_s), to any other (r_r), in percent"
@@ -84,11 +86,6 @@ def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...
     """Make the columns of S, variant accuracy and SV accuracy at some thresholds."""
     figures = (CATALOGUE["seed_accuracy"], CATALOGUE["variant_accuracy"], *map(sv_at, thresholds))
     return tuple(map(figure_column, figures))
-
-
-def fooling_columns() -> tuple[Column, ...]:
-    """Make the columns of the fooling rates."""
-    return tuple(figure_column(CATALOGUE[key]) for key in FOOLING)
 
 
 # --- Averages ---

@@ -19,7 +19,7 @@ from merge_dataset.schema import NLI
 from merge_metric.analyses.measures import Row, over_models, per_config
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
-from merge_metric.tables import Column, Table
+from merge_metric.tables import Table, columns
 from merge_metric.tables.plots import config_bars, percent_axis, row_of_panels
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ Floats = NDArray[np.float64]
 
 Encode = Callable[[Sequence[str]], Floats]
 """n sentences → (n, d) embeddings."""
-
-_BIN: Final = 0.01
-"""Width of a histogram's bins."""
 
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 
@@ -49,22 +46,22 @@ _DISTANCES: Final = {
 _JSD: Final = "distance_jsd"
 
 
-def require_hypotheses(folder: Path, config: str) -> None:
-    """Raise ValueError unless the problems of a configuration have hypotheses."""
+def hypotheses(folder: Path, config: str) -> tuple[str]:
+    """Name the column of the hypotheses; raise unless the problems of a configuration have some."""
     if (problem_format := format_in(folder, config)) != NLI:
         raise ValueError(
             f"{config}: expected problems of NLI, of whose hypotheses overlap is told, got some "
             f"with the {problem_format.described}; name others with `config`"
         )
+    return ("hypothesis",)
 
 
 def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Table:
     """Make a row per configuration and, with predictions, model; averages over models.
 
-    Args:
-        pairs: Variants of configurations, with `hypothesis` and `seed_hypothesis`.
-        encode: For distances of embeddings, which need no predictions, and how much they
-            differ between variants that do and do not change them, which do.
+    Pairs have `hypothesis` and `seed_hypothesis`. With `encode` there are distances of
+    embeddings and, with predictions, how much they differ between variants that do and do not
+    change these.
     """
     rows = []
     with_models = False
@@ -88,7 +85,7 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
         if encode:
             distances = cosine_distances(texts[0], texts[1], encode)
             row["distance"] = float(distances.mean())
-            if each.model is not None:
+            if with_models:
                 right, is_changed = (
                     each.table[name].to_numpy() for name in ("seed_right", "changed")
                 )
@@ -100,52 +97,39 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
     keys = [*_MEASURES, *([*_DISTANCES.values(), _JSD] if encode else [])]
     keys = [key for key in keys if all(key in row for row in rows)]
     averages = over_models(rows, keys, ["n_pairs"]) if with_models else []
-    return Table(
-        name="overlap",
-        title="Hypotheses of variants (h′) beside those of their seeds (h)",
-        columns=(
-            Column("config", "source"),
-            Column("model", "model") if with_models else Column("dataset", "data set"),
-            Column("n_pairs", "pairs", "count"),
-            Column("length", "tokens h", "number"),
-            Column("length_variant", "h′", "number"),
-            Column("overlap", "in both", "number"),
-            Column("fuzzy_sort", "fuzzy sort", "share"),
-            Column("fuzzy_set", "fuzzy set", "share"),
-            *(
-                Column(key, heading, "fraction")
-                for key, heading in (
-                    ("distance", "distance"),
-                    ("distance_unchanged", "unch."),
-                    ("distance_changed", "ch."),
-                    (_JSD, "JSD"),
-                )
-                if key in keys
-            ),
-        ),
-        rows=(*rows, *averages),
-        notes=_notes(keys, with_averages=bool(averages)),
-    )
-
-
-def _notes(keys: Sequence[str], *, with_averages: bool) -> tuple[str, ...]:
     notes = [
         "Averages over pairs. Tokens are words and single other marks, without regard to case; in "
         "both: as often as in either. Fuzzy: rapidfuzz's token_sort_ratio, which every difference "
         "lowers, and token_set_ratio, which is 100 where one has all tokens of the other; in "
         "percent.",
     ]
-    if "distance" in keys:
-        note = "Distance: 1 minus the cosine of the sentences' embeddings."
-        if _JSD in keys:
-            note += (
-                " Apart for variants of seeds answered right that do not (unch.) and do (ch.) "
-                "change the prediction; JSD: Jensen–Shannon divergence of their two histograms."
-            )
-        notes.append(note)
-    if with_averages:
+    if encode:
+        notes.append("Distance: 1 minus the cosine of the sentences' embeddings.")
+    if _JSD in keys:
+        notes[-1] += (
+            " Apart for variants of seeds answered right that do not (unch.) and do (ch.) "
+            "change the prediction; JSD: Jensen–Shannon divergence of their two histograms."
+        )
+    if averages:
         notes.append("(mean): over models, which weigh the same.")
-    return tuple(notes)
+    headings = ("distance", "unch.", "ch.", "JSD")
+    of_distances = dict(zip((*_DISTANCES.values(), _JSD), headings, strict=True))
+    return Table(
+        name="overlap",
+        title="Hypotheses of variants (h′) beside those of their seeds (h)",
+        columns=(
+            *columns(config="source"),
+            *(columns(model="model") if with_models else columns(dataset="data set")),
+            *columns("count", n_pairs="pairs"),
+            *columns("number", length="tokens h", length_variant="h′", overlap="in both"),
+            *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
+            *columns(
+                "fraction", **{key: head for key, head in of_distances.items() if key in keys}
+            ),
+        ),
+        rows=(*rows, *averages),
+        notes=tuple(notes),
+    )
 
 
 def plot_overlap(table: Table) -> Figure:
@@ -189,9 +173,7 @@ def n_common(one: Iterable[str], other: Iterable[str]) -> int:
     return (Counter(one) & Counter(other)).total()
 
 
-def fuzzy_match(
-    one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> list[Floats]:
     """Compare n pairs of token lists: `token_sort_ratio` and `token_set_ratio`, each (n,), 0–1.
 
     Both are of rapidfuzz and do not regard the order of tokens. The first is lower for every
@@ -200,11 +182,10 @@ def fuzzy_match(
     from rapidfuzz import fuzz, process
 
     texts = [[" ".join(each) for each in lists] for lists in (one, other)]
-    by_sort, by_set = (
+    return [
         process.cpdist(*texts, scorer=scorer, dtype=np.float64) / 100
         for scorer in (fuzz.token_sort_ratio, fuzz.token_set_ratio)
-    )
-    return by_sort, by_set
+    ]
 
 
 # --- Embeddings ---
@@ -234,20 +215,17 @@ def histogram_divergence(one: Floats, other: Floats) -> float | None:
     """
     if not len(one) or not len(other):
         return None
-    bins = np.linspace(0, 2, round(2 / _BIN) + 1)
-    p, q = (np.histogram(sample, bins)[0] / len(sample) for sample in (one, other))
+    p, q = (
+        np.histogram(sample, np.linspace(0, 2, 201))[0] / len(sample) for sample in (one, other)
+    )
     return float(jensen_shannon(p[None], q[None])[0])
 
 
 def load_encoder(name: str) -> Encode:
-    """Load a sentence encoder.
+    """Load a sentence encoder, which gives embeddings as the model itself pools and scales them.
 
-    Args:
-        name: A model of sentence-transformers, directory or Hub id, with safetensors weights. Of
-            any other encoder of transformers the tokens' vectors are averaged.
-
-    Returns:
-        Sentences → embeddings, as the model itself pools and scales them.
+    The name is a model of sentence-transformers, directory or Hub id, with safetensors weights.
+    Of any other encoder of transformers the tokens' vectors are averaged.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -265,9 +243,8 @@ def load_encoder(name: str) -> Encode:
         ) from error
 
     def encode(texts: Sequence[str]) -> NDArray[np.float64]:
-        found = model.encode(
-            list(texts), convert_to_numpy=True, show_progress_bar=len(texts) > 1000
-        )
+        bar = len(texts) > 1000
+        found = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=bar)
         return np.asarray(found, np.float64)
 
     return encode

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from merge_metric.agreement.shares import wilson
-from merge_metric.analyses.measures import Row
+from merge_metric.analyses.measures import COUNT_COLUMNS, Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, Table, figure_column, figure_values
+from merge_metric.tables import Table, columns, figure_column, figure_values, interval_columns
 from merge_metric.tables.plots import bar_panels, distinct
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ _JUDGED: Final = (
 def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
     """Make rows of the seeds with each phenomenon, of which one may have several, and of the rest.
 
-    Args:
-        found: Variants with `seed_premise` and `seed_hypothesis`.
-        settings: CT, and bootstrap of intervals.
+    Variants are `found` with `seed_premise` and `seed_hypothesis`.
     """
     names = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate")
     figures = (*(CATALOGUE[name] for name in names), sv_at(settings.correctness_threshold))
@@ -88,27 +86,23 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
                     row["n_doubtful"] = pc.sum(pc.less(reasoning, DOUBTFUL)).as_py()
             rows.append(row)
     has_models, is_judged = (any(key in row for row in rows) for key in ("model", "n_judged"))
-    columns = [
-        Column("config", "source"),
-        Column("phenomenon", "seeds with"),
-        Column("n_seeds", "seeds", "count"),
-        Column("n_variants", "variants", "count"),
-    ]
-    if has_models:
-        columns.insert(1, Column("model", "model"))
-        columns += map(figure_column, figures)
+    shown = [*columns(config="source")]
     if len({row["dataset"] for row in rows}) > 1:
-        columns.insert(1, Column("dataset", "data set"))
+        shown += columns(dataset="data set")
+    if has_models:
+        shown += columns(model="model")
+    shown += columns(phenomenon="seeds with")
+    shown += COUNT_COLUMNS
+    if has_models:
+        shown += map(figure_column, figures)
     if is_judged:
-        columns += [
-            Column("n_judged", "judged", "count"),
-            Column("good", "good", "share", "good_ci"),
-            Column("n_doubtful", f"R < {DOUBTFUL}", "count"),
-        ]
+        shown += columns("count", n_judged="judged")
+        shown += interval_columns("share", good="good")
+        shown += columns("count", n_doubtful=f"R < {DOUBTFUL}")
     return Table(
         name="phenomena",
         title="Seeds with a quantifier, a negation or an expression of time",
-        columns=tuple(columns),
+        columns=tuple(shown),
         rows=tuple(rows),
         notes=(
             "By words in the seed's texts, whether or not they are replaced, and whether or not "

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from merge_metric.analyses.variant_rows import VariantRows
     from merge_metric.runs.model import Predictions as PredictionsFile
     from merge_metric.runs.model import PredictionsSource
-    from merge_metric.runs.run import HasCountsT, Run
+    from merge_metric.runs.run import Run
     from merge_metric.score import Watch
     from merge_metric.tables import Table
 
@@ -49,17 +49,17 @@ Predictions = Literal["needed", "optional", "none"]
 class Analysis:
     """An analysis as users know it; see `analysis`."""
 
-    name: str
-    summary: str
     make: Callable[..., Made]
-    options: tuple[str, ...]
+    summary: str
     names_datasets: bool
     predictions: Predictions
-    needs_run: bool
     extra: Extra
     of_seeds: bool
     settings: tuple[str, ...]
     clusters: bool
+    name: str
+    options: tuple[str, ...]
+    needs_run: bool
 
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -92,6 +92,7 @@ def analysis(
             has a parameter `settings`.
         clusters: Whether clusters of seeds matter to it; with `n_bootstrap` they always do.
     """
+    needs = (summary, names_datasets, predictions, extra, of_seeds, settings)
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
         name = make.__name__.replace("_", "-")
@@ -99,19 +100,8 @@ def analysis(
         own = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
         options = (*(name for name in own if name != "settings"), *settings)
         needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
-        ANALYSES[name] = Analysis(
-            name=name,
-            summary=summary,
-            make=make,
-            options=options,
-            names_datasets=names_datasets,
-            predictions=predictions,
-            needs_run=needs_run,
-            extra=extra,
-            of_seeds=of_seeds,
-            settings=settings,
-            clusters=clusters or "n_bootstrap" in options,
-        )
+        clustered = clusters or "n_bootstrap" in options
+        ANALYSES[name] = Analysis(make, *needs, clustered, name, options, needs_run)
         return make
 
     return register
@@ -164,7 +154,17 @@ class Request:
             with_rows=with_rows,
         )
         runs = self.watch.over(runs) if self.watch else runs
-        return runs if repeated else _once_each(runs)
+        seen: dict[tuple[str, str], str] = {}
+        for run in runs:
+            other = seen.get((run.model, run.config))
+            if other is not None and not repeated:
+                raise ValueError(
+                    f"expected one data set per model and configuration, got {other!r} and "
+                    f"{run.dataset!r} for {run.model!r} on {run.config}; name them apart: "
+                    "NAME=FILE@DATASET"
+                )
+            seen[run.model, run.config] = run.dataset
+            yield run
 
     def variants(
         self,
@@ -172,31 +172,32 @@ class Request:
         of_seeds: Sequence[str] = (),
         *,
         annotations: Sequence[str] = (),
-        by: Sequence[str] = (),
     ) -> Iterator[VariantRows]:
         """Read the variants of each run or, without predictions, of each configuration.
 
         Args:
             columns: Lists the columns that are wanted, or raises, for a dataset folder and a
                 configuration.
-            of_seeds: Columns of the seeds.
+            of_seeds: Texts of the seeds.
             annotations: Answers of annotators to put beside the variants.
-            by: As in `runs`.
 
         Raises:
             ValueError: a file cannot be used.
         """
         from merge_metric.analyses.variant_rows import read_judgements, variant_rows
+        from merge_metric.runs.run import require_text
 
         judged = read_judgements(annotations) if annotations else None
-        if not self.sources:
-            for config in self.chosen_configs():
-                wanted = columns(self.dataset, config)
-                yield variant_rows(self.dataset, config, wanted, of_seeds, judged=judged)
-            return
-        for run in self.runs(by=by):
-            wanted = columns(run.folder, run.config)
-            yield variant_rows(run.folder, run.config, wanted, of_seeds, run=run, judged=judged)
+        found: Iterable[tuple[Path, str, Run | None]]
+        if self.sources:
+            found = ((run.folder, run.config, run) for run in self.runs())
+        else:
+            found = ((self.dataset, config, None) for config in self.chosen_configs())
+        for folder, config, run in found:
+            wanted = columns(folder, config)
+            for name in of_seeds:
+                require_text(folder, config, name)
+            yield variant_rows(folder, config, wanted, of_seeds, run=run, judged=judged)
 
     def chosen_configs(self) -> list[str]:
         """Configurations of a dataset alone: those asked for, else those of whole collections.
@@ -333,17 +334,3 @@ def _dataset_folder(
             + (", or a run folder: --run FOLDER" if "run" in chosen.options else "")
         )
     return dataset or own[0]
-
-
-def _once_each(runs: Iterator[HasCountsT]) -> Iterator[HasCountsT]:
-    """Yield the runs; raise where a model has a configuration in two datasets."""
-    seen: dict[tuple[str, str], str] = {}
-    for run in runs:
-        if (run.model, run.config) in seen:
-            raise ValueError(
-                f"expected one data set per model and configuration, got "
-                f"{seen[run.model, run.config]!r} and {run.dataset!r} for {run.model!r} on "
-                f"{run.config}; name them apart: NAME=FILE@DATASET"
-            )
-        seen[run.model, run.config] = run.dataset
-        yield run

@@ -24,7 +24,7 @@ from merge_dataset.layout import format_in, split_files
 from merge_dataset.provenance import format_of_run
 from merge_dataset.schema import VARIANT_CLASSES, WORD_CLASSES, format_of
 from merge_metric.analyses.measures import Row
-from merge_metric.tables import Column, Table, initials, legend
+from merge_metric.tables import Table, columns, initials, legend
 from merge_metric.tables.plots import bar_panels, distinct
 
 if TYPE_CHECKING:
@@ -93,10 +93,7 @@ ALL: Final = "all"
 def potential_seeds(run: Path) -> Table:
     """Make a row per word class, and of all classes, of problems that share words and of seeds.
 
-    Seeds are only known where there is a build.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_counts`.
+    Seeds are only known where there is a build. Errors are those of `read_counts`.
     """
     source = read_counts(run)["source"]
     labels = format_of(read_schema(run / PROBLEMS)).labels
@@ -115,20 +112,14 @@ def potential_seeds(run: Path) -> Table:
         notes.append(
             "Other forms are not known: lemminflect was not installed when merge-nli count ran."
         )
+    letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
     return Table(
         name="seeds",
         title="Problems that share a word, and eligible seeds, by the class of the word",
         columns=(
-            Column("source", "source"),
-            Column("which", "problems"),
-            Column("word_class", "class"),
-            Column("n", "number", "count"),
-            *(
-                Column(f"label_{n}", f"{letter}, %", "share")
-                for n, letter in enumerate(initials(labels))
-            ),
-            Column("stands_twice", "twice, %", "share"),
-            Column("other_form", "other form, %", "share"),
+            *columns(source="source", which="problems", word_class="class"),
+            *columns("count", n="number"),
+            *columns("share", **letters, stands_twice="twice, %", other_form="other form, %"),
         ),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -136,10 +127,9 @@ def potential_seeds(run: Path) -> Table:
 
 
 def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
-    """Count the problems, and for each class those that share a word and those with variants.
+    """Count all labelled problems, and make the rows of `potential_seeds`.
 
-    Returns:
-        Number of all labelled problems, and the rows of the table of `potential_seeds`.
+    Of each class: those that share a word, and those with variants.
     """
     rows: list[Row] = []
     with connect() as connection:
@@ -148,17 +138,15 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
         total = len(connection.sql("SELECT seed_id FROM problems"))
         parts = {SHARING: "words"}
         if (run / MANIFEST).is_file():
-            connection.sql(f"FROM {parquet([file_of_build(run, VARIANTS)])}").create_view(
-                "variants"
-            )
+            variants = parquet([file_of_build(run, VARIANTS)])
             parts[ELIGIBLE] = (
                 # Variants of several words are variants of each.
                 "words SEMI JOIN (SELECT seed_id, word_class, "
-                "unnest(regexp_split_to_array(original, '\\s+')) AS word FROM variants) "
+                f"unnest(regexp_split_to_array(original, '\\s+')) AS word FROM {variants}) "
                 "USING (seed_id, word_class, word)"
             )
-        columns = connection.table("words").columns
-        occurrences = [name for name in columns if name.endswith("_occurrences")]
+        of_words = connection.table("words").columns
+        occurrences = [name for name in of_words if name.endswith("_occurrences")]
         n_problems = "count(DISTINCT seed_id)"
         wanted = [
             n_problems,
@@ -177,20 +165,12 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
             counts = {name: numbers for name, *numbers in found.fetchall()}
             for name in (each for each in (*WORD_CLASSES, ALL) if each in counts):
                 n, known, n_twice, n_forms, *golds = counts[name]
-                rows.append(
-                    {
-                        "source": source,
-                        "which": which,
-                        "word_class": name,
-                        "n": n,
-                        "share": n / total,
-                        **{f"label_{code}": of_label / n for code, of_label in enumerate(golds)},
-                        "n_stands_twice": n_twice,
-                        "stands_twice": n_twice / n,
-                        "n_other_form": n_forms if known else None,
-                        "other_form": n_forms / n if known else None,
-                    }
-                )
+                row: Row = {"source": source, "which": which, "word_class": name}
+                row |= {"n": n, "share": n / total}
+                row |= {f"label_{code}": of_label / n for code, of_label in enumerate(golds)}
+                row |= {"n_stands_twice": n_twice, "stands_twice": n_twice / n}
+                row |= {"n_other_form": n_forms if known else None}
+                rows.append(row | {"other_form": n_forms / n if known else None})
     return total, rows
 
 
@@ -222,33 +202,24 @@ _SHARES: Final = {
 def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
     """Make a row per masked LM and word class, with shares by text and over all texts.
 
-    Args:
-        counts: Rows with `source`, `mlm`, `word_class`, `field`, `occurrences`,
-            `not_in_vocabulary`, `suggestions`, `whole_words` and the keys of the shares.
+    Counts are rows with `source`, `mlm`, `word_class`, `field`, `occurrences`,
+    `not_in_vocabulary`, `suggestions`, `whole_words` and the keys of the shares.
     """
     fields = distinct(counts, "field")
+    letters = dict(zip(fields, initials(fields), strict=True))
+    shares: dict[str, str] = {}
+    for key, heading in _SHARES.items():
+        shares |= {key: heading} | {f"{key}_{field}": letters[field] for field in fields}
     return Table(
         name="filters",
         title="Suggestions that each filter by itself lets pass",
         columns=(
-            Column("source", "source"),
-            Column("mlm", "masked LM"),
-            Column("word_class", "class"),
-            Column("asked", "occurrences", "count"),
-            Column("per_occurrence", "each", "number"),
-            *(
-                column
-                for key, heading in _SHARES.items()
-                for column in (
-                    Column(key, heading, "share"),
-                    *(
-                        Column(f"{key}_{field}", letter, "share")
-                        for letter, field in zip(initials(fields), fields, strict=True)
-                    ),
-                )
-            ),
+            *columns(source="source", mlm="masked LM", word_class="class"),
+            *columns("count", asked="occurrences"),
+            *columns("number", per_occurrence="each"),
+            *columns("share", **shares),
         ),
-        rows=tuple(_rows(counts, fields)),
+        rows=tuple(_filter_rows(counts, fields)),
         notes=(
             "In percent of suggestions, over all occurrences of shared words of which the masked "
             "LM has the word as one token; then in each text: "
@@ -260,28 +231,24 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterator[Row]:
+def _filter_rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterator[Row]:
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for each in counts:
         groups.setdefault((each["source"], each["mlm"], each["word_class"]), []).append(each)
-    for (source, mlm, word_class), rows in sorted(
-        groups.items(), key=lambda group: (*group[0][:2], WORD_CLASSES.index(group[0][2]))
-    ):
-        asked = sum(each["occurrences"] - each["not_in_vocabulary"] for each in rows)
+    order = WORD_CLASSES.index
+    for group in sorted(groups, key=lambda group: (*group[:2], order(group[2]))):
+        rows = groups[group]
+        row: Row = dict(zip(("source", "mlm", "word_class"), group, strict=True))
+        row["asked"] = sum(each["occurrences"] - each["not_in_vocabulary"] for each in rows)
+        row["not_in_vocabulary"] = sum(each["not_in_vocabulary"] for each in rows)
         total = sum(each["suggestions"] for each in rows)
-        row: Row = {
-            "source": source,
-            "mlm": mlm,
-            "word_class": word_class,
-            "asked": asked,
-            "not_in_vocabulary": sum(each["not_in_vocabulary"] for each in rows),
-            "per_occurrence": total / asked if asked else None,
-        }
-        parts = {field: [each for each in rows if each["field"] == field] for field in fields}
-        for end, mine in {"": rows, **{f"_{field}": part for field, part in parts.items()}}.items():
+        row["per_occurrence"] = total / row["asked"] if row["asked"] else None
+        for field in (None, *fields):
+            mine = [each for each in rows if field in (None, each["field"])]
             total = sum(each["suggestions"] for each in mine)
             for key in ("whole_words", *_SHARES):
-                row[f"{key}{end}"] = sum(each[key] for each in mine) / total if total else None
+                name = f"{key}_{field}" if field else key
+                row[name] = sum(each[key] for each in mine) / total if total else None
         yield row
 
 
@@ -316,8 +283,7 @@ def of_dataset(folder: Path, config: str) -> Counted:
 def of_run(run: Path) -> Counted:
     """Count the variants of a run folder, or of a build inside one, and all replacements.
 
-    Raises:
-        FileNotFoundError, ValueError: as `run_folders.file_of_build`.
+    Errors are those of `file_of_build`.
     """
     with connect() as connection:
         _register(connection, [file_of_build(run, VARIANTS)])
@@ -337,8 +303,8 @@ def of_run(run: Path) -> Counted:
 
 
 def _register(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
-    columns = ("seed_id", "word_class", "label", "subsamples")
-    tables = [read_table(file, columns) for file in files]
+    wanted = ("seed_id", "word_class", "label", "subsamples")
+    tables = [read_table(file, wanted) for file in files]
     connection.register("variants", pa.concat_tables(tables))
 
 
@@ -391,36 +357,30 @@ def composition(everything: Iterable[Counted]) -> Table:
             "kind with --config"
         )
     (names,) = labels
-    letters = list(zip(names, initials(names), strict=True))
+    letters = dict(zip(names, initials(names), strict=True))
     rows = [row for _, part in found for row in part]
-    before = any("n_replacements" in row for row in rows)
+    before, more_notes = [], []
+    if any("n_replacements" in row for row in rows):
+        of_labels = {f"n_replacements_{name}": letter for name, letter in letters.items()}
+        before = [*columns("count", n_replacements="before sampling", **of_labels)]
+        more_notes = ["Before sampling: all replacements of seeds that have enough of them."]
     return Table(
         name="composition",
         title="Seeds and variants by the class of the replaced word, and by label",
         columns=(
-            Column("config", "source"),
-            Column("word_class", "class"),
-            Column("n_seeds", "seeds", "count"),
-            *(Column(f"seeds_{name}", f"{letter}, %", "share") for name, letter in letters),
-            *([Column("n_replacements", "before sampling", "count")] if before else []),
-            *(
-                Column(f"n_replacements_{name}", letter, "count")
-                for name, letter in letters
-                if before
-            ),
-            Column("n_variants", "variants", "count"),
-            Column("per_seed", "per seed", "threshold"),
-            Column("n_drawn", "in a subsample", "count"),
+            *columns(config="source", word_class="class"),
+            *columns("count", n_seeds="seeds"),
+            *columns("share", **{f"seeds_{name}": f"{x}, %" for name, x in letters.items()}),
+            *before,
+            *columns("count", n_variants="variants"),
+            *columns("threshold", per_seed="per seed"),
+            *columns("count", n_drawn="in a subsample"),
         ),
         rows=tuple(rows),
         notes=(
             f"Seeds, and the labels of these; distinct variants in all subsamples together, those "
             f"of a seed, and those in a subsample, on average. {legend(names)}.",
-            *(
-                ["Before sampling: all replacements of seeds that have enough of them."]
-                if before
-                else []
-            ),
+            *more_notes,
         ),
     )
 

@@ -25,7 +25,7 @@ from merge_metric.runs.run import VARIANT_IDS, HasCounts, Run, by_config
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
-from merge_metric.tables import Column, Table
+from merge_metric.tables import Table, columns, interval_columns
 from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, distinct, grid, legend_below, panels
 
 if TYPE_CHECKING:
@@ -147,15 +147,11 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
         name="stability",
         title=f"Figures on {how.draws:,} random draws of {how.seeds:,} seeds, beside all seeds",
         columns=(
-            Column("config", "source"),
-            Column("model", "model"),
-            Column("figure", "figure"),
-            Column("n_seeds", "seeds", "count"),
-            Column("value", "all seeds", "share", "value_ci"),
-            Column("mean_off", "off, mean", "share"),
-            Column("largest_off", "largest", "share"),
-            Column("spread", "sd", "share"),
-            Column("needed", "needed", "count"),
+            *columns(config="source", model="model", figure="figure"),
+            *columns("count", n_seeds="seeds"),
+            *interval_columns("share", value="all seeds"),
+            *columns("share", mean_off="off, mean", largest_off="largest", spread="sd"),
+            *columns("count", needed="needed"),
         ),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -166,11 +162,8 @@ def influence_of(holds: NDArray[np.bool_], present: NDArray[np.bool_]) -> Floats
     """Compute, (S,), what each seed adds to a share of seeds that is averaged over subsamples.
 
     Their mean is that share. Where every seed has variants in every subsample, it is the share
-    of subsamples in which it holds; elsewhere a seed counts for more where there are fewer.
-
-    Args:
-        holds: (S, K) or (S, 1) whether it does, of each seed in each subsample.
-        present: (S, K) whether the seed has variants there.
+    of subsamples in which it holds, (S, K) or (S, 1); elsewhere a seed counts for more where fewer
+    are `present`, (S, K).
     """
     there: NDArray[np.bool_] = np.any(present, axis=0)
     present = present[:, there]
@@ -203,9 +196,7 @@ def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
 def needed(influence: Floats, width: float) -> int | None:
     """Find the smallest number of seeds whose 95 % interval is no wider; None if all are alike.
 
-    Args:
-        influence: (S,) what each seed adds to a mean.
-        width: As a share of 1.
+    `influence`, (S,), is what each seed adds to a mean; the width is a share of 1.
 
     >>> needed(np.array([0.0, 1.0]), 0.1)
     385
@@ -219,27 +210,27 @@ def needed(influence: Floats, width: float) -> int | None:
 def plot_stability(table: Table) -> Drawing:
     """Draw a panel per configuration: how far off each draw is, and the middle 95 % of them."""
     configs = distinct(table.rows, "config")
-    figure, columns = panels(len(configs), 1)
-    of_configs = [[row for row in table.rows if row["config"] == config] for config in configs]
-    lines = [f"{row['model'] or 'labels'}: {row['figure']}" for row in table.rows]
-    figure.set_size_inches(
-        min(PAGE, COLUMN + 0.03 * max(map(len, lines))),
-        sum(0.7 + 0.22 * len(rows) for rows in of_configs),
-    )
-    for (axes,), config, rows in zip(columns, configs, of_configs, strict=True):
+    figure, column = panels(len(configs), 1)
+    longest = 0
+    for (axes,), config in zip(column, configs, strict=True):
+        rows = [row for row in table.rows if row["config"] == config]
+        models = distinct(rows, "model")
         for place, row in enumerate(rows):
             off = 100 * (np.array(row["draws"]) - row["value"])
             low, high = (100 * (bound - row["value"]) for bound in row["value_ci"])
-            colour = PALETTE[distinct(rows, "model").index(row["model"]) % len(PALETTE)]
+            colour = PALETTE[models.index(row["model"]) % len(PALETTE)]
             axes.plot([low, high], [place, place], color=colour, linewidth=5, alpha=0.35)
             axes.plot(off, [place] * len(off), "|", color=colour, markersize=8, alpha=0.5)
         axes.axvline(0, color="black", linewidth=0.8)
         names = [f"{row['model'] or 'labels'}: {row['figure']}" for row in rows]
+        longest = max(longest, *map(len, names))
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         grid(axes, "x")
         axes.set_title(config, fontsize="medium")
-    columns[-1][0].set_xlabel("draws minus all seeds, points")
+    height = 0.7 * len(configs) + 0.22 * len(table.rows)
+    figure.set_size_inches(min(PAGE, COLUMN + 0.03 * longest), height)
+    column[-1][0].set_xlabel("draws minus all seeds, points")
     return figure
 
 
@@ -318,68 +309,56 @@ def pair_of(first: Run, second: Run) -> Pair:
 def influences(pair: Pair, size: int | None, how: Wanted) -> Iterator[tuple[Figure, Floats]]:
     """Yield the figures and, (K, S), what each seed adds to a draw's difference, their mean.
 
-    Args:
-        pair: The two models.
-        size: Variants of a seed in a draw, all where it has fewer; None for all.
-        how: The threshold, and the seed of the draws.
+    A draw has `size` variants of a seed, all where it has fewer or where `size` is None.
     """
     n_seeds = len(pair.seed_right)
-    in_draw = np.zeros((DRAWS if size else 1, len(pair.seed)), np.bool_)
-    for number, draw in enumerate(in_draw):
-        draw[:] = size is None or random_ranks(pair.seed, how.rng_seed + number) < size
-    n = np.stack([np.bincount(pair.seed[draw], minlength=n_seeds) for draw in in_draw])
-    right = np.stack(
-        [
-            [np.bincount(pair.seed[draw & pair.right[:, m]], minlength=n_seeds) for m in (0, 1)]
-            for draw in in_draw
-        ]
-    )  # (K, 2, S)
-    less, mean = right[:, 0] - right[:, 1], n.mean(axis=1, keepdims=True)
+    counts = []  # of each draw: the seeds' variants, and those that each model answers right
+    for number in range(DRAWS if size else 1):
+        chosen = np.ones(len(pair.seed), np.bool_)
+        if size is not None:
+            chosen = random_ranks(pair.seed, how.rng_seed + number) < size
+        parts = (chosen, chosen & pair.right[:, 0], chosen & pair.right[:, 1])
+        counts.append([np.bincount(pair.seed[part], minlength=n_seeds) for part in parts])
+    n, first, second = np.stack(counts, axis=1)  # (K, S) each
+    less, mean = first - second, n.mean(axis=1, keepdims=True)
     difference = less.mean(axis=1, keepdims=True) / mean
     yield CATALOGUE["variant_accuracy"], (less - difference * n) / mean + difference
-    holds = (100 * right >= how.correctness_threshold * n[:, None]).astype(np.float64)
-    yield sv_at(how.correctness_threshold), holds[:, 0] - holds[:, 1]
+    holds = [
+        (100 * each >= how.correctness_threshold * n).astype(float) for each in (first, second)
+    ]
+    yield sv_at(how.correctness_threshold), holds[0] - holds[1]
 
 
 def power_rows(pair: Pair, how: Wanted) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
     own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
-    yield _power_row(CATALOGUE["seed_accuracy"], None, own[None], pair.unit, how)
+    found: list[tuple[str | None, Figure, Floats]]
+    found = [(None, CATALOGUE["seed_accuracy"], own[None])]
     median = float(np.median(np.bincount(pair.seed)))
     for size in (*(size for size in SIZES if size <= median), None):
-        for figure, influence in influences(pair, size, how):
-            yield _power_row(
-                figure, "all" if size is None else str(size), influence, pair.unit, how
-            )
-
-
-def _power_row(figure: Figure, size: str | None, influence: Floats, unit: Ints, how: Wanted) -> Row:
-    n_seeds, n_units = len(unit), int(unit.max()) + 1
-    off = influence - influence.mean(axis=1, keepdims=True)
-    squares = [float((np.bincount(unit, each) ** 2).sum()) for each in off]
-    error = math.sqrt(sum(squares) / len(squares) * n_units / max(n_units - 1, 1)) / n_seeds
-    smallest = _Z_POWER * error
-    varies = n_units > 1 and error > 1e-12
-    return {
-        "figure": figure.heading,
-        "per_seed": size,
-        "n_seeds": n_seeds,
-        "difference": float(influence.mean()),
-        "standard_error": error if varies else None,
-        "smallest": smallest if varies else None,
-        "needed": math.ceil(n_seeds * (100 * _Z_POWER * error / how.difference) ** 2)
-        if varies
-        else None,
-    }
+        found += [(str(size or "all"), *each) for each in influences(pair, size, how)]
+    n_seeds, n_units = len(pair.unit), int(pair.unit.max()) + 1
+    for per_seed, figure, influence in found:
+        off = influence - influence.mean(axis=1, keepdims=True)
+        squares = [float((np.bincount(pair.unit, each) ** 2).sum()) for each in off]
+        error = math.sqrt(sum(squares) / len(squares) * n_units / max(n_units - 1, 1)) / n_seeds
+        row = {
+            "figure": figure.heading,
+            "per_seed": per_seed,
+            "n_seeds": n_seeds,
+            "difference": float(influence.mean()),
+        }
+        row |= dict.fromkeys(("standard_error", "smallest", "needed"))
+        if n_units > 1 and error > 1e-12:  # else nothing varies
+            row |= {"standard_error": error, "smallest": _Z_POWER * error}
+            row["needed"] = math.ceil(n_seeds * (100 * _Z_POWER * error / how.difference) ** 2)
+        yield row
 
 
 def power(runs: Iterable[Run], how: Wanted, cluster: str = "") -> Table:
-    """Make rows of each pair of models on each configuration.
+    """Make rows of each pair of models on each configuration, of runs with their variants.
 
-    Args:
-        runs: With their variants.
-        how: What is to be shown.
-        cluster: Text by which the runs' seeds are clustered, such as `premise`.
+    Their seeds may be clustered by a text, such as `premise`.
     """
     rows: list[Row] = []
     for config, of_models in by_config(runs).items():
@@ -395,15 +374,11 @@ def power(runs: Iterable[Run], how: Wanted, cluster: str = "") -> Table:
         name="power",
         title=f"Differences that seeds and variants show in {POWER:.0%} of the cases",
         columns=(
-            Column("config", "source"),
-            Column("a", "first"),
-            Column("b", "second"),
-            Column("figure", "figure"),
-            Column("per_seed", "variants"),
-            Column("n_seeds", "seeds", "count"),
-            Column("difference", "difference", "points"),
-            Column("smallest", "smallest shown", "share"),
-            Column("needed", f"seeds for {how.difference:g}", "count"),
+            *columns(config="source", a="first", b="second", figure="figure", per_seed="variants"),
+            *columns("count", n_seeds="seeds"),
+            *columns("points", difference="difference"),
+            *columns("share", smallest="smallest shown"),
+            *columns("count", needed=f"seeds for {how.difference:g}"),
         ),
         rows=tuple(rows),
         notes=(

@@ -18,6 +18,7 @@ from merge_dataset.provenance import n_problems
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import (
     FOOLING,
+    FOOLING_COLUMNS,
     FOOLING_NOTE,
     MEAN,
     MODELS,
@@ -25,7 +26,6 @@ from merge_metric.analyses.measures import (
     RUN_COLUMNS,
     Row,
     fooling,
-    fooling_columns,
     identity,
     model_rows,
     over_configs,
@@ -113,7 +113,7 @@ def fooling_rates(
             *RUN_COLUMNS,
             *(columns(weighted_by="weighted by") if by_problems else ()),
             *columns("count", n_right="right"),
-            *fooling_columns(),
+            *FOOLING_COLUMNS,
             *columns("share", **of_labels),
         ),
         rows=(*rows, *model_means, *config_means),
@@ -280,7 +280,7 @@ def fooling_by_size(
         columns=(
             *columns(config="source", family="family", model="model"),
             *columns("count", parameters="parameters", n_right="right"),
-            *fooling_columns(),
+            *FOOLING_COLUMNS,
         ),
         rows=tuple(rows),
         notes=(f"{FOOLING_NOTE}.",),
@@ -369,7 +369,7 @@ def shift(runs: Iterable[Run]) -> Table:
             *columns("fraction", jsd_unchanged="JSD unch.", jsd_changed="JSD ch."),
             *columns("fraction", ks_unchanged="KS unch.", ks_changed="KS ch."),
         ),
-        rows=(*rows, *_averages(means)),
+        rows=(*rows, *(row for row in means if row["averaged"])),
         notes=(
             "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
             "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "
@@ -391,15 +391,10 @@ def _shift_row(run: Run) -> Row:
     return identity(run) | {"averaged": None} | counts | shift_figures(run.shift)
 
 
-def _averages(means: Sequence[Row]) -> list[Row]:
-    """Select the averages, of models or rounds, among rows of configurations."""
-    return [row for row in means if row["averaged"]]
-
-
-def _notes(means: Sequence[Row], what: str, pairs: Mapping[str, tuple[str, str]]) -> list[str]:
+def _notes(means: Sequence[Row], what: str, pairs: Mapping[str, Sequence[str]]) -> list[str]:
     """Say what averages are of, and what second figures have more than first ones, on average."""
     notes, more = [], []
-    averages = _averages(means)
+    averages = [row for row in means if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):
         notes.append("(mean): over models, which weigh the same.")
     if any(row["averaged"] == ROUNDS for row in averages):
@@ -451,7 +446,7 @@ def confidence(runs: Iterable[Run]) -> Table:
             *columns("fraction", sigma_seeds="σ seeds", sigma_unchanged="σ unch."),
             *columns("fraction", sigma_changed="σ ch."),
         ),
-        rows=(*rows, *_averages(means)),
+        rows=(*rows, *(row for row in means if row["averaged"])),
         notes=(
             f"Of the seeds answered right, and of their variants by whether the prediction "
             f"changed. The higher, the surer; at most {show_value(highest, 'fraction')}.",

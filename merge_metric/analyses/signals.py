@@ -35,17 +35,8 @@ from merge_metric.runs.run import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import (
-    COLUMN,
-    GREY,
-    PALETTE,
-    distinct,
-    grid,
-    legend_below,
-    new_figure,
-    percent_ticks,
-)
+from merge_metric.tables import Table, columns, interval_columns, plots
+from merge_metric.tables.plots import distinct
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,22 +81,18 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observed:
+class _Observed:
     """The n distinct variants of a configuration."""
 
-    config: str
-    model: str | None
-    """Model whose predictions there are, if any."""
     seed: Ints
     """(n,) numbers from 0 to n_seeds − 1."""
     n_seeds: int
-    signals: tuple[Signal, ...]
-    right: NDArray[np.bool_] | None
-    """(n,) whether the model answers the variant right."""
+    right: Floats | None
+    """(n,) whether the model answers the variant right, if there are predictions."""
     judgements: Mapping[str, Floats]
     """(n,) `fluency`, `reasoning`, `good`; NaN where nobody judged. Empty without annotations."""
-    clusters: Clusters | None = None
-    """Seeds that are resampled together; None where each is by itself."""
+    weights: BootstrapWeights | None
+    """Resampled seeds, if there is a bootstrap."""
 
 
 def signal_columns(folder: Path, config: str) -> list[str]:
@@ -114,39 +101,31 @@ def signal_columns(folder: Path, config: str) -> list[str]:
     return names[names.index("log_odds") : names.index("subsamples")]
 
 
-def observe(variants: VariantRows, cluster: str = "") -> Observed:
-    """Make arrays of variants, whose rows have signals and what is known of each variant.
+def _floats(table: pa.Table, name: str) -> Floats:
+    values: Floats = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
+    return values
 
-    Args:
-        variants: With the columns of `signal_columns`.
-        cluster: Text by which seeds are clustered, such as `premise`, as their `seed_…` has it.
-    """
-    table = variants.table
+
+def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
+    """Make arrays of what is known of each variant; seeds may be clustered by a text."""
     seeds = table["seed_id"].combine_chunks().dictionary_encode()
-    seed = seeds.indices.to_numpy().astype(np.int64)
-    known = table.column_names
-    clusters = None
-    if cluster:
-        first = np.unique(seed, return_index=True)[1]
-        clusters = Clusters(cluster, text_codes(table[f"seed_{cluster}"].take(first)))
-
-    def floats(name: str) -> Floats:
-        values: Floats = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
-        return values
-
-    judged = [name for name in ("fluency", "reasoning", "good") if name in known]
-    return Observed(
-        config=variants.config,
-        model=variants.model,
+    seed, n_seeds = seeds.indices.to_numpy().astype(np.int64), len(seeds.dictionary)
+    weights: BootstrapWeights | None = None
+    if settings.n_bootstrap:
+        clusters = None
+        if cluster:
+            first = np.unique(seed, return_index=True)[1]
+            clusters = Clusters(cluster, text_codes(table[f"seed_{cluster}"].take(first)))
+        weights = partial(seed_weights, n_seeds, settings, clusters)
+        if n_seeds * settings.n_bootstrap <= _HELD:
+            weights = list(weights()).__iter__
+    judged = [name for name in ("fluency", "reasoning", "good") if name in table.column_names]
+    return _Observed(
         seed=seed,
-        n_seeds=len(seeds.dictionary),
-        signals=tuple(
-            Signal(name, floats(name), pa.types.is_boolean(table[name].type))
-            for name in variants.columns
-        ),
-        right=table["right"].to_numpy() if "right" in known else None,
-        judgements={name: floats(name) for name in judged},
-        clusters=clusters,
+        n_seeds=n_seeds,
+        right=_floats(table, "right") if "right" in table.column_names else None,
+        judgements={name: _floats(table, name) for name in judged},
+        weights=weights,
     )
 
 
@@ -162,18 +141,13 @@ def signals(
 ) -> Table:
     """Make, for each configuration, model and signal, a row of all variants and one per bin.
 
-    Each distinct variant counts once, whatever subsamples it is in.
-
-    Args:
-        found: Variants of configurations, or of models on them.
-        cluster: Text by which seeds are clustered.
-        bins: Of equally many variants, as far as values differ; signals of no more different
-            values than that have a row for each.
-        settings: Of the bootstrap.
+    Each distinct variant counts once, whatever subsamples it is in. Seeds may be clustered by a
+    text. Bins are of equally many variants, as far as values differ; signals of no more different
+    values than `bins` have a row for each.
     """
-    every = [observe(each, cluster) for each in found]
-    judged = any(each.judgements for each in every)
-    if judged and not any((~np.isnan(each.judgements["good"])).any() for each in every):
+    every = list(found)
+    good = [each.table["good"] for each in every if "good" in each.table.column_names]
+    if good and all(each.null_count == len(each) for each in good):
         raise ValueError(
             "expected annotations of variants of these configurations, got only others; are they "
             "of another dataset?"
@@ -181,86 +155,67 @@ def signals(
     rows: list[Row] = []
     unknown: dict[str, None] = {}
     for each in every:
-        weights: BootstrapWeights | None = None
-        if settings.n_bootstrap:
-            weights = partial(seed_weights, each.n_seeds, settings, each.clusters)
-            if each.n_seeds * settings.n_bootstrap <= _HELD:
-                weights = list(weights()).__iter__
-        for signal in each.signals:
+        observed = _observe(each.table, cluster, settings)
+        for name in each.columns:
+            is_answer = pa.types.is_boolean(each.table[name].type)
+            signal = Signal(name, _floats(each.table, name), is_answer)
             if np.isnan(signal.values).all():
-                unknown[signal.name] = None
+                unknown[name] = None
                 continue
-            rows += _rows(each, signal, bins, weights, settings.rng_seed)
+            about = {"config": each.config, "model": each.model, "signal": name}
+            rows += [about | row for row in _rows(observed, signal, bins, settings.rng_seed)]
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
             f"{', '.join(unknown)}; build the dataset again, and merge-nli signals before it"
         )
-    return Table(
-        name="signals",
-        title="Automatic signals of variants, and what models and annotators make of these",
-        columns=_columns(with_models=any(each.model for each in every), judged=judged),
-        rows=tuple(rows),
-        notes=_notes(list(unknown), judged=judged),
-    )
-
-
-def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
-    model = (
-        Column("variant_accuracy", "right", "share", interval="variant_accuracy_ci"),
-        Column("rho_right", "ρ right", "correlation", interval="rho_right_ci"),
-        Column("within_right", "within", "correlation", interval="within_right_ci"),
-    )
-    annotators = (
-        Column("n_judged", "judged", "count"),
-        Column("fluency", "F", "number"),
-        Column("reasoning", "R", "number"),
-        Column("good", "good", "share", interval="good_ci"),
-        Column("auc", "AUC good", "number", interval="auc_ci"),
-        Column("rho_judged", "ρ F+R", "correlation", interval="rho_judged_ci"),
-        Column("within_judged", "within", "correlation", interval="within_judged_ci"),
-    )
-    return (
-        Column("config", "source"),
-        *([Column("model", "model")] if with_models else []),
-        Column("signal", "signal"),
-        Column("bin", "values"),
-        Column("n_variants", "variants", "count"),
-        Column("n_seeds", "seeds", "count"),
-        *(model if with_models else ()),
-        *(annotators if judged else ()),
-    )
-
-
-def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
-    human = (
-        " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
-        f"annotators; good: share with F + R of {ENOUGH} or more; AUC: how often a good variant "
-        "has a higher value than one that is not good, where 0.5 is chance."
-    )
-    best = (
-        f" {_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that share "
-        f"of other seeds' ({_FOLDS} folds); good is then the precision of that limit."
-    )
-    missing = f"Not known of any variant: {', '.join(unknown)}."
-    if any(name.endswith("_pll_change") for name in unknown):
-        missing += " Changes of pseudo-log-likelihood are computed by merge-nli signals."
-    return (
+    shown, notes = [*columns(config="source")], []
+    if with_models := any(each.model for each in every):
+        shown += columns(model="model")
+    shown += columns(signal="signal", bin="values")
+    shown += columns("count", n_variants="variants", n_seeds="seeds")
+    if with_models:
+        shown += interval_columns("share", variant_accuracy="right")
+        shown += interval_columns("correlation", rho_right="ρ right", within_right="within")
+    note = (
         "Each distinct variant once; bins of equally many, from the first value up to but not "
         f"including the second; {NONE}: where a signal is not known or does not apply. ρ: "
         "Spearman's correlation of the signal; within: the same of ranks within each seed, so "
         "that it does not matter how hard seeds are. 95 % intervals by bootstrap over seeds, as "
-        "variants of a seed are alike." + (human + best) * judged,
-        *([missing] if unknown else []),
+        "variants of a seed are alike."
+    )
+    if good:
+        shown += columns("count", n_judged="judged")
+        shown += columns("number", fluency="F", reasoning="R")
+        shown += interval_columns("share", good="good")
+        shown += interval_columns("number", auc="AUC good")
+        shown += interval_columns("correlation", rho_judged="ρ F+R", within_judged="within")
+        note += (
+            " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
+            f"annotators; good: share with F + R of {ENOUGH} or more; AUC: how often a good "
+            "variant has a higher value than one that is not good, where 0.5 is chance. "
+            f"{_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that "
+            f"share of other seeds' ({_FOLDS} folds); good is then the precision of that limit."
+        )
+    notes.append(note)
+    if unknown:
+        missing = f"Not known of any variant: {', '.join(unknown)}."
+        if any(name.endswith("_pll_change") for name in unknown):
+            missing += " Changes of pseudo-log-likelihood are computed by merge-nli signals."
+        notes.append(missing)
+    return Table(
+        name="signals",
+        title="Automatic signals of variants, and what models and annotators make of these",
+        columns=tuple(shown),
+        rows=tuple(rows),
+        notes=tuple(notes),
     )
 
 
 # --- Rows ---
 
 
-def _rows(
-    observed: Observed, signal: Signal, bins: int, weights: BootstrapWeights | None, rng_seed: int
-) -> list[Row]:
+def _rows(observed: _Observed, signal: Signal, bins: int, rng_seed: int) -> Iterator[Row]:
     known = ~np.isnan(signal.values)
     parts: list[tuple[str, Mask]] = [(ALL, known), *bins_of(signal, bins)]
     if signal.name == QUALITY and observed.judgements:
@@ -268,12 +223,8 @@ def _rows(
         parts += best_of(signal, judged, observed.seed, rng_seed)
     if not known.all():
         parts.append((NONE, ~known))
-    rows = []
     for name, part in parts:
         row: Row = {
-            "config": observed.config,
-            "model": observed.model,
-            "signal": signal.name,
             "bin": name,
             "lowest": None if name == NONE else float(signal.values[part].min()),
             "highest": None if name == NONE else float(signal.values[part].max()),
@@ -281,31 +232,24 @@ def _rows(
             "n_seeds": len(np.unique(observed.seed[part])),
         }
         if observed.right is not None:
-            right = observed.right.astype(np.float64)
-            row |= _mean("variant_accuracy", right, part, observed, weights)
+            row |= _mean("variant_accuracy", observed.right, part, observed)
         if observed.judgements:
             there = part & ~np.isnan(observed.judgements["good"])
             row["n_judged"] = int(there.sum())
             for key in ("fluency", "reasoning"):
-                row |= _mean(key, observed.judgements[key], there, observed)
-            row |= _mean("good", observed.judgements["good"], there, observed, weights)
+                row[key] = _average(observed.judgements[key][there])
+            row |= _mean("good", observed.judgements["good"], there, observed)
         if name == ALL:
-            row |= _correlations(observed, signal, known, weights)
-        rows.append(row)
-    return rows
+            row |= _correlations(observed, signal, known)
+        yield row
 
 
 def best_of(signal: Signal, part: Mask, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Mask]]:
     """Name shares of the best variants by a signal, and mask them; by limits of other seeds.
 
-    Seeds are dealt to folds. The limit that keeps a share of the other folds' variants decides
-    about a fold's own, so that no variant has a say in its own limit.
-
-    Args:
-        signal: Higher is better.
-        part: (n,) which variants there are.
-        seed: (n,) their seeds.
-        rng_seed: Of the folds.
+    Higher is better. Variants are those of `part`, (n,), and `seed`, (n,). Seeds are dealt to
+    folds, by `rng_seed`. The limit that keeps a share of the other folds' variants decides about a
+    fold's own, so that no variant has a say in its own limit.
     """
     dealt = np.random.default_rng(rng_seed).permutation(seed.max(initial=-1) + 1) % _FOLDS
     fold, found = dealt[seed], []
@@ -352,121 +296,110 @@ def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
     ]
 
 
-def _mean(
-    key: str,
-    values: Floats,
-    part: Mask,
-    observed: Observed,
-    weights: BootstrapWeights | None = None,
-) -> Row:
+def _average(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _mean(key: str, values: Floats, part: Mask, observed: _Observed) -> Row:
     """Average over some variants; with weights, with an interval."""
     seed, found = observed.seed[part], values[part]
-    row: Row = {key: float(found.mean()) if len(found) else None}
-    if weights is None:
+    row: Row = {key: _average(found)}
+    if observed.weights is None:
         return row
     sums = np.bincount(seed, found, minlength=observed.n_seeds)
     sizes = np.bincount(seed, minlength=observed.n_seeds)
     with np.errstate(invalid="ignore"):  # 0/0: none was drawn
-        replicates = np.concatenate([(w @ sums) / (w @ sizes) for w in weights()])
-    bounds = interval(replicates)
-    return row | {f"{key}_ci": None if np.isnan(bounds).any() else bounds.tolist()}
+        replicates = [(drawn @ sums) / (drawn @ sizes) for drawn in observed.weights()]
+    return row | {f"{key}_ci": _bounds(interval(np.concatenate(replicates)))}
 
 
-def _correlations(
-    observed: Observed, signal: Signal, known: Mask, weights: BootstrapWeights | None
-) -> Row:
+def _bounds(found: Floats) -> list[float] | None:
+    return None if np.isnan(found).any() else found.tolist()
+
+
+def _correlations(observed: _Observed, signal: Signal, known: Mask) -> Row:
     """Correlate a signal with whether the model is right, with F + R, and with who is good."""
     pairs: dict[str, tuple[Floats, Mask]] = {}
+    row: Row = {}
     if observed.right is not None:
-        pairs["right"] = (observed.right.astype(np.float64), known)
+        pairs["right"] = (observed.right, known)
     if observed.judgements:
         scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
         pairs["judged"] = (scores, known & ~np.isnan(scores))
-    row: Row = {}
-    if observed.judgements:
         part = known & ~np.isnan(observed.judgements["good"])
         x, is_good = signal.values[part], observed.judgements["good"][part] == 1
         row = {"auc": None, "auc_ci": None}
         if is_good.any() and not is_good.all():
             groups = np.unique(x, return_inverse=True)[1]
             row["auc"] = float(auc(groups, is_good, np.ones((1, len(x))))[0])
-            if weights is not None:
-                bounds = auc_interval(x, is_good, observed.seed[part], weights())
-                row["auc_ci"] = None if np.isnan(bounds).any() else bounds.tolist()
+            if observed.weights is not None:
+                drawn = observed.weights()
+                row["auc_ci"] = _bounds(auc_interval(x, is_good, observed.seed[part], drawn))
     for key, (values, part) in pairs.items():
         x, y, seed = signal.values[part], values[part], observed.seed[part]
         sums = within_seeds(x, y, seed, observed.n_seeds)
         within = float(pooled(sums.sum(axis=0)))
         row[f"rho_{key}"] = spearman(x, y)
         row[f"within_{key}"] = None if np.isnan(within) else within
-        if weights is None:
+        if observed.weights is None:
             continue
         row |= {f"rho_{key}_ci": None, f"within_{key}_ci": None}
         if row[f"rho_{key}"] is not None:
-            row[f"rho_{key}_ci"] = spearman_interval(x, y, seed, weights()).tolist()
+            found = spearman_interval(x, y, seed, observed.weights())
+            row[f"rho_{key}_ci"] = found.tolist()
         if row[f"within_{key}"] is not None:
-            row[f"within_{key}_ci"] = interval(
-                np.concatenate([pooled(drawn @ sums) for drawn in weights()])
-            ).tolist()
+            replicates = [pooled(drawn @ sums) for drawn in observed.weights()]
+            row[f"within_{key}_ci"] = interval(np.concatenate(replicates)).tolist()
     return row
 
 
 # --- Plot ---
 
-_HEIGHT: Final = 1.9
-
 
 def plot_signals(table: Table) -> Figure:
     """Draw a panel per signal (row) and configuration (column): accuracy and good ones by bin."""
     names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
-    figure = new_figure(COLUMN * len(configs), _HEIGHT * len(names) + 0.6)
+    figure = plots.new_figure(plots.COLUMN * len(configs), 1.9 * len(names) + 0.6)
     axes_of = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
     for name, row_of_axes in zip(names, axes_of.tolist(), strict=True):
         for config, axes in zip(configs, row_of_axes, strict=True):
             rows = [r for r in table.rows if r["config"] == config and r["signal"] == name]
-            draw_bins(axes, rows)
+            _draw_bins(axes, rows)
             axes.set_title(name if len(configs) == 1 else f"{name}, {config}", fontsize="medium")
-    legend_below(figure, axes_of.flat)
+    plots.legend_below(figure, axes_of.flat)
     return figure
 
 
-def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw one signal of one configuration: a line per model, and one of the annotators."""
-    names = [name for name in distinct(rows, "bin") if name != ALL]
-    bins = [name for name in names if not name.startswith(_BEST)]
-    models = distinct(rows, "model")
-    for number, model in enumerate(models):
-        of_bin = {row["bin"]: row for row in rows if row["model"] == model}
+def _draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw one signal of one configuration: a line per model, and one of the annotators.
+
+    Of means with their intervals; a gap where there is none, and before `NONE`.
+    """
+    bins = [each for each in distinct(rows, "bin") if each != ALL and not each.startswith(_BEST)]
+    lines: list[tuple[str, str, Any, dict[str, Any]]] = []
+    style: dict[str, Any]
+    for number, model in enumerate(distinct(rows, "model")):
         if model is not None:
-            style = {"color": PALETTE[number % len(PALETTE)], "marker": "o"}
-            _draw_line(axes, of_bin, bins, "variant_accuracy", f"right: {model}", style)
+            style = {"color": plots.PALETTE[number % len(plots.PALETTE)], "marker": "o"}
+            lines.append(("variant_accuracy", f"right: {model}", model, style))
         if number == 0 and any(row.get("n_judged") for row in rows):
-            style = {"color": GREY, "marker": "s", "linestyle": "--"}
-            _draw_line(axes, of_bin, bins, "good", "good (annotators)", style)
+            style = {"color": plots.GREY, "marker": "s", "linestyle": "--"}
+            lines.append(("good", "good (annotators)", model, style))
+    for key, label, model, style in lines:
+        of_bin = {row["bin"]: row for row in rows if row["model"] == model}
+        values = [of_bin.get(name, {}).get(key) for name in bins]
+        heights = [np.nan if value is None else value for value in values]
+        if NONE in bins:
+            axes.plot(bins.index(NONE), heights.pop(), **{**style, "markersize": 4})
+        axes.plot(range(len(heights)), heights, label=label, markersize=4, linewidth=1.4, **style)
+        for place, name in enumerate(bins):
+            if bounds := of_bin.get(name, {}).get(f"{key}_ci"):
+                axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)
     short = [name.replace(" to ", "\nto ").replace(" or ", "\nor ") for name in bins]
     axes.set_xticks(range(len(bins)), short, fontsize="small")
     axes.set_xlim(-0.5, len(bins) - 0.5)
     axes.set_ylim(0, 1)
-    percent_ticks(axes.yaxis)
+    plots.percent_ticks(axes.yaxis)
     axes.set_ylabel("variants, %", fontsize="small")
     axes.tick_params(labelsize="small")
-    grid(axes, "y")
-
-
-def _draw_line(
-    axes: Axes,
-    of_bin: Mapping[str, Mapping[str, Any]],
-    bins: Sequence[str],
-    key: str,
-    label: str,
-    style: Mapping[str, Any],
-) -> None:
-    """Draw means with their intervals; a gap where there is none, and before `NONE`."""
-    values = [of_bin[name][key] if name in of_bin else None for name in bins]
-    heights = [np.nan if value is None else value for value in values]
-    if NONE in bins:
-        axes.plot(bins.index(NONE), heights.pop(), **{**style, "markersize": 4})
-    axes.plot(range(len(heights)), heights, label=label, markersize=4, linewidth=1.4, **style)
-    for place, name in enumerate(bins):
-        if bounds := of_bin.get(name, {}).get(f"{key}_ci"):
-            axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)
+    plots.grid(axes, "y")

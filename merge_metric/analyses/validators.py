@@ -15,29 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.files import read_row_groups
+from merge_dataset.engine import connect
+from merge_dataset.files import read_row_groups, read_schema
 from merge_dataset.layout import split_files
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
-from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import (
-    PAGE,
-    PALETTE,
-    distinct,
-    grid,
-    heat_map,
-    new_figure,
-)
+from merge_metric.runs.relations import fetch
+from merge_metric.tables import Table, columns
+from merge_metric.tables.plots import PAGE, PALETTE, distinct, grid, heat_map, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 MLM: Final = "mlm"
 NUMBER: Final = "number"
@@ -49,19 +44,23 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validated:
-    """The masked LMs that validated the replacements of a configuration or run."""
+    """The masked LMs that validated the replacements of a configuration or run.
+
+    Replacements that the same ones validated in each text are counted together, P of them.
+    """
 
     config: str
     unit: str
     """Name of what is counted, in the plural."""
     mlms: tuple[str, ...]
     """Sorted."""
+    needed: Bools
+    """(P, texts, M) whether each validated them in which text; all of them in a text that needs
+    not have the word."""
     anywhere: Bools
-    """(n, M) whether each validated it in some text."""
-    everywhere: Bools
-    """(n, M) whether each validated it in every text that has the word."""
-    kept: NDArray[np.float64]
-    """(M,) how many there would be with 1, 2, … of the masked LMs, on average over all choices."""
+    """(P, M) whether each validated them in some text."""
+    n: Ints
+    """(P,) how many there are."""
     n_problems: int
     several_words: bool
     """Whether some replace several words, any of which their masked LMs validated."""
@@ -79,96 +78,79 @@ def of_run(run: Path) -> Validated:
 
 
 def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Validated:
-    mlms = sorted(
-        {
-            name
-            for path in files
-            for columns in [mlm_columns(path)]
-            for table in read_row_groups(path, columns)
-            for column in columns
-            for name in pc.list_flatten(table[column]).unique().to_pylist()
-        }
+    texts = mlm_columns(files[0])
+    wanted = ["seed_id", "source", word, *texts]
+    schema = pa.schema([read_schema(files[0]).field(name) for name in wanted])
+    tables = (table.select(wanted) for path in files for table in read_row_groups(path, wanted))
+    batches = (batch for table in tables for batch in table.cast(schema).to_batches())
+    lists = ", ".join(f'coalesce(list_sort("{column}"), [])' for column in texts)
+    query = (
+        "SELECT texts, count(*) AS n, count(DISTINCT seed_id) AS seeds, "
+        f"list(DISTINCT source ORDER BY source) AS sources, bool_or(contains({word}, ' ')) AS many "
+        f"FROM (SELECT *, [{lists}] AS texts FROM found) GROUP BY GROUPING SETS ((texts), ())"
     )
+    with connect() as connection:
+        found = fetch(connection, f"{query} ORDER BY texts", found=(schema, batches)).to_pylist()
+    patterns = [row for row in found if row["texts"] is not None]
+    (whole,) = (row for row in found if row["texts"] is None)
+    mlms = sorted({name for each in patterns for names in each["texts"] for name in names})
     if not mlms:
         raise ValueError(
             f"{config or files[0]}: expected {unit} that masked LMs validated, got none"
             + ("; name other configurations with `config`" if config else "")
         )
-    parts: list[Bools] = []
-    seeds: set[str] = set()
-    sources: set[str] = set()
-    several = False
-    for path in files:
-        columns = mlm_columns(path)
-        for table in read_row_groups(path, ["seed_id", "source", word, *columns]):
-            parts.append(validators(table, columns, mlms))
-            seeds.update(table["seed_id"].unique().to_pylist())
-            sources.update(table["source"].unique().to_pylist())
-            several = several or bool(pc.any(pc.match_substring(table[word], " ")).as_py())
-    texts = np.concatenate(parts)
-    needed = texts
-    if texts.shape[1] > 2:
+    has = np.array([[[m in names for m in mlms] for names in each["texts"]] for each in patterns])
+    needed = has
+    if len(texts) > 2:
         # Each of two texts has the word. Of more, some need not; there nobody validated anything.
-        needed = texts | ~np.any(texts, axis=2, keepdims=True)
+        needed = has | ~np.any(has, axis=2, keepdims=True)
     return Validated(
-        config=config or ", ".join(sorted(sources)),
+        config=config or ", ".join(whole["sources"]),
         unit=unit,
         mlms=tuple(mlms),
-        anywhere=np.any(texts, axis=1),
-        everywhere=np.all(needed, axis=1),
-        kept=kept_with(needed),
-        n_problems=len(seeds),
-        several_words=several,
+        needed=needed,
+        anywhere=np.any(has, axis=1),
+        n=np.array([each["n"] for each in patterns], np.int64),
+        n_problems=whole["seeds"],
+        several_words=bool(whole["many"]),
     )
 
 
-def validators(table: pa.Table, columns: Sequence[str], mlms: Sequence[str]) -> Bools:
-    """Read who validated each row in which text, (n, texts, M); others than `mlms` do not count."""
-    members = np.zeros((len(table), len(columns), len(mlms)), np.bool_)
-    names = pa.array(mlms, pa.string())
-    for number, column in enumerate(columns):
-        lists = table[column].combine_chunks()
-        which = pc.fill_null(pc.index_in(pc.list_flatten(lists), names), -1).to_numpy()
-        rows = pc.list_parent_indices(lists).to_numpy()
-        members[rows[which >= 0], number, which[which >= 0]] = True
-    return members
-
-
-def kept_with(needed: Bools) -> NDArray[np.float64]:
+def kept_with(needed: Bools, n: Ints) -> NDArray[np.float64]:
     """Compute, (M,), how many rows 1, 2, … masked LMs validate, on average over all choices.
 
     A row stays where each of its texts has one of the chosen; by inclusion and exclusion over
-    texts, as of C(M, k) choices C(M − v, k) have none of v masked LMs.
+    texts, as of C(M, k) choices C(M − v, k) have none of v masked LMs. `needed`, (P, texts, M),
+    says who validated rows in which text, of which there are `n`, (P,).
 
-    Args:
-        needed: (n, texts, M) who validated each row in which text.
-
-    >>> kept_with(np.array([[[True, False], [True, True]], [[True, False], [False, True]]]))
+    >>> both = np.array([[[True, False], [True, True]], [[True, False], [False, True]]])
+    >>> kept_with(both, np.array([1, 1]))
     array([0.5, 2. ])
     """
-    n, n_texts, n_mlms = needed.shape
+    _, n_texts, n_mlms = needed.shape
     share_without = np.array(
         [[comb(n_mlms - v, k) / comb(n_mlms, k) for v in range(n_mlms + 1)]
          for k in range(1, n_mlms + 1)]
     )  # fmt: skip
-    kept = np.full(n_mlms, float(n))
+    kept = np.full(n_mlms, float(n.sum()))
     for size in range(1, n_texts + 1):
         for chosen in combinations(range(n_texts), size):
-            in_any = np.any(needed[:, chosen], axis=1).sum(axis=1)
-            numbers = np.bincount(in_any, minlength=n_mlms + 1)
+            numbers = _by_number(np.any(needed[:, chosen], axis=1), n)
             kept += (-1) ** size * (share_without @ numbers)
     return kept
 
 
-def in_common(has: Bools) -> NDArray[np.int64]:
-    """Count, (M, M), rows that two masked LMs have, on the diagonal those that one has alone.
+def _by_number(has: Bools, n: Ints) -> Ints:
+    """Count, (M + 1,), rows that none, one, two, … masked LMs have."""
+    found = np.bincount(has.sum(axis=1), n, minlength=has.shape[1] + 1)
+    return found.astype(np.int64)
 
-    Args:
-        has: (n, M) whether each has a row.
-    """
-    counts: NDArray[np.int64] = has.T.astype(np.int64) @ has
+
+def _in_common(has: Bools, n: Ints) -> Ints:
+    """Count, (M, M), rows that two masked LMs have; on the diagonal those of one alone."""
+    counts: Ints = (has * n[:, None]).T @ has
     alone = has & (has.sum(axis=1, keepdims=True) == 1)
-    np.fill_diagonal(counts, alone.sum(axis=0))
+    np.fill_diagonal(counts, n @ alone)
     return counts
 
 
@@ -200,15 +182,12 @@ def provenance(everything: Iterable[Validated]) -> Table:
         name="provenance",
         title=f"{unit.capitalize()} by the masked LMs that validated them",
         columns=(
-            Column("config", "source"),
-            Column("place", ""),
-            Column("by", "validated by"),
-            Column("n_anywhere", "in a text", "count"),
-            Column("anywhere", "%", "share"),
-            Column("n_everywhere", "in each text", "count"),
-            Column("everywhere", "%", "share"),
-            Column("kept", "enough, %", "share"),
-            *(Column(f"shared_{n}", str(n), "number") for n in range(1, width + 1)),
+            *columns(config="source", place="", by="validated by"),
+            *columns("count", n_anywhere="in a text"),
+            *columns("share", anywhere="%"),
+            *columns("count", n_everywhere="in each text"),
+            *columns("share", everywhere="%", kept="enough, %"),
+            *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
         ),
         rows=tuple(row for each in found for row in _rows(each)),
         notes=tuple(notes),
@@ -216,43 +195,31 @@ def provenance(everything: Iterable[Validated]) -> Table:
 
 
 def _rows(found: Validated) -> Iterator[Row]:
-    n, n_mlms = len(found.anywhere), len(found.mlms)
-    shared = (in_common(found.anywhere) / found.n_problems).tolist()
-    numbers = {
-        "anywhere": np.bincount(found.anywhere.sum(axis=1), minlength=n_mlms + 1),
-        "everywhere": np.bincount(found.everywhere.sum(axis=1), minlength=n_mlms + 1),
-    }
-    only = {
-        "anywhere": np.diag(in_common(found.anywhere)),
-        "everywhere": np.diag(in_common(found.everywhere)),
-    }
+    n, n_mlms, kept = int(found.n.sum()), len(found.mlms), kept_with(found.needed, found.n)
+    has = {"anywhere": found.anywhere, "everywhere": np.all(found.needed, axis=1)}
+    numbers = {name: _by_number(of, found.n) for name, of in has.items()}
+    shared = (_in_common(found.anywhere, found.n) / found.n_problems).tolist()
+    alone = {name: np.diag(_in_common(of, found.n)) for name, of in has.items()}
 
-    def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str) -> Row:
-        values = {name: int(count) for name, count in counts.items()}
-        return {
-            "config": found.config,
-            "kind": kind,
-            "place": place,
-            "by": by,
-            **{f"n_{name}": count for name, count in values.items()},
-            **{name: count / n for name, count in values.items()},
-            "n_kept": kept,
-            "kept": None if kept is None else kept / n,
-        }
+    def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str = "") -> Row:
+        about: Row = {"config": found.config, "kind": kind, "place": place, "by": by}
+        about |= {f"n_{name}": int(count) for name, count in counts.items()}
+        about |= {name: int(count) / n for name, count in counts.items()}
+        return about | {"n_kept": kept, "kept": None if kept is None else kept / n}
 
     for m, mlm in enumerate(found.mlms):
-        counts = {name: values[m] for name, values in only.items()}
-        in_all = float(found.everywhere[:, m].sum())
-        yield row(MLM, mlm, counts, in_all, str(m + 1)) | {
-            f"shared_{other + 1}": value for other, value in enumerate(shared[m])
+        own = {name: values[m] for name, values in alone.items()}
+        in_all = float(found.n @ has["everywhere"][:, m])
+        yield row(MLM, mlm, own, in_all, str(m + 1)) | {
+            f"shared_{other}": value for other, value in enumerate(shared[m], start=1)
         }
     for k in range(2, n_mlms + 1):
-        counts = {name: values[k] for name, values in numbers.items()}
-        yield row(NUMBER, f"{k} masked LMs", counts, float(found.kept[k - 1]), "")
+        of_k = {name: values[k] for name, values in numbers.items()}
+        yield row(NUMBER, f"{k} masked LMs", of_k, float(kept[k - 1]))
     if n_mlms > 1:
-        yield row(SEVERAL, SEVERAL, {k: v[2:].sum() for k, v in numbers.items()}, None, "")
-        yield row(NONE, NONE, {k: v[0] for k, v in numbers.items()}, None, "")
-    yield row(ALL, ALL, dict.fromkeys(numbers, n), float(found.kept[-1]), "")
+        yield row(SEVERAL, SEVERAL, {k: v[2:].sum() for k, v in numbers.items()}, None)
+        yield row(NONE, NONE, {k: v[0] for k, v in numbers.items()}, None)
+    yield row(ALL, ALL, dict.fromkeys(numbers, n), float(kept[-1]))
 
 
 # --- The drawing ---

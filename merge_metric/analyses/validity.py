@@ -20,7 +20,7 @@ from merge_metric.analyses.measures import RUN_COLUMNS, Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, resampled_units, seed_weights
-from merge_metric.tables import Column, Table
+from merge_metric.tables import Table, columns, interval_columns
 from merge_metric.tables.plots import bar_panels
 
 if TYPE_CHECKING:
@@ -53,13 +53,11 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
         title="Changed predictions on variants judged good and bad",
         columns=(
             *RUN_COLUMNS,
-            Column("n_good", "good", "count"),
-            Column("n_bad", "bad", "count"),
-            Column("changed_good", "changed, good", "share", "changed_good_ci"),
-            Column("changed_bad", "bad", "share", "changed_bad_ci"),
-            Column("difference", "bad less good", "points", "difference_ci"),
-            Column("changed_all", "all", "share"),
-            Column("changed_corrected", "good, corrected", "share", "changed_corrected_ci"),
+            *columns("count", n_good="good", n_bad="bad"),
+            *interval_columns("share", changed_good="changed, good", changed_bad="bad"),
+            *interval_columns("points", difference="bad less good"),
+            *columns("share", changed_all="all"),
+            *interval_columns("share", changed_corrected="good, corrected"),
         ),
         rows=found,
         notes=(
@@ -81,48 +79,44 @@ def validity_row(
 ) -> Row | None:
     """Make the row of a run; None where no variant of a seed that it answers right was judged.
 
-    Args:
-        found: Variants of a run with `COLUMNS` and judgements; with `cluster`, that text of the
-            seeds.
-        cluster: Text by which seeds are clustered for intervals, such as `premise`.
-        settings: Of the bootstrap of the corrected rate.
+    Variants have `COLUMNS` and judgements; with `cluster`, such as `premise`, also that text of
+    the seeds, by which these are clustered for intervals.
     """
     table = found.table.filter(found.table["seed_right"])
-    unit_names = table[f"seed_{cluster}" if cluster else "seed_id"].to_pylist()
-    unit = np.unique(unit_names, return_inverse=True)[1] if unit_names else np.zeros(0, np.int64)
     changed = table["changed"].to_numpy().astype(np.float64)
-    good = pc.fill_null(table["good"], float("nan")).to_numpy()
+    good, chance = (pc.fill_null(table[key], float("nan")).to_numpy() for key in ("good", "chance"))
     if np.isnan(good).all():
         return None
+    unit, word_class = (
+        np.unique(table[key].to_pylist(), return_inverse=True)[1]
+        for key in (f"seed_{cluster}" if cluster else "seed_id", "word_class")
+    )
     row: Row = {"config": found.config, "model": found.model}
     effective = {}
     for name, value in (("good", 1.0), ("bad", 0.0)):
         part = good == value
-        row[f"n_{name}"] = int(part.sum())
-        row[f"changed_{name}"] = float(changed[part].mean()) if part.any() else None
+        row |= {f"n_{name}": int(part.sum()), f"changed_{name}": None}
         if part.any():
+            row[f"changed_{name}"] = float(changed[part].mean())
             effective[name] = _effective(changed[part], unit[part])
             row[f"changed_{name}_ci"] = wilson(*effective[name])
     row |= {"difference": None, "difference_ci": None}
     if len(effective) == 2:
         row["difference"] = row["changed_bad"] - row["changed_good"]
         row["difference_ci"] = newcombe(*effective["bad"], *effective["good"])
-    chance = pc.fill_null(table["chance"], float("nan")).to_numpy()
     if np.isnan(chance[~np.isnan(good)]).any():  # of some it is not known
         chance = np.ones(len(chance))
-    word_class = np.unique(table["word_class"].to_pylist(), return_inverse=True)[1]
     sums = _sums(changed, good, 1 / chance, unit, word_class)
     row["changed_all"] = float(changed.mean())
-    row["changed_corrected"] = _none_if_nan(corrected_rate(sums.sum(axis=0)[None])[0])
+    corrected = float(corrected_rate(sums.sum(axis=0)[None])[0])
+    row["changed_corrected"] = None if np.isnan(corrected) else corrected
     if settings.n_bootstrap and 0 < (row["changed_good"] or 0) < 1:
-        n_units = len(sums)
         replicates = [
             corrected_rate(np.einsum("bu,uhk->bhk", weights, sums))
-            for weights in seed_weights(n_units, settings)
+            for weights in seed_weights(len(sums), settings)
         ]
-        row["changed_corrected_ci"] = [
-            _none_if_nan(bound) for bound in interval(np.concatenate(replicates))
-        ]
+        bounds = interval(np.concatenate(replicates))
+        row["changed_corrected_ci"] = [None if np.isnan(x) else float(x) for x in bounds]
     return row
 
 
@@ -157,7 +151,7 @@ def _sums(changed: Floats, good: Floats, weight: Floats, unit: Ints, cell: Ints)
 
 
 def corrected_rate(sums: Floats) -> Floats:
-    """Estimate the rate of changes on good variants, (B,).
+    """Estimate the rate of changes on good variants, (B,), of (B, H, 6) `_sums`, over units.
 
     With means over the judged variants, weighted to the classes' shares of all variants, the
     rate is E[gc] / E[g]. The difference between the changes of all variants and of the judged
@@ -165,9 +159,6 @@ def corrected_rate(sums: Floats) -> Floats:
     y on c, which makes the variance least: (E[gc] + λ (C − E[c])) / E[g]. That is the power-tuned
     prediction-powered estimate (Angelopoulos, Duchi and Zrnic 2023) of a ratio, with "as if every
     variant were good" as the prediction.
-
-    Args:
-        sums: (B, H, 6) of `_sums`, over units.
     """
     n, c, w = sums[..., 0], sums[..., 1], sums[..., 2]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -181,10 +172,6 @@ def corrected_rate(sums: Floats) -> Floats:
         estimate = (both + slope * (of_all - changed)) / good
     result: Floats = np.clip(estimate, 0.0, 1.0)
     return result
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def plot_validity(table: Table) -> Figure:

@@ -19,13 +19,14 @@ import numpy as np
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.analyses.contrasts import (
     FIXED_DRAWS,
-    contrast_rows,
     contrast_table,
     group_codes,
     on_fixed_seeds,
+    on_shared_seeds,
     plot_contrasts,
     rows_of_counts,
 )
+from merge_metric.analyses.measures import identity
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
@@ -52,12 +53,10 @@ def word_classes(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
                 f"got {run.config!r}"
             )
         for pair in combinations(classes, 2):
-            contrast = " & ".join(pair)
-            found = contrast_rows(
-                {"config": run.config, "model": run.model, "contrast": contrast},
-                run.rows,
-                {name: of_row == name for name in pair},
-                settings,
+            contrast, groups = " & ".join(pair), {name: of_row == name for name in pair}
+            counts = on_shared_seeds(run.rows, group_codes(groups), len(groups))
+            found = rows_of_counts(
+                identity(run) | {"contrast": contrast}, zip(pair, counts, strict=True), settings
             )
             if not found:
                 log.warning("%s: no seed has variants of %s", run.config, contrast)
@@ -89,13 +88,10 @@ Counterparts = Mapping[str, str]
 
 
 def read_counterparts(path: Path) -> dict[str, Counterparts]:
-    """Read a mapping of models to MLMs.
+    """Read a mapping of models to MLMs: name of a model → its MLMs.
 
     A TOML table per model: `equivalent` and `size` list MLMs as the dataset's column `mlms`
     names them; `names`, optional, lists further names of the model.
-
-    Returns:
-        Name of a model → its MLMs.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -106,11 +102,9 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
         if not (
             isinstance(table, dict)
             and table.keys() <= set(_KEYS)
-            and bool(table.keys() & {"equivalent", "size"})
-            and all(
-                isinstance(names, list) and all(isinstance(name, str) for name in names)
-                for names in table.values()
-            )
+            and table.keys() & {"equivalent", "size"}
+            and all(isinstance(names, list) for names in table.values())
+            and all(isinstance(name, str) for names in table.values() for name in names)
         ):
             raise ValueError(
                 f"{path}: expected for each model a table of lists of names, {', '.join(_KEYS)}, "
@@ -218,8 +212,8 @@ def _fixed_rows(run: Run, groups: Mapping[str, Any], settings: Settings) -> list
         counts = on_fixed_seeds(
             run.rows, codes, len(groups), matched=matched, rng_seed=settings.rng_seed
         )
-        identity = {"config": run.config, "model": run.model, "contrast": chosen}
-        rows += rows_of_counts(identity, dict(zip(groups, counts, strict=True)), settings)
+        row = identity(run) | {"contrast": chosen}
+        rows += rows_of_counts(row, zip(groups, counts, strict=True), settings)
     return rows
 
 
@@ -258,8 +252,8 @@ def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
             )
         for name, mask in groups.items():
             counts = count(run.rows, draws=np.flatnonzero(mask[run.rows.draw_row]))
-            identity = {"config": run.config, "model": run.model, "contrast": OWN_SEEDS}
-            rows += rows_of_counts(identity, {name: counts}, settings)
+            row = identity(run) | {"contrast": OWN_SEEDS}
+            rows += rows_of_counts(row, [(name, counts)], settings)
         rows += _fixed_rows(run, groups, settings)
     return contrast_table(
         "origins",

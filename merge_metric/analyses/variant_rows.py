@@ -49,20 +49,13 @@ def variant_rows(
     run: Run | None = None,
     judged: pa.Table | None = None,
 ) -> VariantRows:
-    """Read the variants of a configuration, in the order of the dataset.
+    """Read the variants of a configuration, a row each, in the order of the dataset.
 
-    Args:
-        folder: The dataset folder.
-        config: The configuration.
-        columns: Columns of the variants.
-        of_seeds: Columns of their seeds, which are then called `seed_…`.
-        run: Of a model on it, which keeps `variant_ids`: other variants are left out, and there
-            are `right`, whether the variant is answered right, `seed_right`, and `changed`,
-            whether the answer is another than that to the seed.
-        judged: Of `read_judgements`, whose columns are there then, null where nobody judged.
-
-    Returns:
-        `variant_id`, `seed_id` and these columns, a row per variant.
+    There are `variant_id`, `seed_id` and `columns`; columns `of_seeds` are called `seed_…`. With
+    a `run`, which keeps `variant_ids`, other variants are left out, and there are `right`, whether
+    the variant is answered right, `seed_right`, and `changed`, whether the answer is another than
+    that to the seed. With `judged` there are the columns of `read_judgements`, null where nobody
+    judged.
     """
     files = split_files(folder, config)
     rows = read_columns(folder, files["variants"], ("variant_id", "seed_id", *columns))
@@ -101,12 +94,9 @@ def variant_rows(
 def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
     """Read what annotators say of variants, averaged over annotators.
 
-    Args:
-        paths: Of `annotation.transfer.read_answers`.
-
-    Returns:
-        `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0;
-        `chance`, as the session has it that the variant was drawn for, null without one.
+    `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0;
+    `chance`, as the session has it that the variant was drawn for, null without one. `paths` are
+    those of `annotation.transfer.read_answers`.
     """
     answers, names = read_answers(paths), ", ".join(map(str, paths))
     if "fluency" not in answers.column_names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -44,7 +44,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL, Settings, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, Table, figure_column
+from merge_metric.tables import Column, Table, columns, figure_column, interval_columns
 
 log = logging.getLogger(__name__)
 
@@ -119,28 +119,30 @@ class Configuration:
 
     def parts(self) -> list[VariantPart]:
         """List all variants, then word classes where there are several, then labels."""
-        word_classes = [(r or {}).get("by_group", {}).get("word_class", {}) for r in self.results]
-        labels = [r["by_label"] if r else {} for r in self.results]
-        found = {name for classes in word_classes for name in classes}
-        names = [name for name in WORD_CLASSES if name in found]
+        classes = self._parts("word_class", WORD_CLASSES)
+        labels = self._parts("label", self.labels)
         whole = VariantPart("all", "all", "all", self.results)
-        return [
-            whole,
-            *(_parts("word_class", names, word_classes) if len(names) > 1 else ()),
-            *_parts("label", self.labels, labels),
+        return [whole, *(classes if len(classes) > 1 else ()), *labels]
+
+    def _parts(self, kind: str, names: Sequence[str]) -> list[VariantPart]:
+        """List the parts of a kind, by their names, of which some model has a result."""
+        by = [
+            result["by_label"] if kind == "label" else result.get("by_group", {}).get(kind, {})
+            for result in (each or {"by_label": {}} for each in self.results)
         ]
+        parts = ((name, tuple(groups.get(name) for groups in by)) for name in names)
+        return [VariantPart(f"{kind}:{name}", name, kind, of) for name, of in parts if any(of)]
 
     def flag_parts(self) -> list[VariantPart]:
         """List all variants, those without a label flag, those with each; none without flags."""
-        found = [(r or {}).get("by_group", {}).get(FLAGS, {}) for r in self.results]
-        names = [name for name in (NO_FLAG, *LABEL_FLAGS) if any(name in each for each in found)]
-        if not set(names) & set(LABEL_FLAGS):
+        parts = self._parts(FLAGS, (NO_FLAG, *LABEL_FLAGS))
+        if not any(part.title in LABEL_FLAGS for part in parts):
             return []
-        return [VariantPart("all", "all", FLAGS, self.results), *_parts(FLAGS, names, found)]
+        return [VariantPart("all", "all", FLAGS, self.results), *parts]
 
-    def parts_by(self, kind: str) -> list[VariantPart]:
-        """List the parts by `word_class` or by `label`."""
-        return [part for part in self.parts() if part.kind == kind]
+    def parts_by(self, *kinds: str) -> list[VariantPart]:
+        """List the parts of some kinds: `all`, `word_class`, `label`."""
+        return [part for part in self.parts() if part.kind in kinds]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,14 +170,8 @@ class Respondent:
                 f"WHERE file = {number} ORDER BY row"
             )
             answers[file] = found["answer"].to_numpy()
-        return cls(
-            model.name,
-            model.files,
-            model.description,
-            model.n_predictions,
-            answers,
-            read_words(model.paths),
-        )
+        facts = (model.name, model.files, model.description, model.n_predictions)
+        return cls(*facts, answers, read_words(model.paths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +276,13 @@ def gather_evidence(
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
     by = (FLAGS,) if any(flags_in(format_in(folder, config)) for config in chosen) else ()
-    options = JoinOptions(by=by, cluster=cluster, allow_missing=allow_missing)
-    scored = _score_all(
-        opened, chosen, wanted, options, settings, judged, progress=progress, tell=tell
-    )
+    options = JoinOptions(configs=chosen, by=by, cluster=cluster, allow_missing=allow_missing)
+    scored = _score_all(opened, wanted, options, settings, judged, progress=progress, tell=tell)
     models = tuple(map(Respondent.of, opened))
-    hidden = {} if progress else {"disable": True}  # else the environment decides
     # Closed before an interrupt is told of, else it is drawn once more below the message.
-    with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
+    with _bar(chosen, "comparing", "configuration", progress) as bar:
         configurations = tuple(
-            _configuration(each, folder, list(wanted), scored, settings) for each in bar
+            _configuration(each, folder, list(wanted), scored[each], settings) for each in bar
         )
     for each in configurations:
         if not each.same_seeds:
@@ -302,6 +295,12 @@ def gather_evidence(
             each.name: scored[each.name] for each in configurations if each.source == source
         }
         classes.append(classes_of(source, of_source, settings, cluster))
+    judged_table = None
+    if judged is not None:  # whose first column is the model
+        rows = (each.validity for of in scored.values() for each in of.values())
+        judged_table = validity(rows, cluster)
+        config_column, model_column, *others = judged_table.columns
+        judged_table = replace(judged_table, columns=(model_column, config_column, *others))
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
         title=f"{who} on {joined(chosen)}",
@@ -315,20 +314,17 @@ def gather_evidence(
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
-        validity=None if judged is None else _validity(scored, cluster),
+        validity=judged_table,
     )
 
 
-def _validity(scored: Mapping[str, Mapping[str, Scored]], cluster: str) -> Table:
-    """Make the table of changes on judged variants, whose first column is the model."""
-    table = validity((each.validity for of in scored.values() for each in of.values()), cluster)
-    config, model, *others = table.columns
-    return replace(table, columns=(model, config, *others))
+def _bar(items: Sequence[Any], what: str, unit: str, progress: bool) -> tqdm:
+    hidden = {} if progress else {"disable": True}  # else the environment decides
+    return tqdm(items, desc=what, unit=unit, **hidden)
 
 
 def _score_all(
     models: Sequence[Model],
-    chosen: Sequence[str],
     wanted: Mapping[str, Sequence[str]],
     options: JoinOptions,
     settings: Settings,
@@ -338,27 +334,26 @@ def _score_all(
     tell: bool,
 ) -> dict[str, dict[str, Scored]]:
     """Score each model on what is wanted of it: configuration → model → how it fares."""
-    scored: dict[str, dict[str, Scored]] = {config: {} for config in chosen}
-    total = sum(map(len, wanted.values()))
-    hidden = {} if progress else {"disable": True}  # else the environment decides
-    with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
+    scored: dict[str, dict[str, Scored]] = {config: {} for config in options.configs}
+    of_seeds = (options.cluster,) if options.cluster else ()
+    everything = [*chain(*wanted.values())]
+    with _bar(everything, "scoring", "result", progress) as bar:
         for model in (each for each in models if wanted[each.name]):
             mine = replace(options, configs=wanted[model.name])
             for run in runs_of(model, mine, with_rows=judged is not None, tell=tell):
                 result = figures_of(run, settings)
                 if not scored[run.config]:
                     tell_few(run.config, run.counts, seeds_of_parts(result))
-                per_seed = variants_per_seed(run.counts, run.groups)
-                validity = None
+                parts = {WORDS: run.counts, **run.groups.get("word_class", {})}
+                per_seed = {name: _per_seed(counts) for name, counts in parts.items()}
+                row = None
                 if judged is not None:
-                    of_seeds = (options.cluster,) if options.cluster else ()
                     rows = variant_rows(
                         run.folder, run.config, VALIDITY_COLUMNS, of_seeds, run=run, judged=judged
                     )
-                    validity = validity_row(rows, cluster=options.cluster, settings=settings)
-                scored[run.config][model.name] = Scored(
-                    result, run.counts, per_seed, run.texts, validity
-                )
+                    row = validity_row(rows, cluster=options.cluster, settings=settings)
+                found = Scored(result, run.counts, per_seed, run.texts, row)
+                scored[run.config][model.name] = found
                 bar.update()
     return scored
 
@@ -367,23 +362,23 @@ def _configuration(
     config: str,
     folder: Path,
     names: Sequence[str],
-    scored: Mapping[str, Mapping[str, Scored]],
+    scored: Mapping[str, Scored],
     settings: Settings,
 ) -> Configuration:
     """Compare the models on a configuration."""
-    there, comparison = scored[config], None
-    if len(there) > 1 and settings.n_bootstrap:
+    comparison = None
+    if len(scored) > 1 and settings.n_bootstrap:
         try:
             comparison = compare_models(
-                {name: each.counts for name, each in there.items()},
+                {name: each.counts for name, each in scored.items()},
                 config=config,
-                texts=common_texts(each.texts for each in there.values()),
+                texts=common_texts(each.texts for each in scored.values()),
                 n_bootstrap=settings.n_bootstrap,
                 rng_seed=settings.rng_seed,
             )
         except ValueError as error:  # no seed that all have: figures are still worth reading
             log.warning("the models are not compared: %s", error)
-    results = tuple(there[name].result if name in there else None for name in names)
+    results = tuple(scored[name].result if name in scored else None for name in names)
     return Configuration(config, results, comparison, format_in(folder, config).labels)
 
 
@@ -396,15 +391,6 @@ def _read_provenance(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def _parts(
-    kind: str, names: Sequence[str], results: Sequence[Mapping[str, Result]]
-) -> Iterator[VariantPart]:
-    for name in names:
-        of_models = tuple(groups.get(name) for groups in results)
-        if any(of_models):
-            yield VariantPart(f"{kind}:{name}", name, kind, of_models)
 
 
 def joined(names: Sequence[str]) -> str:
@@ -437,7 +423,7 @@ class Scored(NamedTuple):
     result: Result
     counts: SeedCounts
     per_seed: Mapping[str, float]
-    """Word class, or `WORDS` for all variants → variants per seed; see `variants_per_seed`."""
+    """Word class, or `WORDS` for all variants → a seed's variants in a subsample that has some."""
     texts: str = ""
     """As `Run.texts`."""
     validity: Row | None = None
@@ -461,14 +447,6 @@ class Classes:
         return (self.table, *self.contrasts)
 
 
-def variants_per_seed(
-    counts: SeedCounts, groups: Mapping[str, Mapping[str, SeedCounts]]
-) -> dict[str, float]:
-    """Average a seed's variants in a subsample that has some: of all, and by word class."""
-    parts = {WORDS: counts, **groups.get("word_class", {})}
-    return {name: _per_seed(each) for name, each in parts.items()}
-
-
 def _per_seed(counts: SeedCounts) -> float:
     return float(counts.n_variants.sum() / counts.present.sum())
 
@@ -479,23 +457,13 @@ def classes_of(
     settings: Settings,
     cluster: str = "",
 ) -> Classes | None:
-    """Put the classes of a source beside one another.
-
-    Returns:
-        None where the source does not have both replacements and paraphrases.
-    """
-    is_paraphrased = {config: parse_config_name(config)[1] == PARAPHRASE for config in scored}
-    if len(set(is_paraphrased.values())) < 2:
+    """Put the classes of a source beside one another; None without replacements or paraphrases."""
+    paraphrases = [config for config in scored if parse_config_name(config)[1] == PARAPHRASE]
+    replacements = [config for config in scored if config not in paraphrases]
+    if not paraphrases or not replacements:
         return None
-    (paraphrases,) = (config for config, is_one in is_paraphrased.items() if is_one)
     units = resampled_units(cluster)
-    contrasts = (
-        _contrast(config, paraphrases, scored, units, settings)
-        for config, is_one in is_paraphrased.items()
-        if not is_one
-    )
     intervals = f", with 95 % intervals by bootstrap over {units}" if settings.n_bootstrap else ""
-    rows = []
     found: dict[str, dict[str, tuple[Result, float]]] = {}
     for config, models in scored.items():
         for model, each in models.items():
@@ -507,15 +475,16 @@ def classes_of(
     names = [name for name in (WORDS, *VARIANT_CLASSES) if name in found]
     if names[0] == WORDS and len(names) == 3:  # the only word class is all words
         names.remove(WORDS)
-    for model in dict.fromkeys(model for models in scored.values() for model in models):
-        for name in names:
-            if model in found[name]:
-                result, per_seed = found[name][model]
-                rows.append({"model": model, "variants": name, **_values(result, per_seed)})
+    rows = [
+        {"model": model, "variants": name, **_values(*found[name][model])}
+        for model in dict.fromkeys(chain(*scored.values()))
+        for name in names
+        if model in found[name]
+    ]
     table = Table(
         name=f"classes-{source}",
         title=f"{source}: classes of variants",
-        columns=_columns("variants", "variants"),
+        columns=_columns("variants"),
         rows=tuple(rows),
         notes=(
             f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
@@ -523,6 +492,7 @@ def classes_of(
             "which chose the paraphrases answers right.",
         ),
     )
+    contrasts = (_contrast(name, paraphrases[0], scored, units, settings) for name in replacements)
     return Classes(source, table, tuple(each for each in contrasts if each.rows))
 
 
@@ -544,35 +514,26 @@ def _contrast(
         for config, each in zip((replacements, paraphrases), counts, strict=True):
             row = {"model": model, "config": config}
             rows.append(row | _values(summarise(each, settings), _per_seed(each)))
-        gap = difference(counts[1], counts[0], settings)
-        rows[-1] = {**rows[-1], **gap}
+        rows[-1] = {**rows[-1], **difference(counts[1], counts[0], settings)}
+    paired = f", with 95 % interval by paired bootstrap over {units}"
+    interval = paired if settings.n_bootstrap else ""
     return Table(
         name=f"shared-seeds-{replacements}".replace("_", "-"),
         title=f"{replacements} and {paraphrases} on the seeds that both have",
-        columns=(
-            *_columns("config", "variants"),
-            Column("difference", f"SV@{_CT} diff.", "points", "difference_ci"),
-        ),
+        columns=(*_columns("config"), *interval_columns("points", difference=f"SV@{_CT} diff.")),
         rows=tuple(rows),
         notes=(
-            f"SV@{_CT} diff.: paraphrases less replacements"
-            + (
-                f", with 95 % interval by paired bootstrap over {units}"
-                if settings.n_bootstrap
-                else ""
-            )
-            + f". {_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
-            "accuracy does not.",
+            f"SV@{_CT} diff.: paraphrases less replacements{interval}. {_PER_SEED} SV accuracy at "
+            "high thresholds falls with their number, variant accuracy does not.",
         ),
     )
 
 
-def _columns(key: str, heading: str) -> tuple[Column, ...]:
+def _columns(key: str) -> tuple[Column, ...]:
     return (
-        Column("model", "model"),
-        Column(key, heading),
-        Column("n_seeds", "seeds", "count"),
-        Column("variants_per_seed", "per seed", "threshold"),
+        *columns(model="model", **{key: "variants"}),
+        *columns("count", n_seeds="seeds"),
+        *columns("threshold", variants_per_seed="per seed"),
         *(figure_column(CATALOGUE[key].at(_CT)) for key in MAIN_FIGURES),
     )
 

@@ -6,7 +6,7 @@ none from fewer than `FEW_SEEDS` seeds. What is not said is not shown to be abse
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
@@ -16,7 +16,7 @@ import numpy as np
 from merge_dataset.provenance import trial_of
 from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.compare import ALPHA, Comparison
-from merge_metric.report.evidence import Classes, Configuration, Evidence, Result, joined
+from merge_metric.report.evidence import Configuration, Evidence, Result, joined
 from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval_text, number
 from merge_metric.runs.plausibility import doubts_of_model
@@ -63,11 +63,8 @@ class FooledSeed:
 
 def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     """Say what the models' figures on a configuration show, and which are in doubt."""
-    scored = {
-        name: result
-        for name, result in zip(evidence.names, configuration.results, strict=True)
-        if result
-    }
+    pairs = zip(evidence.names, configuration.results, strict=True)
+    scored = {name: result for name, result in pairs if result}
     made = evidence.provenance.get(configuration.collection, {})
     doubts = [*filter(None, [trial_of(made)])] + [
         f"{model.name}: warning: {sentence}"
@@ -75,23 +72,19 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         if model.name in scored
         for sentence in doubts_of_model(model.description)
     ]
-    n_seeds = min(int(result["n_seeds"]) for result in scored.values())
-    if n_seeds < FEW_SEEDS:
-        return [
-            *doubts,
-            f"{n_seeds} seed{'' if n_seeds == 1 else 's'}: too few for a finding, which takes "
-            f"{FEW_SEEDS}.",
-        ]
+    n = min(int(result["n_seeds"]) for result in scored.values())
+    if n < FEW_SEEDS:
+        few = f"{n} seed{'' if n == 1 else 's'}: too few for a finding, which takes {FEW_SEEDS}."
+        return [*doubts, few]
     comparison = configuration.comparison
-    sentences = [
-        *doubts,
-        _answering(scored, comparison, n_seeds),
+    sentences = (
+        _answering(scored, comparison, n),
         _changing(scored, comparison),
-        *_falling(scored),
-        *_reordered(scored, comparison),
-        *_hardest_class(configuration, evidence.names),
-    ]
-    return [sentence for sentence in sentences if sentence]
+        _falling(scored),
+        _reordered(scored, comparison),
+        _hardest_class(configuration),
+    )
+    return [*doubts, *filter(None, sentences)]
 
 
 def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
@@ -154,12 +147,12 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
     return f"{first} changes its answer on some variant of {_of_right(rates[first])}, {more}."
 
 
-def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
+def _falling(scored: Mapping[str, Result]) -> str:
     """Say how far accuracy falls where 90 % of a seed's variants must be right too."""
     falls = {name: cell(result, _FALL) for name, result in scored.items()}
     sure = {name: fall for name, fall in falls.items() if fall.low is not None and fall.low > 0}
     if not sure:
-        return
+        return ""
     most, least = _extremes(sure)
     if len(sure) == 1:
         bounds = f" (95 % interval {interval_text(sure[most])})"
@@ -176,48 +169,54 @@ def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
         bounds = f"95 % interval {number(fall.low)} to {number(fall.high)}"
         by = f"by {number(fall.value)} ({bounds}), which may be chance"
         but = f"; for {rest[0]} {'it is the same' if fall.value == 0 == fall.high else by}"
-    yield (
+    return (
         f"If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         f"{how_far}{but}."
     )
 
 
-def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> Iterator[str]:
+def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
     """Name models that seeds cannot tell apart and variants can."""
-    if not comparison:
-        return
     found = [
         pair
-        for pair in comparison.pairs.rows
+        for pair in (comparison.pairs.rows if comparison else ())
         if not pair["tie"] and pair["mcnemar_p_value_holm"] > ALPHA
     ]
     if not found:
-        return
+        return ""
     pair = max(found, key=lambda row: row["seed_variant_accuracy"])
     a, b = pair["a"], pair["b"]
     shares = [number(cell(scored[name], _SV).value) for name in (a, b)]
     more = f" The same holds for {len(found)} pairs of models." if len(found) > 1 else ""
-    yield (
+    return (
         f"Seeds alone do not tell {a} and {b} apart, variants do: SV@90 is {shares[0]} % against "
         f"{shares[1]} %.{more}"
     )
 
 
-def _hardest_class(configuration: Configuration, names: Sequence[str]) -> Iterator[str]:
+def _hardest_class(configuration: Configuration) -> str:
     """Name word classes whose SV@90 is lower than another's, for every model, intervals apart."""
-    parts = {part.title: part.results for part in configuration.parts_by("word_class")}
-    models = [i for i, _ in enumerate(names) if configuration.results[i]]
-    if not all(_has_enough(results[i]) for results in parts.values() for i in models):
-        return
-    results = {name: [part[i] for i in models] for name, part in parts.items()}
-    if found := _hardest(results):
-        low, high, gaps = found
-        text = number(min(gaps))
-        text += f" to {number(max(gaps))}" if number(max(gaps)) != text else ""
-        yield (
-            f"Seeds with replaced {low}s are harder than those with replaced {high}s: SV@90 is "
-            f"lower by {text} points."
-        )
+    results = {
+        part.title: [
+            r for r, of_all in zip(part.results, configuration.results, strict=True) if of_all
+        ]
+        for part in configuration.parts_by("word_class")
+    }
+    if not all(_has_enough(result) for part in results.values() for result in part):
+        return ""
+    if not (found := _hardest(results)):
+        return ""
+    low, high, gaps = found
+    return (
+        f"Seeds with replaced {low}s are harder than those with replaced {high}s: SV@90 is lower "
+        f"by {_range(min(gaps), max(gaps))} points."
+    )
+
+
+def _range(low: float, high: float) -> str:
+    """Write two figures as one where both are shown alike."""
+    texts = dict.fromkeys((number(low), number(high)))
+    return " to ".join(texts)
 
 
 def _hardest(
@@ -225,11 +224,8 @@ def _hardest(
 ) -> tuple[str, str, list[float]] | None:
     """Find two kinds of data of which one is harder for every model, intervals of SV@90 apart.
 
-    Args:
-        results: Kind → each model's result. Those that have both from enough seeds count.
-
-    Returns:
-        The harder and the easier of the two that are farthest apart, and each model's gap.
+    Of each kind there is each model's result; those that have both from enough seeds count. Gives
+    the harder and the easier of the two that are farthest apart, and each model's gap.
     """
     found = []
     for low, high in permutations(results, 2):
@@ -251,36 +247,31 @@ def _hardest(
 
 def overall_findings(evidence: Evidence) -> list[str]:
     """Say what sources, and replacements and paraphrases, show beside one another."""
-    sources = []
-    kinds: dict[str | None, list[Configuration]] = {}
+    sentences = []
+    kinds: dict[str | None, dict[str, Sequence[Result | None]]] = {}
     for each in evidence.configurations:
-        kinds.setdefault(parse_config_name(each.name)[1], []).append(each)
-    for configurations in kinds.values():
-        if found := _hardest({each.name: each.results for each in configurations}):
+        kinds.setdefault(parse_config_name(each.name)[1], {})[each.name] = each.results
+    for results in kinds.values():
+        if found := _hardest(results):
             harder, easier, gaps = found
             n = len(gaps)
             every = "the model" if n == 1 else f"each of {n} models"
-            sources.append(
+            sentences.append(
                 f"{harder} is harder than {easier}: SV@90 of {every} is lower by "
                 f"{number(min(gaps))} points{'' if n == 1 else ' or more'}."
             )
-    return [*sources, *_paraphrases(evidence.classes)]
-
-
-def _paraphrases(classes: Sequence[Classes]) -> Iterator[str]:
-    """Say for which models paraphrases are harder than replacements, or easier."""
-    for table in (table for each in classes for table in each.contrasts):
+    for table in (table for each in evidence.classes for table in each.contrasts):
         rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
             sure = [r for r in rows if min(sign * bound for bound in r["difference_ci"]) > 0]
             if sure:
                 points = [100 * abs(r["difference"]) for r in sure]
-                low, high = number(min(points)), number(max(points))
-                yield (
+                sentences.append(
                     f"On the seeds that have both, SV@90 is {word} with paraphrases than with "
-                    f"replaced words by {low if low == high else f'{low} to {high}'} points "
+                    f"replaced words by {_range(min(points), max(points))} points "
                     f"({joined([r['model'] for r in sure])}; {table.rows[0]['config']})."
                 )
+    return sentences
 
 
 # --- The example ---
@@ -309,8 +300,8 @@ def flipped_example(
         if (name != PARAPHRASE if wanted is None else name == wanted)
     ]
     variants = np.flatnonzero(np.isin(source.word_class, codes))
+    gold = source.gold[source.seed[variants]]
     for model in sorted(rates, key=lambda i: (-rates[i], i)):
-        gold = source.gold[source.seed[variants]]
         answer = source.answers[model, variants]
         right = source.own[model, source.seed[variants]] == gold
         chosen = variants[right & (answer != gold) & (answer >= 0)]
@@ -328,25 +319,19 @@ def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) 
     for pair in check_opposites(None, tuple(labels)):
         first, second = (labels.index(label) for label in pair)
         is_opposite[[first, second], [second, first]] = True
+    opposite = is_opposite[gold, answer].tolist()
     others = (source.answers[:, chosen] == gold) & (source.own[:, seed] == gold)
-    ranks = zip(is_opposite[gold, answer].tolist(), others.sum(axis=0).tolist(), strict=True)
+    n_others = others.sum(axis=0).tolist()
     columns = ("quality", "log_odds", "premise", "hypothesis", "variant_id")
-    rows = rows_of(source.read(columns, chosen), columns)
-    best = min(
-        (
-            -(_UNKNOWN if quality is None else quality),
-            -(_UNKNOWN if log_odds is None else log_odds),
-            not opposite,
-            -n_others,
-            len(premise) + len(hypothesis),
-            name,
-            place,
-        )
-        for place, ((quality, log_odds, premise, hypothesis, name), (opposite, n_others)) in (
-            enumerate(zip(rows, ranks, strict=True))
-        )
-    )
-    return int(chosen[best[-1]])
+
+    def rank(place: int) -> tuple[Any, ...]:
+        quality, log_odds, premise, hypothesis, name = rows[place]
+        signals = (-(_UNKNOWN if value is None else value) for value in (quality, log_odds))
+        length = len(premise) + len(hypothesis)
+        return *signals, not opposite[place], -n_others[place], length, name, place
+
+    rows = list(rows_of(source.read(columns, chosen), columns))
+    return int(chosen[min(range(len(rows)), key=rank)])
 
 
 def _example(

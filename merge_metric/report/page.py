@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
-from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, joined
+from merge_metric.report.evidence import Configuration, Evidence, Result, joined
 from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
 from merge_metric.report.sections import FEW, SHIFT, kin, of_answers, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
@@ -47,7 +47,7 @@ from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
 from merge_metric.seed_variant_accuracy.formatting import DECIMALS, show_value
 from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import initials, is_few
-from merge_metric.tables.plots import PALETTE
+from merge_metric.tables.plots import PALETTE, distinct
 
 STYLES: Final = ("uPlot.min.css", "report.css")
 SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", "views.js")
@@ -69,20 +69,6 @@ _LABELS: Final = {
 """Words in place of a symbol, where a figure stands alone."""
 
 
-_COLUMNS: Final[dict[str, Any]] = {
-    "headline_columns": HEADLINE,
-    "breakdown_columns": BREAKDOWN,
-    "flags_explained": FLAGS_EXPLAINED,
-    "heat": HEAT,
-    "matching": MATCHING,
-    "seed": SEED,
-    "sv90": sv_at(90),
-    "relaxed": RELAXED,
-    "strict": STRICT,
-}
-"""Figures, by the names that the templates have for them."""
-
-
 def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
     """Render the report as HTML."""
     light, dark = (
@@ -92,6 +78,14 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
     stylesheet = "\n".join([*map(_asset, STYLES), f":root {{ {light}}}\n{on_dark}"])
     scripts = [_asset(name) for name in SCRIPTS]
+    # Only these texts run, and nothing is loaded.
+    policy = (
+        "default-src 'none'",
+        f"script-src {' '.join(map(_source_hash, scripts))}",
+        f"style-src {_source_hash(stylesheet)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
     low, high = heat_range(evidence)
     configurations, provenance = evidence.configurations, evidence.provenance.values()
     mlms = (mlm["name"] for facts in provenance for mlm in facts.get("mlms") or ())
@@ -107,17 +101,24 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         pairs = zip(evidence.names, configuration.results, strict=True)
         return joined([name for name, each in pairs if each and each["signature"] == signature])
 
+    def heat_step(result: Result | None) -> str:
+        """Choose the class of a cell's colour: h0, the palest, to h8."""
+        value = None if _is_few(result) else _heat(result)
+        if value is None:
+            return "none"
+        return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
+
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             evidence=evidence,
             few=len(evidence.models) <= FEW,
-            policy=content_policy(scripts, [stylesheet]),
+            policy="; ".join(policy),
             style=stylesheet,
             scripts=scripts,
             uplot_licence=_asset("uPlot.LICENSE"),
-            data=_data(evidence, sources),
+            data=embed(evidence, sources) | _embed_tables(evidence),
             sampled=sampled,
             lede=lede(evidence),
             definitions=definitions(
@@ -127,9 +128,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
                 cluster=evidence.cluster,
             ),
             heat_range=(low, high),
-            heat_step=lambda result: heat_step(
-                None if _is_few(result) else _heat(result), low, high
-            ),
+            heat_step=heat_step,
             has_few=any(map(_is_few, results)),
             kin_table=lambda configuration: kin(evidence, configuration),
             dataset_facts={
@@ -148,9 +147,9 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     )
 
 
-def _data(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
-    """Gather what the page's scripts read: problems, styles of lines, and each table to copy."""
-    return embed(evidence, sources) | {
+def _embed_tables(evidence: Evidence) -> dict[str, Any]:
+    """Gather what the page's scripts read besides problems: styles of lines, tables to copy."""
+    return {
         "decimals": DECIMALS,
         "styles": [asdict(style(i)) for i in range(len(evidence.models))],
         "heat": HEAT.key,
@@ -177,30 +176,12 @@ def label(figure: Figure) -> str:
     return _LABELS.get(figure.key, figure.heading)
 
 
-def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """Write a content security policy: only these texts run, nothing is loaded."""
-    return "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {' '.join(map(_source_hash, scripts))}",
-            f"style-src {' '.join(map(_source_hash, styles))}",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
-
-
-def heat_parts(configuration: Configuration) -> list[VariantPart]:
-    """List all variants of a configuration, and those of each word class."""
-    return [part for part in configuration.parts() if part.kind != "label"]
-
-
 def heat_range(evidence: Evidence) -> tuple[int, int]:
     """Find the range of `HEAT` that the colours span, in percent."""
     values = [
         value
         for configuration in evidence.configurations
-        for part in heat_parts(configuration)
+        for part in configuration.parts_by("all", "word_class")
         for result in part.results
         if (value := _heat(result)) is not None
     ]
@@ -214,16 +195,7 @@ def _heat(result: Result | None) -> float | None:
     return None if value is None else round(value, DECIMALS)
 
 
-def heat_step(value: float | None, low: int, high: int) -> str:
-    """Choose the class of a cell's colour: h0, the palest, to h8."""
-    if value is None:
-        return "none"
-    return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
-
-
-def comparison_rows(
-    comparison: Comparison,
-) -> list[tuple[Row, list[Row | None]]]:
+def comparison_rows(comparison: Comparison) -> list[tuple[Row, list[Row | None]]]:
     """List models, the best first: row of the ranking, and pairs with the second to the last.
 
     None where the other model is no worse.
@@ -237,10 +209,10 @@ def comparison_rows(
 
 def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
     """Tell whether a figure, as shown, is the best of several models."""
-    scored = [each for each in results if each]
-    values = [round(v, DECIMALS) for r in scored if (v := cell(r, figure).value) is not None]
+    found = [cell(each, figure).value for each in results if each]
+    values = [round(value, DECIMALS) for value in found if value is not None]
     mine = cell(result, figure).value
-    if mine is None or len(scored) < 2:
+    if mine is None or len(found) < 2:
         return False
     return round(mine, DECIMALS) == (max(values) if figure.higher_is_better else min(values))
 
@@ -261,11 +233,22 @@ def _environment() -> jinja2.Environment:
     environment.filters["breakable"] = lambda signature: Markup("|<wbr>").join(
         map(escape, signature.split("|"))  # it may be broken between its parts
     )
-    environment.filters["groupby_model"] = _by_model
-    environment.globals |= _COLUMNS | {
+    # In the order given; the filter `groupby` of Jinja sorts.
+    environment.filters["groupby_model"] = lambda rows: [
+        (model, [row for row in rows if row["model"] == model]) for model in distinct(rows, "model")
+    ]
+    environment.globals |= {
+        "headline_columns": HEADLINE,
+        "breakdown_columns": BREAKDOWN,
+        "flags_explained": FLAGS_EXPLAINED,
+        "heat": HEAT,
+        "matching": MATCHING,
+        "seed": SEED,
+        "sv90": sv_at(90),
+        "relaxed": RELAXED,
+        "strict": STRICT,
         "version": VERSION,
         "shift_keys": tuple(SHIFT),
-        "heat_parts": heat_parts,
         "model_text": lambda model: model_text(model.description),
         "is_best": is_best,
         "lines": panel_lines,
@@ -290,14 +273,6 @@ def _environment() -> jinja2.Environment:
 def _is_few(result: Result | Row | None) -> bool:
     """Tell whether a result, or a row of a table, is of so few seeds that it is grey."""
     return bool(result) and is_few((result or {}).get("n_seeds"))
-
-
-def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Group rows by model, in the order given; the filter of Jinja sorts."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["model"], []).append(row)
-    return list(found.items())
 
 
 def _asset(name: str) -> str:
@@ -330,6 +305,7 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
 
 def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
     """Pack figures, in percent, and problems as small as they go; `assets/*.js` read them."""
+    said = [model.said for model in evidence.models]
     return {
         "labels": list(evidence.labels),
         "letters": list(initials(evidence.labels)),
@@ -353,9 +329,7 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             }
             for c in evidence.configurations
         ],
-        "sources": [
-            embed_source(source, [model.said for model in evidence.models]) for source in sources
-        ],
+        "sources": [embed_source(source, said) for source in sources],
     }
 
 
@@ -447,13 +421,10 @@ def panel_lines(results: Sequence[Result | None]) -> list[Line]:
     for position, result in enumerate(results):
         if result:
             seed, matching = cell(result, SEED).value or 0.0, cell(result, MATCHING).value
-            line = Line(
-                style=style(position),
-                path=step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
-                seed_accuracy=float(_plain(UP * (100 - seed))),
-                matching=None if matching is None else float(_plain(ACROSS * matching)),
-            )
-            lines.append(line)
+            path = step_path([100 * share for share in result["sv_curve"]["accuracy"]])
+            height = float(_plain(UP * (100 - seed)))
+            place = None if matching is None else float(_plain(ACROSS * matching))
+            lines.append(Line(style(position), path, height, place))
     return lines
 
 

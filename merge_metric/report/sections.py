@@ -20,7 +20,7 @@ from merge_metric.report.wording import (
 from merge_metric.runs.noise import noise_text
 from merge_metric.seed_variant_accuracy.figures import Figure
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
-from merge_metric.tables import Column, Table, figure_column, figure_values
+from merge_metric.tables import Column, Table, columns, figure_column, figure_values
 
 FEW: Final = 6
 """Models that can be told apart with everything about them shown."""
@@ -63,7 +63,7 @@ def _tables_of_parts(evidence: Evidence) -> list[Table]:
     for configuration in evidence.configurations:
         for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
             if parts := configuration.parts_by(kind):
-                found.append(breakdown(evidence, configuration, parts, title))
+                found.append(_breakdown(evidence, configuration, parts, title))
         if parts := configuration.flag_parts():
             found.append(label_flags(evidence, configuration, parts))
     found += [table for classes in evidence.classes for table in classes.tables]
@@ -77,15 +77,15 @@ def _tables_of_parts(evidence: Evidence) -> list[Table]:
 def headline(evidence: Evidence, configuration: Configuration) -> Table:
     """Make the first table, with a row per model."""
     whole = configuration.parts()[0].some_result
-    size = f"{whole['n_seeds']:,} seeds, {whole['n_variants']:,} variants"
+    mixture = configuration.mixture
     return Table(
         name=_name("figures", configuration),
-        title=f"{configuration.name}: {size}",
+        title=f"{configuration.name}: {whole['n_seeds']:,} seeds, {whole['n_variants']:,} variants",
         columns=(_MODEL, *map(figure_column, HEADLINE)),
         rows=tuple(_rows(evidence, configuration.results, HEADLINE)),
         notes=(
             f"In percent{_with_intervals(evidence)}.",
-            *([configuration.mixture] if configuration.mixture else []),
+            *([mixture] if mixture else []),
             *of_answers(evidence, configuration),
         ),
     )
@@ -140,8 +140,7 @@ def matching(evidence: Evidence) -> Table:
     parts = [
         (part.title if alone else f"{configuration.name}, {part.title}", part)
         for configuration in evidence.configurations
-        for part in configuration.parts()
-        if part.kind != "label"
+        for part in configuration.parts_by("all", "word_class")
     ]
     keys = {end: f"{MATCHING.key}{end}" for end in ("", "_low", "_high")} | {"_n_seeds": "n_seeds"}
     rows = (
@@ -157,7 +156,7 @@ def matching(evidence: Evidence) -> Table:
     return Table(
         name="matching",
         title="Matching threshold MC of models on sources and word classes",
-        columns=(_MODEL, *(Column(heading, heading, "threshold") for heading, _ in parts)),
+        columns=(_MODEL, *columns("threshold", **{heading: heading for heading, _ in parts})),
         rows=tuple(rows),
         notes=(f"In percent. {MATCHING.explanation}",),
     )
@@ -168,20 +167,18 @@ def heat_map(evidence: Evidence) -> Table:
     rows = (
         {"config": configuration.name, **row}
         for configuration in evidence.configurations
-        for row in _part_rows(
-            evidence, [p for p in configuration.parts() if p.kind != "label"], HEADLINE
-        )
+        for row in _part_rows(evidence, configuration.parts_by("all", "word_class"), HEADLINE)
     )
     return Table(
         name="heat-map",
         title="Sources and word classes",
-        columns=(Column("config", "config"), _PART, _MODEL, *map(figure_column, HEADLINE)),
+        columns=(*columns(config="config"), _PART, _MODEL, *map(figure_column, HEADLINE)),
         rows=tuple(rows),
         notes=(f"In percent{_with_intervals(evidence)}.",),
     )
 
 
-def breakdown(
+def _breakdown(
     evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart], title: str
 ) -> Table:
     """Make a table with a row per part and model."""
@@ -198,17 +195,18 @@ def label_flags(
     evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart]
 ) -> Table:
     """Make the table of variants with and without label flags, and how many there are."""
-    table = breakdown(evidence, configuration, parts, "label flag")
+    table = _breakdown(evidence, configuration, parts, "label flag")
     results = (result or {} for part in parts for result in part.results)
-    sizes = {"n_seeds": "seeds", "n_variants": "variants"}
+    sizes = columns("count", n_seeds="seeds", n_variants="variants")
     part, model, *figures = table.columns
+    rows = (
+        {**row, **{column.key: result.get(column.key) for column in sizes}}
+        for row, result in zip(table.rows, results, strict=True)
+    )
     return replace(
         table,
-        columns=(part, model, *(Column(key, sizes[key], "count") for key in sizes), *figures),
-        rows=tuple(
-            {**row, **{key: result.get(key) for key in sizes}}
-            for row, result in zip(table.rows, results, strict=True)
-        ),
+        columns=(part, model, *sizes, *figures),
+        rows=tuple(rows),
         notes=(*table.notes, FLAGS_EXPLAINED),
     )
 
@@ -240,7 +238,7 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
     return Table(
         name=_name("shift", configuration),
         title=f"{configuration.name}: shift of the label probabilities",
-        columns=(_MODEL, *(Column(key, head, "fraction") for key, head in SHIFT.items())),
+        columns=(_MODEL, *columns("fraction", **SHIFT)),
         rows=tuple(rows),
         notes=(
             "Over the variants of the seeds answered right, apart for answers that change and "

@@ -29,7 +29,7 @@ from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import MISSING, Evidence
 from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
-from merge_metric.tables import Column, Table, initials, legend
+from merge_metric.tables import Table, columns, initials, legend
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +67,12 @@ class ProblemFiles:
     problem_format: ProblemFormat
 
     def select(self, columns: Sequence[str], rest: str = "", **tables: pa.Table) -> pa.Table:
-        """Select columns of the problems.
+        """Select columns of the problems, names or expressions over the files' columns.
 
         Beside those of the files there are `row`; `premise` and `hypothesis`, which are the first
         text and the others joined by spaces, empty where texts are missing; their spans, moved
-        with them; and `likelihood_change`, that of the text that suffers most.
-
-        Args:
-            columns: Names, or expressions over the files' columns.
-            rest: What follows `FROM problems`.
-            tables: Further tables that `rest` names.
+        with them; and `likelihood_change`, that of the text that suffers most. `rest` follows `FROM
+        problems`, and names further tables.
         """
         paths = [self.folder / file for file in self.files]
         starts, names = [0], set[str]()
@@ -112,16 +108,12 @@ class ProblemFiles:
         lacking = [f'count(*) - count("{field}")' for field in fields]
         (row,) = self.select(["count(*) AS n", *lacking]).to_pylist()
         total, *missing = row.values()
+        message = (
+            "%s: %s of %s problems have no text in the column %s; the report shows them without"
+        )
         for field, n in zip(fields, missing, strict=True):
             if n:
-                log.warning(
-                    "%s: %s of %s problems have no text in the column %s; the report shows them "
-                    "without",
-                    self.folder,
-                    n,
-                    total,
-                    field,
-                )
+                log.warning(message, self.folder, n, total, field)
 
 
 def _pairs(problem_format: ProblemFormat) -> dict[str, str]:
@@ -195,22 +187,17 @@ class SourceSeeds:
         return hardest_first(self.mean_right(), n_wrong)
 
     def sample(self, per_seed: int, n_seeds: int) -> SourceSeeds:
-        """Show fewer variants.
+        """Show fewer variants: at most `per_seed` of a seed, chosen by a hash of their ids.
 
-        Args:
-            per_seed: At most this number of a seed, chosen by a hash of their ids.
-            n_seeds: And only of this number of seeds, the hardest.
+        And only those of this number of seeds, the hardest.
         """
         shown = np.zeros(len(self.seeds), bool)
         shown[self.hardest()[:n_seeds]] = True
         keep = np.flatnonzero((self.rank < per_seed) & shown[self.seed])
         return replace(
             self,
-            rows=self.rows[keep],
             answers=self.answers[:, keep],
-            seed=self.seed[keep],
-            rank=self.rank[keep],
-            word_class=self.word_class[keep],
+            **{key: getattr(self, key)[keep] for key in ("rows", "seed", "rank", "word_class")},
         )
 
     def read(self, columns: Sequence[str], shown: Ints | slice = slice(None)) -> pa.Table:
@@ -338,12 +325,10 @@ def hardest_table(evidence: Evidence, source: SourceSeeds) -> Table:
         name=f"hardest-{source.source}",
         title=f"{source.source}: the hardest seeds",
         columns=(
-            Column("seed_id", "seed"),
-            *(Column(name, name, "passage") for name in source.texts),
-            Column("gold", "gold"),
-            Column("votes", "votes"),
-            Column("answers", "answers"),
-            Column("variants_right", "variants right", "share"),
+            *columns(seed_id="seed"),
+            *columns("passage", **{name: name for name in source.texts}),
+            *columns(gold="gold", votes="votes", answers="answers"),
+            *columns("share", variants_right="variants right"),
         ),
         rows=tuple(seed_rows(evidence, source, HARDEST)),
         notes=(
@@ -360,31 +345,27 @@ def seed_rows(
     evidence: Evidence, source: SourceSeeds, most: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield seeds, hardest first: texts, gold label, votes, each model's answers and counts."""
-    order, labels = source.hardest()[:most].tolist(), evidence.labels
+    order, labels = source.hardest()[:most], evidence.labels
     letters = {**dict(enumerate(initials(labels))), NO_LABEL: "?", MISSING: "–"}
-    texts = source.seeds.take(order).to_pylist()
+    names = {**dict(enumerate(labels)), NO_LABEL: "no label", MISSING: None}
     n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
-    counts = [table.sum(axis=1) for table in (source.n_answered, source.n_right)]
-    for seed, text in zip(order, texts, strict=True):
-        own = source.own[:, seed].tolist()
-        answered, right = (table[:, seed].tolist() for table in counts)
+    of_models = (source.own, source.n_answered.sum(axis=1), source.n_right.sum(axis=1))
+    by_seed = (each[:, order].T.tolist() for each in of_models)
+    seeds = zip(order.tolist(), source.seeds.take(order).to_pylist(), *by_seed, strict=True)
+    for seed, text, own, answered, right in seeds:
         mean = float(mean_right[seed])
+        votes = sorted(text["annotator_labels"] or ())
         yield {
             "source": source.source,
             "seed_id": text["seed_id"],
             **dict(zip(source.texts, (text["premise"], text["hypothesis"]), strict=True)),
             "gold": labels[text["label"]],
-            "votes": " ".join(letters[code] for code in sorted(text["annotator_labels"] or ()))
-            or None,
+            "votes": " ".join(letters[code] for code in votes) or None,
             "answers": " ".join(letters[code] for code in own),
             "variants_right": None if math.isnan(mean) else mean,
             "n_variants": int(n_variants[seed]),
             "by_model": {
-                name: {
-                    "answer": None if code == MISSING else (*labels, "no label")[code],
-                    "n_answered": n,
-                    "n_right": n_right,
-                }
+                name: {"answer": names[code], "n_answered": n, "n_right": n_right}
                 for name, code, n, n_right in zip(evidence.names, own, answered, right, strict=True)
             },
         }
@@ -400,6 +381,8 @@ _WORDS: Final = 200
 _DIGITS: Final = {**dict(enumerate(_ALPHABET)), NO_LABEL: "?", MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
+_CODES: Final = np.array([a + b for a in _ALPHABET for b in _ALPHABET] + ["--"])
+"""Numbers of base 36 with two digits, and what stands for none."""
 _ZERO: Final = 648
 """Code of a signal of 0, in the middle of what two digits can say."""
 
@@ -423,9 +406,7 @@ _FAULTS: Final = {
 def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
     """Pack seeds in columns; shown variants in groups of the same words replaced in one seed.
 
-    Args:
-        source: The seeds and variants.
-        said: Each model's answers in its own words, by ids.
+    `said` are each model's answers in its own words, by ids.
     """
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
@@ -433,39 +414,51 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
     columns = ["word_class", "original", "replacement", *NLI.fields, *spans]
     variants = source.read([*columns, *SIGNALS])
     classes = {name: code for code, name in enumerate(source.word_classes)}
-    # Seed, class and words → where these stand in the seed's texts, and what stands around them.
-    places: dict[tuple[int, int, str], list[list[list[int]]]] = {}
-    around: dict[tuple[int, int, str], list[list[str]]] = {}
-    members: dict[tuple[int, int, str], list[int]] = {}
+    # Seed, class and words → where these stand in the seed's texts, what stands around them, and
+    # their variants.
+    groups: dict[
+        tuple[int, int, str], tuple[list[list[list[int]]], list[list[str]], list[int]]
+    ] = {}
     vocabulary: dict[str, int] = {}
     words: list[int] = []
     texts: dict[int, list[Any]] = {}
-    for variant, (
-        seed,
-        (word_class, original, replacement, premise, hypothesis, *marks),
-    ) in enumerate(zip(source.seed.tolist(), rows_of(variants, columns), strict=True)):
+    rows = zip(source.seed.tolist(), rows_of(variants, columns), strict=True)
+    for variant, (seed, row) in enumerate(rows):
+        word_class, original, replacement, premise, hypothesis, *marks = row
         word, new = original or "", replacement or ""
-        group = (seed, classes[word_class or ""], word)
-        if group not in places:
+        key = (seed, classes[word_class or ""], word)
+        if key not in groups:
             lengths = {}
             if word_class != PARAPHRASE and " " in new:  # where several words change
                 lengths = {to: len(of) for to, of in changed_words(word, new).items()}
-            places[group] = [
+            places = [
                 spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
                 for text, each in zip((premise, hypothesis), marks, strict=True)
             ]
             in_seed = (premises[seed], hypotheses[seed])
-            around[group] = list(map(texts_around, in_seed, places[group]))
-        members.setdefault(group, []).append(variant)
+            groups[key] = (places, list(map(texts_around, in_seed, places)), [])
+        _, around, members = groups[key]
+        members.append(variant)
         words.append(vocabulary.setdefault(new, len(vocabulary)))
-        told = [new.join(pieces) for pieces in around[group]]
+        told = [new.join(pieces) for pieces in around]
         if told != [premise, hypothesis] or not new:  # cannot be told from seed and replacement
             texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
-    groups = sorted(members, key=lambda group: group[0])
-    order = [variant for group in groups for variant in members[group]]
+    by_seed = sorted(groups.items(), key=lambda group: group[0][0])
+    order = [variant for _, (_, _, members) in by_seed for variant in members]
     all_answered = (source.n_answered == source.n_variants).all()
+    own_words: dict[str, Any] = {}
+    if any(said):  # answers in models' own words, cut in the middle where they are long
+        ids = source.read(["variant_id"])["variant_id"].to_pylist()
+        named = {"own": source.seeds["seed_id"].to_pylist(), "answers": [ids[n] for n in order]}
+        own_words["said"] = [
+            {
+                kind: {n: _cut(told[name]) for n, name in enumerate(names) if name in told}
+                for kind, names in named.items()
+            }
+            for told in said
+        ]
     return {
-        **_own_words(source, said, order),
+        **own_words,
         "name": source.source,
         "classes": list(source.word_classes),
         "ids": source.seeds["seed_id"].to_pylist(),
@@ -477,36 +470,12 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
         "n": source.n_variants.tolist(),
         "answered": None if all_answered else source.n_answered.tolist(),
         "right": source.n_right.tolist(),
-        "groups": [[*group, *map(_flat, places[group]), len(members[group])] for group in groups],
+        "groups": [[*key, *map(_flat, at), len(members)] for key, (at, _, members) in by_seed],
         "vocabulary": list(vocabulary),
         "words": [words[variant] for variant in order],
         "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
         "signals": pack_signals(variants.take(pa.array(order, pa.int64()))),
-        "texts": {
-            str(position): texts[variant]
-            for position, variant in enumerate(order)
-            if variant in texts
-        },
-    }
-
-
-def _own_words(
-    source: SourceSeeds, said: Sequence[Mapping[str, str]], order: Sequence[int]
-) -> dict[str, Any]:
-    """Pack answers in models' own words: to seeds, and to the variants in their order."""
-    if not any(said):
-        return {}
-    seeds = source.seeds["seed_id"].to_pylist()
-    ids = source.read(["variant_id"])["variant_id"].to_pylist()
-    variants = [ids[place] for place in order]
-    return {
-        "said": [
-            {
-                kind: {n: _cut(told[i]) for n, i in enumerate(names) if i in told}
-                for kind, names in (("own", seeds), ("answers", variants))
-            }
-            for told in said
-        ]
+        "texts": {str(n): texts[variant] for n, variant in enumerate(order) if variant in texts},
     }
 
 
@@ -546,27 +515,19 @@ def _digits(codes: Sequence[int] | None) -> str:
     return "".join(_DIGITS[code] for code in codes or ())
 
 
-# --- Signals ---
-
-
 def pack_signals(variants: pa.Table) -> dict[str, Any]:
-    """Pack the signals of variants: two characters for each figure, one for all faults.
+    """Pack signals that tell variants apart: two characters for each figure, one for all faults.
 
-    Args:
-        variants: With the columns `SIGNALS`, in the order of the page.
-
-    Returns:
-        Figures that tell variants apart, and names and codes of faults.
+    Variants have the columns `SIGNALS`, in the order of the page. Figures are numbers of base 36:
+    with two decimals from -6.48 to 6.47, with one from -64.8 to 64.7; the page marks both ends.
     """
-    figures = [
-        {
-            "name": name,
-            "decimals": decimals,
-            "codes": "".join(_code(value, decimals) for value in variants[column].to_pylist()),
-        }
-        for column, (name, decimals) in _SIGNALS.items()
-        if len(variants[column].unique()) > 1
-    ]
+    figures = []
+    for column, (name, decimals) in _SIGNALS.items():
+        if len(variants[column].unique()) > 1:
+            values = pc.fill_null(variants[column].cast(pa.float64()), math.nan).to_numpy()
+            numbers = np.clip(np.rint(values * 10**decimals) + _ZERO, 0, len(_CODES) - 2)
+            codes = _CODES[np.where(np.isnan(values), len(_CODES) - 1, numbers).astype(int)]
+            figures.append({"name": name, "decimals": decimals, "codes": "".join(codes)})
     faulty = np.zeros(len(variants), int)
     for place, (column, (bad, _)) in enumerate(_FAULTS.items()):
         faults = [value is bad for value in variants[column].to_pylist()]
@@ -576,17 +537,3 @@ def pack_signals(variants: pa.Table) -> dict[str, Any]:
         "faults": [name for _, name in _FAULTS.values()],
         "faulty": "".join(map(str, faulty.tolist())),
     }
-
-
-def _code(value: float | None, decimals: int) -> str:
-    """Write a figure as a number of base 36, or "--".
-
-    With two decimals from -6.48 to 6.47, with one from -64.8 to 64.7; the page marks both ends.
-
-    >>> _code(0.0, 2), _code(4.1, 2), _code(-3.2, 1), _code(None, 0)
-    ('i0', 'te', 'h4', '--')
-    """
-    if value is None or math.isnan(value):
-        return "--"
-    number = min(max(round(value * 10**decimals) + _ZERO, 0), 36**2 - 1)
-    return _ALPHABET[number // 36] + _ALPHABET[number % 36]

@@ -26,28 +26,17 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 
 # --- Figures and numbers ---
 
-SEED, VARIANT, MATCHING, RELAXED, STRICT = (
-    CATALOGUE[key]
-    for key in (
-        "seed_accuracy",
-        "variant_accuracy",
-        "matching_threshold",
-        "relaxed_fooling_rate",
-        "strict_fooling_rate",
-    )
-)
+SEED, VARIANT = CATALOGUE["seed_accuracy"], CATALOGUE["variant_accuracy"]
+MATCHING = CATALOGUE["matching_threshold"]
+RELAXED, STRICT = CATALOGUE["relaxed_fooling_rate"], CATALOGUE["strict_fooling_rate"]
 HEADLINE: Final = (SEED, VARIANT, *map(sv_at, (50, 80, 90, 100)), MATCHING, RELAXED, STRICT)
 """Figures of the first table."""
 
 KIN: Final = tuple(
     CATALOGUE[key].at(QUALITY_THRESHOLD)
     for key in (
-        "sv_curve_area",
-        "core_index",
-        "contrast_consistency",
-        "agreement",
-        "agreement_gated_accuracy",
-        "stable_but_wrong",
+        *("sv_curve_area", "core_index", "contrast_consistency"),
+        *("agreement", "agreement_gated_accuracy", "stable_but_wrong"),
     )
 )
 """Figures of the table on kin of SV accuracy, at the threshold that reports compute."""
@@ -128,13 +117,13 @@ def definitions(
         differ = f"either {_REPLACED}, or {_PARAPHRASED}" if replacements else _PARAPHRASED
     return (
         ("Seed, variant", f"{_seed_is(is_nli)}. Its variants {differ}; the gold label stays."),
-        *map(_definition, ("seed_accuracy", "variant_accuracy")),
+        *map(_definition, (SEED, VARIANT)),
         (
             "SV accuracy at CT, SV@CT",
             "Seed-variant accuracy: share of seeds with at least CT percent of their variants "
             "answered right (correctness threshold CT); pattern accuracy (PA) in older papers.",
         ),
-        *map(_definition, ("matching_threshold", "relaxed_fooling_rate", "strict_fooling_rate")),
+        *map(_definition, (MATCHING, RELAXED, STRICT)),
         *((figure.heading, f"{figure.name}. {figure.explanation}") for figure in KIN),
         (
             "Subsamples",
@@ -149,8 +138,7 @@ def definitions(
     )
 
 
-def _definition(key: str) -> tuple[str, str]:
-    figure = CATALOGUE[key]
+def _definition(figure: Figure) -> tuple[str, str]:
     name = figure.name
     term = f"{figure.symbol}, {name[0].lower()}{name[1:]}" if figure.symbol else name
     return term, figure.explanation
@@ -162,20 +150,19 @@ def _seed_is(is_nli: bool) -> str:
 
 def lede(evidence: Evidence) -> str:
     """Introduce seeds and variants, according to the kinds of variants that there are."""
-    text = f"{_seed_is(evidence.is_nli)}. Each of its variants "
-    replaces = "replaces one word that premise and hypothesis share by another that fits both"
-    if not evidence.is_nli:
-        replaces = "replaces one word that its texts share by another that fits all of them"
-    paraphrases = "paraphrases its hypothesis as a whole"
-    if not evidence.has_paraphrases:
-        text += replaces
-    elif evidence.has_replacements:
-        text += f"{replaces}, or {paraphrases}"
-    else:
-        text += paraphrases
+    kinds = []
+    if evidence.has_replacements or not evidence.has_paraphrases:
+        kinds.append(
+            "replaces one word that premise and hypothesis share by another that fits both"
+            if evidence.is_nli
+            else "replaces one word that its texts share by another that fits all of them"
+        )
+    if evidence.has_paraphrases:
+        kinds.append("paraphrases its hypothesis as a whole")
     return (
-        f"{text}; the gold label is kept. A model that is right about a seed should be right about "
-        f"its variants, where these read well and the label still fits."
+        f"{_seed_is(evidence.is_nli)}. Each of its variants {', or '.join(kinds)}; the gold label "
+        "is kept. A model that is right about a seed should be right about its variants, where "
+        "these read well and the label still fits."
     )
 
 
@@ -190,19 +177,8 @@ _SAID_ELSEWHERE: Final = ("recipe", "source", "ablation", "prompt")
 """Settings that other facts say."""
 
 _MERE: Final = (
-    "source",
-    "config",
-    "mlms",
-    "tagger",
-    "packages",
-    "fingerprint",
-    "problems",
-    "source_data",
-    "funnel",
-    "eligible",
-    "ablation",
-    "files",
-    "digest",
+    *("source", "config", "mlms", "tagger", "packages", "fingerprint", "problems", "source_data"),
+    *("funnel", "eligible", "ablation", "files", "digest"),
 )
 """Keys that MERE writes: said in a form of its own, or left to the dataset's card."""
 
@@ -210,16 +186,9 @@ _OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
 """Keys that are written besides for paraphrases."""
 
 _OF_THE_RUN: Final = (
-    "name",
-    "problems",
-    "rows",
-    "distinct_pairs",
-    "label_order_check",
-    "fingerprint",
-    "prompt",
+    *("name", "problems", "rows", "distinct_pairs", "label_order_check", "fingerprint", "prompt"),
 )
 """Keys about a run rather than its model, or with a place of their own; the JSON has them."""
-
 
 _USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices")
 """Keys that `usage_text` says."""
@@ -228,21 +197,29 @@ _USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     """List what a reader must know of a source's data.
 
-    Args:
-        provenance: A `provenance.json` as this program writes it (see
-            `merge_dataset.provenance`), or of whatever else made the data.
+    From a `provenance.json` as this program writes it (see `merge_dataset.provenance`), or of
+    whatever else made the data.
     """
     data, problems, config = (
         provenance.get(key) or {} for key in ("source_data", "problems", "config")
     )
-    paraphrased = provenance.get("kind") == PARAPHRASES
-    said = (*_MERE, *(_OF_PARAPHRASES if paraphrased else ()))
-    rest = {key: value for key, value in provenance.items() if key not in said}
     used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
     recipe = (config.get("recipe"), provenance.get("ablation"))
+    said: tuple[str, ...] = _MERE
+    of_paraphrases = []
+    if provenance.get("kind") == PARAPHRASES:
+        said += _OF_PARAPHRASES
+        right = problems.get("answered_right")
+        of_paraphrases = [
+            ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
+            ("Text generator", _model(provenance.get("generator") or {})),
+            ("Prompt", provenance.get("prompt")),
+            ("NLI model", _model(provenance.get("nli_model") or {})),
+        ]
+    rest = {key: value for key, value in provenance.items() if key not in said}
     facts = [
         ("Problems", ": ".join(filter(None, (data.get("description"), used)))),
-        *(_paraphrases(provenance) if paraphrased else ()),
+        *of_paraphrases,
         ("Recipe", ", ablation ".join(filter(None, recipe))),
         ("Masked language models", "; ".join(map(_mlm, provenance.get("mlms") or ()))),
         ("Tagger", provenance.get("tagger")),
@@ -280,27 +257,16 @@ def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
         name = above + key.replace("_", " ")
         if isinstance(value, Mapping):
             yield from flat(value, f"{name}, ")
-        elif isinstance(value, str) or not isinstance(value, Sequence):
-            yield name, "" if value is None else _text(value)
-        else:
-            yield name, ", ".join(map(_text, value))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) and value >= _GROUPED else str(value)
-
-
-def _paraphrases(provenance: Mapping[str, Any]) -> Facts:
-    """Describe the generator of paraphrases, and the model that chose them and the seeds."""
-    right = (provenance.get("problems") or {}).get("answered_right")
-    return [
-        ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
-        ("Text generator", _model(provenance.get("generator") or {})),
-        ("Prompt", provenance.get("prompt") or ""),
-        ("NLI model", _model(provenance.get("nli_model") or {})),
-    ]
+            continue
+        texts = []
+        for each in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
+            if isinstance(each, bool):
+                texts.append("yes" if each else "no")
+            elif isinstance(each, int) and each >= _GROUPED:
+                texts.append(f"{each:,}")
+            else:
+                texts.append(str(each))
+        yield name, "" if value is None else ", ".join(texts)
 
 
 def _model(description: Mapping[str, Any]) -> str:

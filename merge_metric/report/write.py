@@ -54,9 +54,7 @@ SUFFIXES: Final[dict[str, ReportFormat]] = {
 def format_of(path: Path) -> ReportFormat:
     """Tell the format by a file's suffix.
 
-    Raises:
-        IsADirectoryError: a folder is there.
-        ValueError: it says none.
+    IsADirectoryError: a folder is there. ValueError: the suffix says none.
 
     >>> format_of(Path("report.md"))
     'markdown'
@@ -115,15 +113,11 @@ def write_report(
     output = output or format_of(path)
     require_report_or_none(path)
     sources = read_seeds(evidence)
-    match output:
-        case "html":
-            text = render_html(evidence, sources, max_variants=max_variants)
-        case "markdown":
-            text = render_markdown(evidence, sources)
-        case "latex":
-            text = render_latex(evidence, sources)
-        case "json":
-            text = render_json(evidence, sources)
+    if output == "html":
+        text = render_html(evidence, sources, max_variants=max_variants)
+    else:
+        render = {"markdown": render_markdown, "latex": render_latex, "json": render_json}[output]
+        text = render(evidence, sources)
     write_text(path, text)
 
 
@@ -207,6 +201,10 @@ def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
 
 def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     """Render everything: results as `scoring.score` gives them, and seeds, hardest first."""
+    named = [
+        (c, {n: result for n, result in zip(evidence.names, c.results, strict=True) if result})
+        for c in evidence.configurations
+    ]
     whole = {
         "title": evidence.title,
         "version": VERSION,
@@ -219,14 +217,10 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             {
                 "name": c.name,
                 "findings": findings(evidence, c),
-                "results": {
-                    name: result
-                    for name, result in zip(evidence.names, c.results, strict=True)
-                    if result
-                },
+                "results": results,
                 "comparison": c.comparison and c.comparison.as_dict(),
             }
-            for c in evidence.configurations
+            for c, results in named
         ],
         "classes": [table.as_dict() for each in evidence.classes for table in each.tables],
         "provenance": evidence.provenance,
@@ -259,8 +253,8 @@ def _plain(text: str) -> str:
 def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
     """Draw the plots of a report, with their names.
 
-    Per configuration the curves by word class and label, one for all configurations side by side,
-    and the heat map.
+    Curves of all configurations side by side, the heat map, and per configuration the curves by
+    word class and by label.
     """
     whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
     yield "curves", plot_curves(_curves(evidence, whole))
@@ -275,22 +269,14 @@ def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
 
 def _curves(evidence: Evidence, panels: Sequence[tuple[str, VariantPart]]) -> Table:
     """Make the rows that `plot_curves` draws: one per panel and model."""
-    rows = [
-        {
-            "config": title,
-            "model": name,
-            "curve": result["sv_curve"]["accuracy"],
-            "seed_accuracy": result["seed_accuracy"],
-            "matching_threshold": result["matching_threshold"],
-            **{key: result[key] for key in MATCHING_RANGE},
-        }
-        | {
-            f"curve_{side}": result["sv_curve"][side]
-            for side in ("low", "high")
-            if side in result["sv_curve"]
-        }
-        for title, part in panels
-        for name, result in zip(evidence.names, part.results, strict=True)
-        if result
-    ]
+    keys = ("seed_accuracy", "matching_threshold", *MATCHING_RANGE)
+    rows = []
+    for title, part in panels:
+        for name, result in zip(evidence.names, part.results, strict=True):
+            if result:
+                curves = result["sv_curve"]
+                row = {"config": title, "model": name, "curve": curves["accuracy"]}
+                row |= {key: result[key] for key in keys}
+                row |= {f"curve_{side}": curves[side] for side in ("low", "high") if side in curves}
+                rows.append(row)
     return Table("curves", "Seed-variant accuracy by correctness threshold", (), tuple(rows))

@@ -115,7 +115,7 @@ def test_random_replacements_against_sets(tmp_path: Path) -> None:
 def test_kept_is_exact_for_one_row() -> None:
     """One row that two of three validate in one text and the third in the other: 2 of 3 pairs."""
     row = np.array([[[True, True, False], [False, False, True]]])
-    assert kept_with(row) == pytest.approx([0, 2 / 3, 1])
+    assert kept_with(row, np.array([1])) == pytest.approx([0, 2 / 3, 1])
 
 
 def variant(n: int, premise: Names, hypothesis: Names, word_class: str = "noun") -> dict[str, Any]:
