@@ -145,7 +145,7 @@ def per_config(
         return row | {key: weighted_mean([part[key] for part in parts]) for key in means}
 
     found: dict[str, list[Row]] = {}
-    own = model_rows(rows)
+    own = [row for row in rows if row["averaged"] is None]
     for config in distinct(own, "config"):
         group = [row for row in own if row["config"] == config]
         row: Row = {"config": config, "model": group[0]["model"], "averaged": None}
@@ -182,8 +182,3 @@ def over_configs(
             row[key] = weighted_mean([r[key] for r in group], [r[weight] for r in group])
         found.append(row | {key: sum(r[key] for r in group) for key in weights.values()})
     return found
-
-
-def model_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Select the rows that are no averages."""
-    return [row for row in rows if row["averaged"] is None]

@@ -36,6 +36,12 @@ Floats = NDArray[np.float64]
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
+def _check_points(name: str, value: float) -> None:
+    """Raise unless a setting is a difference of percentages that there can be."""
+    if not 0 < value < 100:
+        raise ValueError(f"{name}: expected percentage points between 0 and 100, got {value:g}")
+
+
 @dataclass(frozen=True, slots=True)
 class Draws:
     """Settings of the draws."""
@@ -51,11 +57,8 @@ class Draws:
     rng_seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers; raises ValueError saying what they can be."""
-        if not 0 < self.width < 100:
-            raise ValueError(
-                f"width: expected percentage points between 0 and 100, got {self.width:g}"
-            )
+        """Raise where the width cannot be."""
+        _check_points("width", self.width)
 
     def weights(self, n_seeds: int, where: str) -> Floats:
         """Draw, (draws, n_seeds): 1 for the seeds of a draw, 0 for all others."""
@@ -280,11 +283,8 @@ class Wanted:
     rng_seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the difference; raises ValueError saying what it can be."""
-        if not 0 < self.difference < 100:
-            raise ValueError(
-                f"difference: expected percentage points between 0 and 100, got {self.difference:g}"
-            )
+        """Raise where the difference cannot be."""
+        _check_points("difference", self.difference)
 
 
 def pair_of(first: Run, second: Run) -> Pair:

@@ -27,7 +27,6 @@ from merge_metric.analyses.measures import (
     Row,
     fooling,
     identity,
-    model_rows,
     over_configs,
     over_models,
     per_config,
@@ -152,7 +151,7 @@ def _over_domains(
 
 def plot_fooling(table: Table) -> Figure:
     """Draw a panel per configuration, a bar per model: strict within relaxed."""
-    rows = model_rows(table.rows)
+    rows = [row for row in table.rows if row["averaged"] is None]
     configs, models = distinct(rows, "config"), distinct(rows, "model")
     figure, axes_of = plots.model_panels(configs, models, "fooled seeds, %")
     tops = (max(row[RELAXED] or 0.0, (row[f"{RELAXED}_ci"] or (0, 0))[1]) for row in rows)

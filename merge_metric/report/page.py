@@ -20,29 +20,12 @@ from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
+from merge_metric.report import wording
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
 from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
 from merge_metric.report.sections import FEW, SHIFT, kin, of_answers, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
-from merge_metric.report.wording import (
-    BREAKDOWN,
-    CAUTION,
-    FLAGS_EXPLAINED,
-    HEADLINE,
-    MATCHING,
-    RELAXED,
-    SEED,
-    STRICT,
-    cell,
-    dataset_facts,
-    definitions,
-    interval_text,
-    lede,
-    model_text,
-    number,
-    shown,
-    undetermined,
-)
+from merge_metric.report.wording import HEADLINE, MATCHING, SEED, cell
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
 from merge_metric.seed_variant_accuracy.formatting import DECIMALS, show_value
 from merge_metric.seed_variant_accuracy.scoring import VERSION
@@ -120,8 +103,8 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             uplot_licence=_asset("uPlot.LICENSE"),
             data=embed(evidence, sources) | _embed_tables(evidence),
             sampled=sampled,
-            lede=lede(evidence),
-            definitions=definitions(
+            lede=wording.lede(evidence),
+            definitions=wording.definitions(
                 replacements=evidence.has_replacements,
                 paraphrases=evidence.has_paraphrases,
                 is_nli=evidence.is_nli,
@@ -132,14 +115,14 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             has_few=any(map(_is_few, results)),
             kin_table=lambda configuration: kin(evidence, configuration),
             dataset_facts={
-                name: dataset_facts(facts) for name, facts in evidence.provenance.items()
+                name: wording.dataset_facts(facts) for name, facts in evidence.provenance.items()
             },
             mlm_names=list(dict.fromkeys(mlms)),
             paraphrasers=list(dict.fromkeys(paraphrasers)),
             signed=signed,
             findings={c.name: findings(evidence, c) for c in configurations},
             overall=overall_findings(evidence),
-            caution=CAUTION,
+            caution=wording.CAUTION,
             examples={c.name: flipped_example(evidence, c, sources) for c in configurations},
             example_texts=example_texts,
             labels=evidence.labels,
@@ -239,34 +222,28 @@ def _environment() -> jinja2.Environment:
     ]
     environment.globals |= {
         "headline_columns": HEADLINE,
-        "breakdown_columns": BREAKDOWN,
-        "flags_explained": FLAGS_EXPLAINED,
+        "breakdown_columns": wording.BREAKDOWN,
+        "flags_explained": wording.FLAGS_EXPLAINED,
         "heat": HEAT,
         "matching": MATCHING,
         "seed": SEED,
         "sv90": sv_at(90),
-        "relaxed": RELAXED,
-        "strict": STRICT,
+        "relaxed": wording.RELAXED,
+        "strict": wording.STRICT,
         "version": VERSION,
         "shift_keys": tuple(SHIFT),
-        "model_text": lambda model: model_text(model.description),
-        "is_best": is_best,
+        "model_text": lambda model: wording.model_text(model.description),
         "lines": panel_lines,
         "style_of": style,
-        "comparison_rows": comparison_rows,
-        "of_answers": of_answers,
         "decisive": DECISIVE,
-        "cell": cell,
-        "head": head,
-        "label": label,
-        "number": number,
-        "interval_text": interval_text,
-        "shown": shown,
         "few_seeds": FEW_SEEDS,
         "is_few_seeds": _is_few,
         "few_class": lambda result: Markup(' class="few"') if _is_few(result) else "",
         "fraction": lambda value: show_value(value, "fraction"),
     }
+    shown_by = (cell, wording.number, wording.interval_text, wording.shown, head, label)
+    for function in (*shown_by, is_best, comparison_rows, of_answers):
+        environment.globals[function.__name__] = function
     return environment
 
 
@@ -346,7 +323,11 @@ def _result(result: Result) -> dict[str, Any]:
         "n": [result["n_seeds"], result["n_variants"]],
         "figures": [
             [None if value is None else round(value, DECIMALS) for value in cell(result, figure)]
-            + ([text] if figure.key == MATCHING.key and (text := undetermined(result)) else [])
+            + (
+                [text]
+                if figure.key == MATCHING.key and (text := wording.undetermined(result))
+                else []
+            )
             for figure in HEADLINE
         ],
         "curve": [[round(100 * share, DECIMALS) for share in curve[side]] for side in sides],
