@@ -1,8 +1,8 @@
 """The report: one page that opens offline, or its tables as Markdown, LaTeX or JSON.
 
-`evidence` gathers what was measured, `seeds` the problems with votes and answers, `sections` and
-`classes` make tables, `wording` and `finding` sentences, `page` the HTML, for which `packed` packs
-the problems, `write` the file in each format.
+`evidence` gathers what was measured, `seeds` the problems with votes and answers, which it also
+packs for the page; `sections` makes tables, `wording` and `finding` sentences, `page` the HTML,
+`write` the file in each format.
 """
 
 from __future__ import annotations
