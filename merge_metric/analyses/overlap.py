@@ -67,33 +67,7 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
     with_models = False
     for each in pairs:
         with_models = each.model is not None
-        n_pairs = len(each.table)
-        texts = [each.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
-        row: Row = {"config": each.config, "model": each.model, "dataset": each.dataset}
-        row |= {"averaged": None, "n_pairs": n_pairs}
-        totals = np.zeros(len(_MEASURES))
-        for start in range(0, n_pairs, _CHUNK):  # some thousands are taken apart at a time
-            part = slice(start, start + _CHUNK)
-            one, other = (list(map(tokens, side[part])) for side in texts)
-            totals += [
-                sum(map(len, one)),
-                sum(map(len, other)),
-                sum(map(n_common, one, other)),
-                *(ratios.sum() for ratios in fuzzy_match(one, other)),
-            ]
-        row |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
-        if encode:
-            distances = cosine_distances(texts[0], texts[1], encode)
-            row["distance"] = float(distances.mean())
-            if with_models:
-                right, is_changed = (
-                    each.table[name].to_numpy() for name in ("seed_right", "changed")
-                )
-                changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
-                for name, part_of in (("unchanged", unchanged), ("changed", changed)):
-                    row[f"distance_{name}"] = float(part_of.mean()) if len(part_of) else None
-                row[_JSD] = histogram_divergence(changed, unchanged)
-        rows.append(row)
+        rows.append(_row(each, encode))
     keys = [*_MEASURES, *([*_DISTANCES.values(), _JSD] if encode else [])]
     keys = [key for key in keys if all(key in row for row in rows)]
     averages = over_models(rows, keys, ["n_pairs"]) if with_models else []
@@ -130,6 +104,36 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
         rows=(*rows, *averages),
         notes=tuple(notes),
     )
+
+
+def _row(each: VariantRows, encode: Encode | None) -> Row:
+    """Measure the pairs of a configuration and, with predictions, model."""
+    n_pairs = len(each.table)
+    texts = [each.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
+    row: Row = {"config": each.config, "model": each.model, "dataset": each.dataset}
+    row |= {"averaged": None, "n_pairs": n_pairs}
+    totals = np.zeros(len(_MEASURES))
+    for start in range(0, n_pairs, _CHUNK):  # some thousands are taken apart at a time
+        part = slice(start, start + _CHUNK)
+        one, other = (list(map(tokens, side[part])) for side in texts)
+        totals += [
+            sum(map(len, one)),
+            sum(map(len, other)),
+            sum(map(n_common, one, other)),
+            *(ratios.sum() for ratios in fuzzy_match(one, other)),
+        ]
+    row |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
+    if encode is None:
+        return row
+    distances = cosine_distances(texts[0], texts[1], encode)
+    row["distance"] = float(distances.mean())
+    if each.model is not None:
+        right, is_changed = (each.table[name].to_numpy() for name in ("seed_right", "changed"))
+        changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
+        for name, part_of in (("unchanged", unchanged), ("changed", changed)):
+            row[f"distance_{name}"] = float(part_of.mean()) if len(part_of) else None
+        row[_JSD] = histogram_divergence(changed, unchanged)
+    return row
 
 
 def plot_overlap(table: Table) -> Figure:

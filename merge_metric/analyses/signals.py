@@ -66,6 +66,16 @@ _BEST: Final = "best "
 _FOLDS: Final = 5
 
 
+_JUDGED: Final = (
+    " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
+    f"annotators; good: share with F + R of {ENOUGH} or more; AUC: how often a good variant has a "
+    "higher value than one that is not good, where 0.5 is chance. "
+    f"{_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that share of "
+    f"other seeds' ({_FOLDS} folds); good is then the precision of that limit."
+)
+"""End of the note where there are annotations."""
+
+
 # --- Variants, their signals and what is made of them ---
 
 
@@ -190,13 +200,7 @@ def signals(
         shown += interval_columns("share", good="good")
         shown += interval_columns("number", auc="AUC good")
         shown += interval_columns("correlation", rho_judged="ρ F+R", within_judged="within")
-        note += (
-            " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
-            f"annotators; good: share with F + R of {ENOUGH} or more; AUC: how often a good "
-            "variant has a higher value than one that is not good, where 0.5 is chance. "
-            f"{_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that "
-            f"share of other seeds' ({_FOLDS} folds); good is then the precision of that limit."
-        )
+        note += _JUDGED
     notes.append(note)
     if unknown:
         missing = f"Not known of any variant: {', '.join(unknown)}."

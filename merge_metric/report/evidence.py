@@ -295,12 +295,6 @@ def gather_evidence(
             each.name: scored[each.name] for each in configurations if each.source == source
         }
         classes.append(classes_of(source, of_source, settings, cluster))
-    judged_table = None
-    if judged is not None:  # whose first column is the model
-        rows = (each.validity for of in scored.values() for each in of.values())
-        judged_table = validity(rows, cluster)
-        config_column, model_column, *others = judged_table.columns
-        judged_table = replace(judged_table, columns=(model_column, config_column, *others))
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
         title=f"{who} on {joined(chosen)}",
@@ -314,8 +308,15 @@ def gather_evidence(
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
-        validity=judged_table,
+        validity=None if judged is None else _judged_table(scored, cluster),
     )
+
+
+def _judged_table(scored: Mapping[str, Mapping[str, Scored]], cluster: str) -> Table:
+    """Make the table of changes on judged variants, whose first column is the model."""
+    table = validity((each.validity for of in scored.values() for each in of.values()), cluster)
+    config, model, *others = table.columns
+    return replace(table, columns=(model, config, *others))
 
 
 def _bar(items: Sequence[Any], what: str, unit: str, progress: bool) -> tqdm:

@@ -61,14 +61,6 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
     stylesheet = "\n".join([*map(_asset, STYLES), f":root {{ {light}}}\n{on_dark}"])
     scripts = [_asset(name) for name in SCRIPTS]
-    # Only these texts run, and nothing is loaded.
-    policy = (
-        "default-src 'none'",
-        f"script-src {' '.join(map(_source_hash, scripts))}",
-        f"style-src {_source_hash(stylesheet)}",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
     low, high = heat_range(evidence)
     configurations, provenance = evidence.configurations, evidence.provenance.values()
     mlms = (mlm["name"] for facts in provenance for mlm in facts.get("mlms") or ())
@@ -84,20 +76,13 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         pairs = zip(evidence.names, configuration.results, strict=True)
         return joined([name for name, each in pairs if each and each["signature"] == signature])
 
-    def heat_step(result: Result | None) -> str:
-        """Choose the class of a cell's colour: h0, the palest, to h8."""
-        value = None if _is_few(result) else _heat(result)
-        if value is None:
-            return "none"
-        return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
-
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             evidence=evidence,
             few=len(evidence.models) <= FEW,
-            policy="; ".join(policy),
+            policy=content_policy(scripts, stylesheet),
             style=stylesheet,
             scripts=scripts,
             uplot_licence=_asset("uPlot.LICENSE"),
@@ -111,7 +96,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
                 cluster=evidence.cluster,
             ),
             heat_range=(low, high),
-            heat_step=heat_step,
+            heat_step=lambda result: _heat_step(result, low, high),
             has_few=any(map(_is_few, results)),
             kin_table=lambda configuration: kin(evidence, configuration),
             dataset_facts={
@@ -159,6 +144,15 @@ def label(figure: Figure) -> str:
     return _LABELS.get(figure.key, figure.heading)
 
 
+def content_policy(scripts: Sequence[str], stylesheet: str) -> str:
+    """Write a content security policy: only these texts run, nothing is loaded."""
+    allowed = f"script-src {' '.join(map(_source_hash, scripts))}"
+    styles = f"style-src {_source_hash(stylesheet)}"
+    return "; ".join(
+        ("default-src 'none'", allowed, styles, "base-uri 'none'", "form-action 'none'")
+    )
+
+
 def heat_range(evidence: Evidence) -> tuple[int, int]:
     """Find the range of `HEAT` that the colours span, in percent."""
     values = [
@@ -170,6 +164,14 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
     ]
     low, high = (int(bound // 10 * 10) for bound in (min(values), max(values) + 9.999))
     return low, max(high, low + 10)
+
+
+def _heat_step(result: Result | None, low: int, high: int) -> str:
+    """Choose the class of a cell's colour: h0, the palest, to h8."""
+    value = None if _is_few(result) else _heat(result)
+    if value is None:
+        return "none"
+    return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
 
 
 def _heat(result: Result | None) -> float | None:

@@ -446,19 +446,8 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
     by_seed = sorted(groups.items(), key=lambda group: group[0][0])
     order = [variant for _, (_, _, members) in by_seed for variant in members]
     all_answered = (source.n_answered == source.n_variants).all()
-    own_words: dict[str, Any] = {}
-    if any(said):  # answers in models' own words, cut in the middle where they are long
-        ids = source.read(["variant_id"])["variant_id"].to_pylist()
-        named = {"own": source.seeds["seed_id"].to_pylist(), "answers": [ids[n] for n in order]}
-        own_words["said"] = [
-            {
-                kind: {n: _cut(told[name]) for n, name in enumerate(names) if name in told}
-                for kind, names in named.items()
-            }
-            for told in said
-        ]
     return {
-        **own_words,
+        **_own_words(source, said, order),
         "name": source.source,
         "classes": list(source.word_classes),
         "ids": source.seeds["seed_id"].to_pylist(),
@@ -479,8 +468,27 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
     }
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _WORDS else f"{text[: _WORDS // 2]} … {text[-_WORDS // 2 :]}"
+def _own_words(
+    source: SourceSeeds, said: Sequence[Mapping[str, str]], order: Sequence[int]
+) -> dict[str, Any]:
+    """Pack answers in models' own words, cut in the middle where they are long."""
+    if not any(said):
+        return {}
+    ids = source.read(["variant_id"])["variant_id"].to_pylist()
+    named = {"own": source.seeds["seed_id"].to_pylist(), "answers": [ids[n] for n in order]}
+
+    def cut(text: str) -> str:
+        return text if len(text) <= _WORDS else f"{text[: _WORDS // 2]} … {text[-_WORDS // 2 :]}"
+
+    return {
+        "said": [
+            {
+                kind: {n: cut(told[name]) for n, name in enumerate(names) if name in told}
+                for kind, names in named.items()
+            }
+            for told in said
+        ]
+    }
 
 
 def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:
