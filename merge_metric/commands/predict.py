@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
-from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.pair_model import ModelRequest, PairModel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,8 +138,8 @@ def predict_command(
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
     from merge_metric.models.presets import on_hub
-    from merge_metric.predict.batch_files import read_prices
-    from merge_metric.predict.jobs import check_output
+    from merge_metric.predict import batch_files
+    from merge_metric.predict.driver import check_output, predict
     from merge_metric.predict.tasks import run_models
 
     if (model is None) == (preset is None):
@@ -149,48 +149,56 @@ def predict_command(
     entries = on_hub(listed, names) if preset is not None else []
     check_output(out, is_folder=preset is not None)
     distribution = distribution_of(dealt)
-    request, price = ModelRequest(model=model or "", **given), read_prices(prices)
+    request = ModelRequest(model=model or "", **given)
+    price = batch_files.read_prices(prices)
+    extra = {"prices": list(price)} if price else {}
     problems = _read_problems(
         dataset, config, dataset_revision, limit_seeds, rng_seed, shots=request.shots
     )
-    if dry_run or batch_out is not None or batch_in:
-        asked = "--dry-run" if dry_run else "--batch-in" if batch_out is None else "--batch-out"
-        if preset is not None or distribution is not None:
-            got = "--executor" if preset is None else f"--preset {preset}"
-            raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
-        batches = {"written": batch_out, "read": batch_in or []}
-        _ask_nothing(
-            asked, request, problems, out, batches, price, tokenizer, overwrite, dataset, output
+    if not (dry_run or batch_out is not None or batch_in):
+        done = run_models(
+            request,
+            problems,
+            preset=preset,
+            entries=entries,
+            distribution=distribution,
+            out=out,
+            extra=extra,
+            overwrite=overwrite,
         )
+        _report(done, dataset, output)
         return
-    done = run_models(
-        request,
-        problems,
-        preset=preset,
-        entries=entries,
-        distribution=distribution,
-        out=out,
-        extra={"prices": list(price)} if price else {},
-        overwrite=overwrite,
-    )
-    _report(done, dataset, output)
+    asked = "--dry-run" if dry_run else "--batch-in" if batch_out is None else "--batch-out"
+    if preset is not None or distribution is not None:
+        got = "--executor" if preset is None else f"--preset {preset}"
+        raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
+    files = _files_of_one(asked, request, problems, out)
+    if dry_run:
+        plans = [batch_files.plan(*file, prices=price, tokenizer=tokenizer) for file in files]
+        total = plans[0] | {
+            name: sum(plan[name] for plan in plans)
+            for name, value in plans[0].items()
+            if not isinstance(value, str)
+        }
+        write_result(output, total, batch_files.plan_text(total))
+    elif batch_out is not None:
+        made = {
+            str(path): count
+            for file in files
+            for path, count in batch_files.write_requests(*file, batch_out, overwrite=overwrite)
+        }
+        lines = [f"{path}: {count:,} requests" for path, count in made.items()]
+        write_result(output, {"requests": made}, *lines or ["no request is left"])
+    else:
+        take = partial(batch_files.take_results, paths=batch_in or [])
+        outcomes = [predict(*f, extra=extra, overwrite=overwrite, batch=take) for f in files]
+        _report((outcomes, [], None), dataset, output)
 
 
-def _ask_nothing(
-    asked: str,
-    request: ModelRequest,
-    problems: pa.Table,
-    out: Path | None,
-    batches: Mapping[str, Any],
-    prices: tuple[float, float] | None,
-    tokenizer: Path | None,
-    overwrite: bool,
-    dataset: str,
-    output: OutputFormat,
-) -> None:
-    """Do what the option `asked` says: count, write a batch's requests, or read its results."""
-    from merge_metric.predict import batch_files
-    from merge_metric.predict.driver import predict
+def _files_of_one(
+    asked: str, request: ModelRequest, problems: pa.Table, out: Path | None
+) -> Iterator[tuple[PairModel, pa.Table, Path]]:
+    """Open the model for what the option `asked` says; yield it with problems and their file."""
     from merge_metric.predict.jobs import files_of, open_by_part
     from merge_metric.predict.problems import sources_of
 
@@ -199,37 +207,7 @@ def _ask_nothing(
             f"{asked}: expected problems of one source, or --out, a file for all of them, got "
             f"{', '.join(sources)}: name configurations of one with --config"
         )
-    extra = {"prices": list(prices)} if prices else {}
-    take = partial(batch_files.take_results, paths=batches["read"])
-    plans, made = list[dict[str, Any]](), dict[str, int]()
-    outcomes: list[Outcome] = []
-    for opened, part in open_by_part(request, problems, whole=out is not None):
-        for each, path in files_of(opened, part, out=out, folder=None, short_name=None):
-            if asked == "--dry-run":
-                plans.append(
-                    batch_files.plan(opened, each, path, prices=prices, tokenizer=tokenizer)
-                )
-            elif asked == "--batch-out":
-                written = batch_files.write_requests(
-                    opened, each, path, batches["written"], overwrite=overwrite
-                )
-                made |= {str(place): n for place, n in written}
-            else:
-                outcomes.append(
-                    predict(opened, each, path, extra=extra, overwrite=overwrite, batch=take)
-                )
-    if asked == "--dry-run":
-        total = plans[0] | {
-            name: sum(plan[name] for plan in plans)
-            for name, value in plans[0].items()
-            if not isinstance(value, str)
-        }
-        write_result(output, total, batch_files.plan_text(total))
-    elif asked == "--batch-out":
-        lines = [f"{path}: {n:,} requests" for path, n in made.items()]
-        write_result(output, {"requests": made}, *lines or ["no request is left"])
-    else:
-        _report((outcomes, [], None), dataset, output)
+    yield from files_of(open_by_part(request, problems, whole=out is not None), out=out)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
@@ -273,7 +251,7 @@ def hypothesis_only_command(
         --executor slurm --tasks 8 --memory-gb 8
     """
     from merge_metric.predict.baselines import BaselineRequest
-    from merge_metric.predict.jobs import check_output
+    from merge_metric.predict.driver import check_output
     from merge_metric.predict.tasks import run_baseline
 
     check_output(out)
@@ -305,7 +283,7 @@ def majority_command(
       merge-nli baseline majority --dataset merge-nli --config snli
     """
     from merge_metric.predict.baselines import BaselineRequest
-    from merge_metric.predict.jobs import check_output
+    from merge_metric.predict.driver import check_output
     from merge_metric.predict.tasks import run_baseline
 
     check_output(out)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from merge_dataset.commands.command_line import option
 from merge_dataset.files import digest_of_file, read_record, to_json
@@ -33,15 +33,13 @@ from merge_metric.exports.registry import (
     count,
     export,
     new_file,
+    require_date,
     split_paths,
 )
 
 FILE: Final = "croissant.json"
 
 _PARQUET: Final = "application/x-parquet"
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TERMS: Final = (
     *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
@@ -109,18 +107,14 @@ def export_croissant(
     Examples:
       merge-nli export croissant merge-nli
     """  # \b is a mark of click: keep the lines that follow
+    require_date("published", published)
     chosen = configurations_of(folder, config or ())
     path = folder / FILE
     metadata = build_metadata(folder, chosen)
     if version:
         metadata["version"] = version
     if published:
-        try:
-            metadata["datePublished"] = date.fromisoformat(published).isoformat()
-        except ValueError:
-            raise ValueError(
-                f"published: expected a date such as 2026-01-31, got {published!r}"
-            ) from None
+        metadata["datePublished"] = date.fromisoformat(published).isoformat()
     with new_file(path, overwrite=overwrite) as partial:
         partial.write_text(to_json(metadata) + "\n", encoding="utf-8")
     names = [each["@id"] for each in metadata["recordSet"] if "data" not in each]
@@ -138,26 +132,24 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     }
     formats = {config: format_in(folder, config) for config in configs}
     of_labels = {_labels_id(config, formats): each for config, each in formats.items()}
-    distribution: list[dict[str, Any]] = [
-        {
-            "@type": "cr:FileObject",
-            "@id": name.as_posix(),
-            "name": name.as_posix(),
-            "contentUrl": name.as_posix(),
-            "contentSize": f"{(folder / name).stat().st_size} B",
-            "encodingFormat": _PARQUET,
-            "sha256": digest_of_file(folder / name),
-        }
+    distribution = [
+        _node(
+            "FileObject",
+            name.as_posix(),
+            contentUrl=name.as_posix(),
+            contentSize=f"{(folder / name).stat().st_size} B",
+            encodingFormat=_PARQUET,
+            sha256=digest_of_file(folder / name),
+        )
         for name in dict.fromkeys(name for names in files.values() for name in names)
     ]
     distribution += [
-        {
-            "@type": "cr:FileSet",
-            "@id": f"{config}/{split}/files",
-            "name": f"{config}/{split}/files",
-            "encodingFormat": _PARQUET,
-            "includes": [name.as_posix() for name in names],
-        }
+        _node(
+            "FileSet",
+            f"{config}/{split}/files",
+            encodingFormat=_PARQUET,
+            includes=[name.as_posix() for name in names],
+        )
         for (config, split), names in files.items()
         if len(names) > 1  # a split that has a file for each class of variants
     ]
@@ -258,29 +250,25 @@ def _labels_id(config: str, formats: Mapping[str, ProblemFormat]) -> str:
     return _LABELS if is_nli else f"{_LABELS}-{parse_config_name(config)[0]}"
 
 
+def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
+    """Make an object of Croissant's vocabulary, which is called like its identifier."""
+    return {"@type": f"cr:{kind}", "@id": identifier, "name": identifier, **more}
+
+
 def _label_names(identifier: str, labels: Sequence[str]) -> dict[str, Any]:
-    fields = {"code": "cr:Int64", "name": "sc:Text"}
-    return {
-        "@type": "cr:RecordSet",
-        "@id": identifier,
-        "name": identifier,
-        "description": "What the numbers of labels mean.",
-        "dataType": "sc:Enumeration",
-        "key": {"@id": f"{identifier}/code"},
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{identifier}/{name}",
-                "name": f"{identifier}/{name}",
-                "dataType": kind,
-            }
-            for name, kind in fields.items()
+    code, name = f"{identifier}/code", f"{identifier}/name"
+    return _node(
+        "RecordSet",
+        identifier,
+        description="What the numbers of labels mean.",
+        dataType="sc:Enumeration",
+        key={"@id": code},
+        field=[
+            _node("Field", code, dataType="cr:Int64"),
+            _node("Field", name, dataType="sc:Text"),
         ],
-        "data": [
-            {f"{identifier}/code": code, f"{identifier}/name": name}
-            for code, name in enumerate(labels)
-        ],
-    }
+        data=[{code: position, name: label} for position, label in enumerate(labels)],
+    )
 
 
 def _record_set(
@@ -290,48 +278,36 @@ def _record_set(
     problem_format: ProblemFormat,
     labels_id: str,
 ) -> dict[str, Any]:
+    import pyarrow as pa
+
     identifier, summaries = f"{config}/{split}", column_summaries(problem_format)
     if len(names) > 1:
         source = {"fileSet": {"@id": f"{identifier}/files"}}
     else:
         source = {"fileObject": {"@id": names[0].as_posix()}}
-    return {
-        "@type": "cr:RecordSet",
-        "@id": identifier,
-        "name": identifier,
-        "description": f"The {split} of the configuration {config}.",
-        "key": {"@id": f"{identifier}/variant_id"},
-        "field": [
-            _field(identifier, column, summaries[column.name], source, labels_id)
-            for column in arrow_schema(problem_format)
-        ],
-    }
-
-
-def _field(
-    identifier: str,
-    column: pa.Field,
-    summary: str,
-    source: dict[str, Any],
-    labels_id: str,
-) -> dict[str, Any]:
-    shape: list[str] = []
-    kind = column.type
-    import pyarrow as pa
-
-    while pa.types.is_list(kind):
-        shape.append("2" if shape else "-1")  # a list of a list is one of spans: start and end
-        kind = kind.value_type
-    field: dict[str, Any] = {
-        "@type": "cr:Field",
-        "@id": f"{identifier}/{column.name}",
-        "name": f"{identifier}/{column.name}",
-        "description": summary,
-        "dataType": _TYPES[str(kind)],
-        "source": {**source, "extract": {"column": column.name}},
-    }
-    if shape:
-        field |= {"isArray": True, "arrayShape": ",".join(shape)}
-    if column.name == "label":
-        field["references"] = {"field": {"@id": f"{labels_id}/code"}}
-    return field
+    fields = []
+    for column in arrow_schema(problem_format):
+        shape: list[str] = []
+        kind = column.type
+        while pa.types.is_list(kind):
+            shape.append("2" if shape else "-1")  # a list of a list is one of spans: start and end
+            kind = kind.value_type
+        field = _node(
+            "Field",
+            f"{identifier}/{column.name}",
+            description=summaries[column.name],
+            dataType=_TYPES[str(kind)],
+            source={**source, "extract": {"column": column.name}},
+        )
+        if shape:
+            field |= {"isArray": True, "arrayShape": ",".join(shape)}
+        if column.name == "label":
+            field["references"] = {"field": {"@id": f"{labels_id}/code"}}
+        fields.append(field)
+    return _node(
+        "RecordSet",
+        identifier,
+        description=f"The {split} of the configuration {config}.",
+        key={"@id": f"{identifier}/variant_id"},
+        field=fields,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -23,6 +22,7 @@ from merge_metric.exports.registry import (
     export,
     new_folder,
     read_split,
+    require_date,
 )
 
 if TYPE_CHECKING:
@@ -68,11 +68,7 @@ def export_results(
     from merge_metric.runs.run import read_runs
     from merge_metric.seed_variant_accuracy.scoring import VERSION
 
-    if day is not None:
-        try:
-            date.fromisoformat(day)
-        except ValueError:
-            raise ValueError(f"date: expected a date such as 2026-01-31, got {day!r}") from None
+    require_date("date", day)
     description = read_metadata(predictions)
     runs = list(read_runs([predictions], dataset, config or (), allow_missing=allow_missing))
     model = str(description.get("name") or predictions.stem)
@@ -135,13 +131,19 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
 
     result = score_run(run)
+    left_out = {"n_seeds_left_out": str(run.n_seeds_left_out)} if run.n_seeds_left_out else {}
     for key in MAIN_FIGURES:
         figure = CATALOGUE[key].at(USUAL.correctness_threshold)
         if result[key] is None:
             continue
-        low, high = result[f"{key}_ci"]
-        bounds = {} if low is None or high is None else {"lower": low, "upper": high}
-        interval = bounds and {"confidence_level": CONFIDENCE, "method": "bootstrap over seeds"}
+        uncertainty: dict[str, Any] = {}
+        if bounds := result[f"{key}_ci"]:
+            uncertainty["confidence_interval"] = {
+                "lower": bounds[0],
+                "upper": bounds[1],
+                "confidence_level": CONFIDENCE,
+                "method": "bootstrap over seeds",
+            }
         yield {
             "evaluation_result_id": f"{run.config}/{key}",
             "evaluation_name": run.config,
@@ -161,14 +163,10 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "details": {
                     "signature": result["signature"],
                     "samples": "distinct seeds or variants; the score is a mean over subsamples",
-                    **(
-                        {"n_seeds_left_out": str(run.n_seeds_left_out)}
-                        if run.n_seeds_left_out
-                        else {}
-                    ),
+                    **left_out,
                 },
-                "uncertainty": {
-                    **({"confidence_interval": bounds | interval} if bounds else {}),
+                "uncertainty": uncertainty
+                | {
                     "num_samples": result["n_seeds"],
                     "num_bootstrap_samples": USUAL.n_bootstrap,
                 },

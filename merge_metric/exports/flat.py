@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 from merge_dataset.commands.command_line import ForSpreadsheets
 from merge_dataset.files import RowGroupWriter
@@ -30,10 +30,9 @@ from merge_metric.exports.registry import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FileKind = Literal["jsonl", "csv", "parquet"]
-
-_LOADERS: Final[dict[FileKind, str]] = {"jsonl": "json", "csv": "csv", "parquet": "parquet"}
-"""Kind of file → the builder with which `load_dataset` reads it."""
+Write = Callable[[Path, str, Path], Iterable[tuple[str, int]]]
+"""Writes the files of a configuration of a dataset folder into another folder, and yields the
+names and numbers of rows."""
 
 
 @export("jsonl", panel=FILES)
@@ -49,7 +48,7 @@ def export_jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    return _export(folder, out, "jsonl", "jsonl", config, _write_splits, overwrite=overwrite)
+    return _export("jsonl", folder, out, config, _splits("jsonl", write_jsonl), overwrite)
 
 
 @export("csv", panel=FILES)
@@ -71,8 +70,8 @@ def export_csv(
     \b
       merge-nli export csv merge-nli --for-spreadsheets
     """
-    write = partial(_write_splits, for_spreadsheets=for_spreadsheets)
-    return _export(folder, out, "csv", "csv", config, write, overwrite=overwrite)
+    write = partial(write_csv, for_spreadsheets=for_spreadsheets)
+    return _export("csv", folder, out, config, _splits("csv", write), overwrite)
 
 
 @export("mini-datasets", panel=FILES)
@@ -90,28 +89,18 @@ def export_mini_datasets(
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
     """
-    return _export(
-        folder, out, "mini-datasets", "parquet", config, _write_subsamples, overwrite=overwrite
-    )
+    return _export("mini-datasets", folder, out, config, _write_subsamples, overwrite)
 
 
 def _export(
+    name: str,
     folder: Path,
     out: Path,
-    name: str,
-    kind: FileKind,
     configs: Sequence[str] | None,
-    write: Callable[[Path, str, Path, FileKind], dict[str, int]],
-    *,
+    write: Write,
     overwrite: bool,
 ) -> Exported:
-    """Write a folder with a folder of files for each configuration.
-
-    Raises:
-        FileExistsError: `out` holds something.
-        NotADirectoryError: there is no such dataset folder.
-        ValueError: it is not a dataset folder, lacks a configuration, or one has no subsamples.
-    """
+    """Write a folder with a folder of files for each configuration."""
     chosen = configurations_of(folder, configs or ())
     description = {
         "export": name,
@@ -122,10 +111,12 @@ def _export(
     with new_folder(out, description, overwrite=overwrite) as partial:
         for config in chosen:
             (partial / config).mkdir()
-            counts = write(folder, config, partial / config, kind)
-            files |= {f"{config}/{file}": rows for file, rows in counts.items()}
+            written = write(folder, config, partial / config)
+            files |= {f"{config}/{file}": rows for file, rows in written}
     shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
-    load = f"load_dataset('{_LOADERS[kind]}', data_files='{out / list(files)[-1]}')"
+    last = out / list(files)[-1]
+    builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
+    load = f"load_dataset('{builder}', data_files='{last}')"
     return Exported(
         out,
         {"files": files},
@@ -134,27 +125,31 @@ def _export(
     )
 
 
-def _write_splits(
-    folder: Path, config: str, out: Path, kind: FileKind, *, for_spreadsheets: bool = False
-) -> dict[str, int]:
-    """Write the splits, a file each."""
-    write = partial(write_csv, for_spreadsheets=for_spreadsheets) if kind == "csv" else write_jsonl
-    return {
-        f"{split}.{kind}": write(out / f"{split}.{kind}", read_split(folder, config, split))
-        for split in SPLITS
-    }
+def _splits(suffix: str, write: Callable[[Path, Iterable[pa.Table]], int]) -> Write:
+    """Make a function that writes each split as a file."""
+
+    def write_all(folder: Path, config: str, out: Path) -> Iterator[tuple[str, int]]:
+        for split in SPLITS:
+            name = f"{split}.{suffix}"
+            yield name, write(out / name, read_split(folder, config, split))
+
+    return write_all
 
 
-def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> dict[str, int]:
-    """Write the seeds, and the variants of each subsample.
+def _write_subsamples(folder: Path, config: str, out: Path) -> Iterator[tuple[str, int]]:
+    """Write the seeds, and the variants of each subsample, in the columns of the dataset.
 
-    A variant that is in several subsamples is in each of their files. All subsamples share the
-    seeds. Columns are those of the dataset.
+    A variant that is in several subsamples is in each of their files. All share the seeds.
     """
     import pyarrow.compute as pc
 
-    name = f"seeds.{kind}"
-    counts = {name: write_parquet(out / name, read_split(folder, config, "seeds"))}
+    def drawn_by(subsample: int) -> Iterator[pa.Table]:
+        for table in read_split(folder, config, "variants"):
+            column = table["subsamples"].combine_chunks()
+            holds = pc.equal(pc.list_flatten(column), subsample)
+            yield table.take(pc.list_parent_indices(column).filter(holds).unique())
+
+    yield "seeds.parquet", write_parquet(out / "seeds.parquet", read_split(folder, config, "seeds"))
     numbers: set[int] = set()
     for table in read_split(folder, config, "variants"):
         numbers.update(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
@@ -164,20 +159,8 @@ def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> d
             f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
         )
     for number in sorted(numbers):
-        name = f"mini-{number:02}.{kind}"
-        rows = _drawn_by(number, read_split(folder, config, "variants"))
-        counts[name] = write_parquet(out / name, rows)
-    return counts
-
-
-def _drawn_by(subsample: int, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows that a subsample drew."""
-    import pyarrow.compute as pc
-
-    for table in tables:
-        column = table["subsamples"].combine_chunks()
-        holds = pc.equal(pc.list_flatten(column), subsample)
-        yield table.take(pc.list_parent_indices(column).filter(holds).unique())
+        name = f"mini-{number:02}.parquet"
+        yield name, write_parquet(out / name, drawn_by(number))
 
 
 def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
@@ -202,15 +185,12 @@ def write_csv(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool 
             if not number:
                 writer.writerow(table.column_names)
             for row in plain_rows(table):
-                cells = (
-                    json.dumps(value, ensure_ascii=False)
-                    if isinstance(value, list)
-                    else plain(value)
-                    if for_spreadsheets and isinstance(value, str)
-                    else value
-                    for value in row.values()
-                )
-                writer.writerow(cells)
+                for name, value in row.items():
+                    if isinstance(value, list):
+                        row[name] = json.dumps(value, ensure_ascii=False)
+                    elif for_spreadsheets and isinstance(value, str):
+                        row[name] = plain(value)
+                writer.writerow(row.values())
                 count += 1
     return count
 

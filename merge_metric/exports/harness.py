@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -29,6 +28,7 @@ from merge_metric.exports.registry import (
     export,
     new_folder,
     place_of,
+    shown,
 )
 from merge_metric.exports.task_settings import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
@@ -82,22 +82,7 @@ def prepare(
 ) -> TaskSettings:
     """Check the options of an export of tasks, and read the prompts.
 
-    Args:
-        folder: The dataset folder.
-        out: The folder that the export is written to, which finds the dataset from there.
-        config: Configurations; by default all of the folder.
-        shots: Few-shot examples, as `read_prompt` knows them.
-        prompt_start: Text before the prompt.
-        answers: Whether letters are compared, or what the model writes is read.
-        max_answer_tokens: Most tokens of an answer in words.
-        letters: Tokens that count as a letter.
-        ct: Correctness thresholds, integer percents; by default 90.
-        hub: Name under which the harness loads the dataset; by default the folder.
-        revision: Revision of the dataset on the Hub.
-
-    Raises:
-        NotADirectoryError: there is no dataset folder.
-        ValueError: an option cannot be used; the message says what was expected.
+    The dataset is found from the folder that is written. Thresholds (`ct`) are integer percents.
     """
     from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
     from merge_metric.seed_variant_accuracy.options import check_threshold
@@ -159,11 +144,8 @@ def task_export(
 ) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
     """Register a function as an export of tasks, with the options of `prepare` and its own.
 
-    The function gets the dataset folder, the one to write, and the settings from `prepare`.
-
-    Args:
-        name: Name of the command.
-        fixed: Values of `prepare` that are no options with this harness.
+    It gets the dataset folder, the one to write, and the settings from `prepare`, of which `fixed`
+    has values that are no options with this harness.
     """
 
     def register(write: Callable[..., Exported]) -> Callable[..., Exported]:
@@ -193,15 +175,28 @@ def task_export(
 
 @contextmanager
 def task_folder(
-    out: Path, tasks: TaskSettings, export: str, readme: str, *, overwrite: bool
+    folder: Path, out: Path, tasks: TaskSettings, harness: str, *, overwrite: bool, **texts: str
 ) -> Iterator[Path]:
-    """Yield a folder with the metric's modules, settings and a README, to write tasks into."""
+    """Yield a folder with the metric's modules, settings and a README, to write tasks into.
+
+    The README has the texts where its template has their names.
+    """
+    configs = list(tasks.prompts)
     description = {
-        "export": export,
+        "export": harness,
         "dataset": tasks.dataset,
         "revision": tasks.revision,
-        "configurations": list(tasks.prompts),
+        "configurations": configs,
     }
+    readme = template(f"{harness.replace('-', '_')}_readme.txt").format(
+        out=shown(out),
+        dataset=shown(folder),
+        config=configs[0],
+        configs=", ".join(f"`{config}`" for config in configs),
+        task=f"merge_nli_{configs[0]}",
+        tasks=", ".join(f"`merge_nli_{config}`" for config in configs),
+        **texts,
+    )
     with new_folder(out, description, overwrite=overwrite) as partial:
         (partial / METRIC_FOLDER).mkdir()
         for name, text in _metric_modules():
@@ -212,22 +207,16 @@ def task_folder(
 
 
 def template(name: str) -> str:
-    """Read the text of a module that is exported."""
-    folder = resources.files("merge_metric.exports").joinpath("templates")
-    return folder.joinpath(name).read_text(encoding="utf-8")
+    """Read the text of a file that is exported."""
+    return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")
 
 
 def _metric_modules() -> Iterator[tuple[str, str]]:
     """Yield the metric's modules, except the one that needs `evaluate`, and those of answers."""
-    from merge_metric.exports import task_answers, task_settings
-    from merge_metric.models import answer_words, templates
-    from merge_metric.runs import texts
-
-    for name in module_files():
-        if name != f"{METRIC_NAME}.py":
-            yield name, (SPACE / name).read_text(encoding="utf-8")
-    for module in (task_answers, task_settings, answer_words, templates, texts):
-        path = Path(str(module.__file__))
+    paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
+    others = "exports/task_answers exports/task_settings models/answer_words models/templates"
+    paths += [SPACE.parent / f"{name}.py" for name in f"{others} runs/texts".split()]
+    for path in paths:
         text = path.read_text(encoding="utf-8")
         # There they lie side by side.
         yield (

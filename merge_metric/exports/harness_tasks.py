@@ -14,7 +14,7 @@ from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
 from merge_dataset.schema import SPLITS
 from merge_metric.exports.harness import task_export, task_folder, template
-from merge_metric.exports.registry import Exported, Overwrite, count, read_split, shown
+from merge_metric.exports.registry import Exported, Overwrite, count, read_split
 from merge_metric.exports.task_settings import TaskSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
 """Columns that the harness's tasks get beside the dataset's: the question, the gold answer."""
 
 _COUNTED: Final = {
-    "lm_eval": """\
+    "lm-eval": """\
 - `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
   both after "Answer:". This task counts {letters}. With both (`--letters both` of the export)
   numbers are the same; tokenizers that join letter and colon, as Llama 3's, know only one.
@@ -51,7 +51,7 @@ _READ: Final = """\
 
 
 _MORE: Final = {
-    "lm_eval": " The harness does not tell which were cut.",
+    "lm-eval": " The harness does not tell which were cut.",
     "inspect": """
   `predict` asks at temperature 0: here that is `--temperature 0`, or of `hf/` models `-M
   do_sample=false`.""",
@@ -64,7 +64,7 @@ def _said(tasks: TaskSettings, harness: str) -> dict[str, str]:
     if tasks.is_in_words:
         counted = _READ.format(more=_MORE.get(harness, ""), tokens=tasks.max_answer_tokens)
         return {"asked": "its answer in words", "counted": counted}
-    spaced = "those after a space" + (", in chats those without" if harness == "lm_eval" else "")
+    spaced = "those after a space" + (", in chats those without" if harness == "lm-eval" else "")
     letters = "both" if len(tasks.forms) > 1 else spaced
     return {
         "asked": "the letter of the label",
@@ -105,20 +105,12 @@ def export_lm_eval(
     \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
-    task_of = {name: f"merge_nli_{name}" for name in tasks.prompts}
-    names = list(task_of.values())
-    readme = template("lm_eval_readme.txt").format(
-        out=shown(out),
-        dataset=shown(folder),
-        config=next(iter(task_of)),
-        task=names[0],
-        tasks=", ".join(f"`{name}`" for name in names),
-        **_said(tasks, "lm_eval"),
-    )
-    with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
+    names = [f"merge_nli_{config}" for config in tasks.prompts]
+    said = _said(tasks, "lm-eval")
+    with task_folder(folder, out, tasks, "lm-eval", overwrite=overwrite, **said) as partial:
         figures = tuple(figure_names(tasks.thresholds))
-        for configuration, name in task_of.items():
-            text = _as_yaml(_task(tasks, configuration, name, figures))
+        for config, name in zip(tasks.prompts, names, strict=True):
+            text = _as_yaml(_task(tasks, config, name, figures))
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
         # The template with its constant, and a function for each figure.
         text = template("lm_eval.py")
@@ -148,8 +140,9 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
     prompt = tasks.prompts[config]
     template, several = prompt.template, len(tasks.forms) > 1
     shown: dict[str, Any] = {"target_delimiter": " ", "doc_to_target": ANSWER}
+    asked: dict[str, Any]
     if tasks.is_in_words:
-        asked: dict[str, Any] = {
+        asked = {
             "output_type": "generate_until",
             **shown,
             "generation_kwargs": {
@@ -268,13 +261,8 @@ def export_lighteval(
     import yaml
 
     names = [f"merge_nli_{config}" for config in tasks.prompts]
-    readme = template("lighteval_readme.txt").format(
-        out=shown(out),
-        task=names[0],
-        tasks=", ".join(f"`{name}`" for name in names),
-        **_said(tasks, "lighteval"),
-    )
-    with task_folder(out, tasks, "lighteval", readme, overwrite=overwrite) as partial:
+    said = _said(tasks, "lighteval")
+    with task_folder(folder, out, tasks, "lighteval", overwrite=overwrite, **said) as partial:
         problems = {
             config: problems_of(folder, tasks, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
             for config in tasks.prompts
@@ -360,13 +348,8 @@ def export_inspect(
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
     configs = list(tasks.prompts)
-    readme = template("inspect_ai_readme.txt").format(
-        out=shown(out),
-        config=configs[0],
-        configs=", ".join(f"`{config}`" for config in configs),
-        **_said(tasks, "inspect"),
-    )
-    with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
+    said = _said(tasks, "inspect")
+    with task_folder(folder, out, tasks, "inspect", overwrite=overwrite, **said) as partial:
         text = template("inspect_ai.py")
         (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
     return Exported(

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -88,12 +89,9 @@ class Exported:
 def export(
     name: str, *, panel: str, extra: str | None = None
 ) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
-    """Register a function as the command `merge-nli export NAME`.
+    """Register a function as the command `merge-nli export NAME`, under a heading of the help.
 
-    Args:
-        name: Name of the command.
-        panel: Heading of the help.
-        extra: Extra of this distribution that brings what the function imports.
+    `extra` is that of this distribution which brings what the function imports.
     """
 
     def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
@@ -125,22 +123,25 @@ def count(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
 
 
-# --- Folders ---
-
 MARK: Final = "merge-nli-export.json"
 """File that describes an exported folder; only folders with it are replaced."""
+
+
+def require_date(name: str, text: str | None) -> None:
+    """Raise ValueError where an option's text is no date."""
+    if text is None:
+        return
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name}: expected a date such as 2026-01-31, got {text!r}") from None
 
 
 # --- The dataset folder ---
 
 
 def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Return the wanted configurations, each once; by default all of the folder.
-
-    Raises:
-        NotADirectoryError: there is no such folder.
-        ValueError: it is not a dataset folder, lacks a wanted configuration, or was changed.
-    """
+    """Return the wanted configurations, each once; by default all of a folder that is unchanged."""
     require_dataset(folder)
     known = all_configurations(folder)
     require_configurations(folder, known, wanted)
@@ -206,16 +207,23 @@ def shown(path: Path) -> str:
 def new_folder(
     out: Path, description: Mapping[str, Any], *, overwrite: bool = False
 ) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `out` if the block ends without an error.
-
-    Raises:
-        BlockingIOError: another command is writing to `out`.
-        FileExistsError: `out` holds something that must not be replaced.
-    """
+    """Yield a temporary folder that becomes `out` if the block ends without an error."""
     out = out.expanduser().resolve()
     with writing_to(out):
         remove_partials(out.parent, (out.name,))
-        _require_replaceable(out, overwrite=overwrite)
+        if out.exists() and not out.is_dir():
+            raise FileExistsError(f"{out}: expected a folder or nothing, found a file")
+        is_used = out.exists() and any(out.iterdir())
+        if is_used and not (out / MARK).is_file():
+            raise FileExistsError(
+                f"{out}: expected no folder, an empty one or an earlier export, found one that "
+                f"holds something else; name another folder"
+            )
+        if is_used and not overwrite:
+            raise FileExistsError(
+                f"{out}: expected no folder or an empty one, found an earlier export; replace it "
+                f"with --overwrite, or name another folder"
+            )
         partial = partial_path(out)
         try:
             partial.mkdir()
@@ -228,12 +236,7 @@ def new_folder(
 
 @contextmanager
 def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary path whose file becomes `out` if the block ends without an error.
-
-    Raises:
-        BlockingIOError: another command is writing to `out`.
-        FileExistsError: `out` is a folder, or a file that must not be replaced.
-    """
+    """Yield a temporary path whose file becomes `out` if the block ends without an error."""
     out = out.expanduser().resolve()
     if out.is_dir():
         raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
@@ -244,22 +247,3 @@ def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
             )
         with atomic(out) as partial:
             yield partial
-
-
-def _require_replaceable(out: Path, *, overwrite: bool) -> None:
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise FileExistsError(f"{out}: expected a folder or nothing, found a file")
-    if not any(out.iterdir()):
-        return
-    if not (out / MARK).is_file():
-        raise FileExistsError(
-            f"{out}: expected no folder, an empty one or an earlier export, found one that "
-            f"holds something else; name another folder"
-        )
-    if not overwrite:
-        raise FileExistsError(
-            f"{out}: expected no folder or an empty one, found an earlier export; replace it "
-            f"with --overwrite, or name another folder"
-        )

@@ -56,16 +56,9 @@ def load_problems(
 ) -> datasets.Dataset:
     """Load the seeds and then the variants of a configuration, but for those that are examples.
 
-    Args:
-        settings: Of the task.
-        config: Name of the configuration.
-        limit_seeds: Number of seeds to draw at random, with all their variants; the same
-            seeds as `merge-nli predict --limit-seeds` draws.
-        rng_seed: Seed of the sample.
-
-    Returns:
-        The columns `COLUMNS` and the texts, `text_digest`, and `n_problems`: how many problems the
-        seed has, itself included.
+    A limit draws seeds at random, with all their variants: those that `merge-nli predict
+    --limit-seeds` draws. The columns are `COLUMNS` and the texts, `text_digest`, and `n_problems`:
+    how many problems the seed has, itself included.
     """
     import datasets
 
@@ -114,17 +107,10 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
 def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:
     """Convert a model's log-probabilities to its answer to a problem.
 
-    Args:
-        problem: A row of `load_problems`, or its columns `KEPT`.
-        log_probs: Log-probabilities of the letters, in nats, up to a common summand: one for each
-            label, or that many for each way to write the letters, which are added up; `-inf` for a
-            letter that was not returned.
-        n_labels: Number of labels.
-
-    Returns:
-        variant_id, seed_id, label, prediction, probabilities, text_digest, subsamples,
-        n_problems. The probabilities are normalised over the letters, and equal if no letter was
-        returned.
+    The problem has the columns `KEPT`. Log-probabilities of the letters are in nats, up to a common
+    summand: one for each label, or that many for each way to write the letters, which are added up;
+    `-inf` for a letter that was not returned. Probabilities are normalised over the letters, and
+    equal if no letter was returned.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
     >>> answer(row | {"text_digest": "00"}, [0.0, -math.inf, 0.0])["probabilities"]
@@ -145,15 +131,8 @@ def answer_in_words(
 ) -> TaskAnswer:
     """Read the final answer of what a model wrote, as `merge-nli predict --answers words` does.
 
-    Args:
-        problem: A row of `load_problems`.
-        prompt: What was asked.
-        text: The whole answer.
-        is_cut: Whether the most tokens allowed were used up.
-
-    Returns:
-        As `answer`, without probabilities; `prediction` is -1 where no label is named;
-        `answer_text` has the words.
+    It is as `answer` gives it, without probabilities; `prediction` is -1 where no label is named;
+    `answer_text` has the words. It `is_cut` where the most tokens allowed were used up.
     """
     template = prompt.template
     names = template.named(*(problem[field] for field in template.fields))
@@ -170,9 +149,7 @@ def _kept(problem: Mapping[str, Any]) -> TaskAnswer:
 def letter_log_probs(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:
     """Return log-probabilities of the letters, with or without a space before them, in nats.
 
-    Args:
-        tokens: Token → log-probability. A letter that is missing gets `-inf`.
-        letters: Of the choices.
+    Those of a letter that is no token are `-inf`.
 
     >>> tokens = {" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)}
     >>> letter_log_probs(tokens, "ABC")[1:]
@@ -187,17 +164,11 @@ def figures(
     thresholds: Sequence[int] = (90,),
     labels: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Compute the figures of `merge-nli score` for all answers, without intervals.
+    """Compute the figures of `merge-nli score` for all answers, in any order, without intervals.
 
-    Args:
-        answers: Answers to every problem of every seed, in any order.
-        thresholds: Correctness thresholds (CT) of `sv@CT`, integer percents from 1 to 100.
-        labels: Names of the labels; by default those of NLI.
-
-    Returns:
-        `FIGURES` and `sv@CT`, averaged over subsamples if there are any, `without_label` (the
-        share of answers that name none, each of which counts as wrong), `n_seeds` and
-        `n_variants`; NaN if a figure is undefined.
+    They are `FIGURES` and `sv@CT` at integer percents, averaged over subsamples if there are any,
+    `without_label` (the share of answers that name none, each of which counts as wrong), `n_seeds`
+    and `n_variants`; NaN if a figure is undefined.
     """
     if not answers:
         raise ValueError("expected answers to all problems, got none")

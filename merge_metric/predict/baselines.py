@@ -25,9 +25,10 @@ from merge_metric.models.pair_model import Pair, PairModel
 from merge_metric.predict.problems import format_of_problems, seeds_of
 
 _BATCH: Final = 10_000
-_WORDS: Final = {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
-_CHARACTERS: Final = {"analyzer": "char_wb", "ngram_range": (2, 5)}
-_FEATURES: Final = {"words": _WORDS, "characters": _CHARACTERS}
+_FEATURES: Final = {
+    "words": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
+    "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
+}
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 _ITERATIONS: Final = 200
 _LEARNED: Final = "learned"
@@ -38,11 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def _pipeline(vocabulary: Mapping[str, list[str]]) -> Any:
-    """Make features and regression.
-
-    Args:
-        vocabulary: The n-grams of each kind of features, where they are known already.
-    """
+    """Make features and regression, with the n-grams of each kind where they are known already."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import FeatureUnion, Pipeline
@@ -129,13 +126,11 @@ class HypothesisOnly:
         """Yield probabilities of the labels; of each pair only the hypothesis is read."""
         for start in range(0, len(pairs), _BATCH):
             hypotheses = [hypothesis for _, hypothesis in pairs[start : start + _BATCH]]
-            distinct = {
-                hypothesis: place for place, hypothesis in enumerate(dict.fromkeys(hypotheses))
-            }
+            distinct = {text: place for place, text in enumerate(dict.fromkeys(hypotheses))}
             answers = np.zeros((len(distinct), len(self._known)))
             answers[:, self._model.classes_] = self._model.predict_proba(list(distinct))
             positions = list(range(start, start + len(hypotheses)))
-            yield positions, answers[[distinct[hypothesis] for hypothesis in hypotheses]]
+            yield positions, answers[[distinct[text] for text in hypotheses]]
 
 
 class Majority:
@@ -187,17 +182,8 @@ class BaselineRequest:
     train: str | None = None
     """Labelled problems; "majority" has none, and counts the labels of the seeds asked about."""
 
-    @property
-    def learns(self) -> bool:
-        """Whether training takes long, so that it is done once for all tasks."""
-        return self.name == "hypothesis-only"
-
     def read(self, problems: pa.Table) -> TrainingData | None:
-        """Read the training data.
-
-        Raises:
-            FileNotFoundError, ValueError: it cannot be used, or not for such problems.
-        """
+        """Read the training data, and check that it can be used for such problems."""
         if self.train is None:
             return None
         return read_training_data(Path(self.train), format_of_problems(problems))
@@ -261,10 +247,8 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
             if problem_format == NLI:
                 texts_of = [COLUMN_NAMES["hypothesis"]]
             columns = [_column(row, names) for names in (*texts_of, COLUMN_NAMES["label"])]
-        parts, label = (
-            [row.columns.get(name) or "" for name in columns[:-1]],
-            row.columns.get(columns[-1]),
-        )
+        label = row.columns.get(columns[-1])
+        parts = [row.columns.get(name) or "" for name in columns[:-1]]
         for name, part in zip(columns, parts, strict=False):
             wanted = f"{row.where}: expected a text in column {name!r}, got"
             if not isinstance(part, str):

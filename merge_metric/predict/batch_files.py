@@ -8,7 +8,6 @@ that they may come from several files, and what failed can be asked again, in a 
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from merge_dataset.files import atomic
 from merge_metric.models.odd_answers import beginning
 from merge_metric.models.remote import RemoteModel, alternatives, said_in
 from merge_metric.predict.driver import PredictRun
-from merge_metric.predict.journal import Journal, open_journal
+from merge_metric.predict.journal import Journal, read_journals
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import PairModel
@@ -33,10 +33,10 @@ MOST_REQUESTS: Final = 50_000
 MOST_BYTES: Final = 190_000_000
 """Bytes in a batch file; OpenAI takes 200 MB."""
 
+_DIGITS: Final = 16
+"""Digits of a run's fingerprint in the ids of its requests."""
 _CHARACTERS: Final = 4
 """Characters of a token of English, about."""
-
-log = logging.getLogger(__name__)
 
 
 def require_server(model: PairModel, what: str) -> RemoteModel:
@@ -51,30 +51,21 @@ def write_requests(
 ) -> list[tuple[Path, int]]:
     """Write the requests that are not answered yet to batch files, whole or not at all.
 
-    Args:
-        model: On a server.
-        problems: As `predict` takes them.
-        out: The predictions file, whose journal may have answers.
-        path: The first file; further ones get -2, -3, … before their ending, and older ones of
-            these names go.
-        overwrite: As in `predict`.
-
-    Returns:
-        The files, and how many requests each has.
+    The first file is `path`; further ones get -2, -3, … before their ending, and older ones of
+    these names go. It returns the files, and how many requests each has.
     """
-    server, run = require_server(model, "batch_out"), PredictRun.of(model, problems, out)
+    server, run = require_server(model, "batch_out"), PredictRun(model, problems, out)
     run.require_replaceable(overwrite=overwrite)
     samples = server.words.samples if server.words else 1
     pairs = run.pairs.at(run.asked)
-    left = [] if run.finished() else np.flatnonzero(_journal_now(run)).tolist()
     made: list[tuple[Path, int]] = []
     with ExitStack() as files:  # which puts all files in place when all are written
         size, file = 0, None
-        for position in left:
+        for position in np.flatnonzero(_unanswered(run)).tolist():
             body = server.body(pairs[position])
             for sample in range(samples):
                 request = {
-                    "custom_id": f"{_run_id(run)}-{position}-{sample}",
+                    "custom_id": f"{run.fingerprint[:_DIGITS]}-{position}-{sample}",
                     "method": "POST",
                     "url": f"/v1/{server.path}",
                     "body": body,
@@ -97,8 +88,8 @@ def write_requests(
 
 
 def _require_free(places: Sequence[Path], overwrite: bool) -> None:
-    for place in () if overwrite else places:
-        if place.exists():
+    for place in places:
+        if place.exists() and not overwrite:
             raise FileExistsError(
                 f"{place}: expected no file, found one; name another, or remove it"
             )
@@ -110,15 +101,9 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> int:
-    """Put the answers of files of results into a run's journal.
+    """Put the answers of files of results into a run's journal; return how many were answered.
 
-    Args:
-        run: The run.
-        journal: Its journal, open.
-        paths: Files of results, in any order, with some of the answers or all.
-
-    Returns:
-        How many questions were answered.
+    Files may be in any order, with some of the answers or all.
     """
     server = require_server(run.model, "batch_in")
     samples = server.words.samples if server.words else 1
@@ -134,10 +119,8 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
                 if not line.strip():
                     continue
                 where = f"{path}: line {number}"
-                result = _result(line, where)
-                identity = str(result.get("custom_id"))
+                identity, answer, reason = _read_result(line, where)
                 position, sample = _place(identity, run, samples, where)
-                answer, reason = _answer_in(result)
                 try:
                     if not reason:
                         (said_in if server.words else alternatives)(answer)
@@ -173,27 +156,15 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
     return n_answered
 
 
-def _run_id(run: PredictRun) -> str:
-    return run.fingerprint[:16]
+def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
+    """Tell which questions are not answered yet."""
+    if run.finished():
+        return np.zeros(len(run.asked), bool)
+    return np.isnan(read_journals(run.journal, len(run.asked), run.width)[0][:, 0])
 
 
-def _journal_now(run: PredictRun) -> Any:
-    """Tell which questions are not answered yet, and leave the journal as it is."""
-    if not run.journal.exists():
-        return np.ones(len(run.asked), bool)
-    try:
-        with open_journal(run.journal, len(run.asked), run.width) as journal:
-            found = journal.unanswered
-            raise _KeepError
-    except _KeepError:
-        return found
-
-
-class _KeepError(Exception):
-    """Ends the use of a journal that is to stay."""
-
-
-def _result(line: str, where: str) -> dict[str, Any]:
+def _read_result(line: str, where: str) -> tuple[str, Any, str]:
+    """Read the id of a request, the server's answer, and the reason why there is none."""
     try:
         result = json.loads(line)
         if not isinstance(result, dict):
@@ -202,34 +173,29 @@ def _result(line: str, where: str) -> dict[str, Any]:
         raise ValueError(
             f"{where}: expected a JSON object with custom_id, got {line[:100]!r}"
         ) from None
-    return result
+    response, error = result.get("response"), result.get("error")
+    answer, reason = None, ""
+    if error or not isinstance(response, dict):
+        reason = beginning(error or "no response")
+    elif response.get("status_code", 200) != 200:
+        reason = beginning(f"HTTP {response['status_code']}: {response.get('body')}")
+    else:
+        answer = response.get("body")
+    return str(result.get("custom_id")), answer, reason
 
 
 def _place(identity: str, run: PredictRun, samples: int, where: str) -> tuple[int, int]:
     """Find the question and the sample that a result is for."""
-    name, _, rest = identity.partition("-")
-    position, _, sample = rest.partition("-")
-    good = position.isdecimal() and sample.isdecimal()
-    if (
-        name != _run_id(run)
-        or not good
-        or not (int(position) < len(run.asked) and int(sample) < samples)
-    ):
-        raise ValueError(
-            f"{where}: expected a result of this run, whose custom_id begins with {_run_id(run)}, "
-            f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
-        )
-    return int(position), int(sample)
-
-
-def _answer_in(result: Mapping[str, Any]) -> tuple[Any, str]:
-    """Take the server's answer out of a result, or the reason why there is none."""
-    response, error = result.get("response"), result.get("error")
-    if error or not isinstance(response, dict):
-        return None, beginning(error or "no response")
-    if response.get("status_code", 200) != 200:
-        return None, beginning(f"HTTP {response['status_code']}: {response.get('body')}")
-    return response.get("body"), ""
+    expected = run.fingerprint[:_DIGITS]
+    name, *numbers = identity.split("-", 2)
+    if name == expected and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
+        position, sample = map(int, numbers)
+        if position < len(run.asked) and sample < samples:
+            return position, sample
+    raise ValueError(
+        f"{where}: expected a result of this run, whose custom_id begins with {expected}, "
+        f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
+    )
 
 
 # --- Before the bill ---
@@ -259,24 +225,16 @@ def plan(
     prices: tuple[float, float] | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
-    """Say what a run would take; nothing is asked.
+    """Say what a run would take, but for what its journal has; nothing is asked.
 
-    Args:
-        model: The model.
-        problems: As `predict` takes them.
-        out: The predictions file; what its journal has is not asked again.
-        prices: Of a million tokens of prompts and of answers.
-        tokenizer: A tokenizer.json, by which tokens are counted.
-
-    Returns:
-        `requests`, `prompt_tokens` and how they were `counted_by`, `most_answer_tokens` and, with
-        prices, `most_cost`.
+    Tokens are counted by a tokenizer.json, if there is one. It returns `requests`, `prompt_tokens`
+    and how they were `counted_by`, `most_answer_tokens` and, with prices of a million tokens of
+    prompts and of answers, `most_cost`.
     """
-    run = PredictRun.of(model, problems, out)
+    run = PredictRun(model, problems, out)
     words = getattr(model, "words", None)
     samples = words.samples if words else 1
-    left = np.zeros(len(run.asked), bool) if run.finished() else _journal_now(run)
-    asked = run.pairs.at(run.asked[left])
+    asked = run.pairs.at(run.asked[_unanswered(run)])
     prompt: Any = getattr(model, "prompt", None)
     if prompt is None:
         raise ValueError("dry_run: expected a language model, which is asked by prompts")
@@ -319,14 +277,10 @@ def plan(
 
 def plan_text(found: Mapping[str, Any]) -> str:
     """Say in words what `plan` found."""
+    others = "; other languages and tokenizers differ" * ("characters" in found["counted_by"])
     lines = [
         f"{found['requests']:,} requests",
-        f"about {found['prompt_tokens']:,} tokens of prompts ({found['counted_by']}"
-        + (
-            "; other languages and tokenizers differ)"
-            if "characters" in found["counted_by"]
-            else ")"
-        ),
+        f"about {found['prompt_tokens']:,} tokens of prompts ({found['counted_by']}{others})",
         f"at most {found['most_answer_tokens']:,} tokens of answers, thinking included",
     ]
     if "most_cost" in found:

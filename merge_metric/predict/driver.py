@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,6 @@ from merge_metric.models.pair_model import (
 from merge_metric.models.templates import Prompt
 from merge_metric.predict.journal import TEXTS, Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
-    Pairs,
     description_of,
     distinct_pairs,
     fingerprint_of,
@@ -75,6 +74,9 @@ log = logging.getLogger(__name__)
 _TOO_LARGE: Final = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
 _SHOWN: Final = 4
 """Settings that a refusal names."""
+
+PREDICTIONS: Final = Path("predictions")
+"""Folder of the predictions files that no name is given for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def predict(
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
     """
-    run = PredictRun.of(model, problems, out)
+    run = PredictRun(model, problems, out)
+    inferred, seconds = 0, 0.0
     if metadata := run.finished():
         log.info("%s: complete already", out)
         with suppress(OSError), writing_to(out):
@@ -133,19 +136,19 @@ def predict(
             remove_journals(run.journal)
             metadata = run.renewed(metadata)
         run.tell_again(metadata)
-        return Outcome(out, len(problems), len(run.pairs), 0, 0.0, metadata)
-    with writing_to(out):
-        run.require_replaceable(overwrite=overwrite)
-        with open_journal(run.journal, len(run.asked), run.width) as journal:
-            name = run.description["name"] if progress else None
-            if batch is not None:
-                inferred, seconds = batch(run, journal), 0.0
-            else:
-                inferred, seconds = run.ask(journal, WHOLE, name)
-            metadata = run.metadata(journal, extra or {})
-            # Another program may have written it meanwhile.
+    else:
+        with writing_to(out):
             run.require_replaceable(overwrite=overwrite)
-            run.write(journal, metadata)
+            with open_journal(run.journal, len(run.asked), run.width) as journal:
+                if batch is not None:
+                    inferred = batch(run, journal)
+                else:
+                    name = run.description["name"] if progress else None
+                    inferred, seconds = run.ask(journal, WHOLE, name)
+                metadata = run.metadata(journal, extra or {})
+                # Another program may have written it meanwhile.
+                run.require_replaceable(overwrite=overwrite)
+                run.write(journal, metadata)
     return Outcome(out, len(problems), len(run.pairs), inferred, seconds, metadata)
 
 
@@ -154,15 +157,11 @@ def answer_share(
 ) -> dict[str, Any]:
     """Ask a model about a share of the pairs, for `predict` to make a file once all are done.
 
-    Returns:
-        What the model says of itself and of the pairs (`description`, `notes`, `measured`,
-        `has_probabilities`), the file, the pairs that it was asked about this time, and the
-        seconds that took; JSON-able.
-
-    Raises:
-        FileExistsError, ValueError: as in `predict`.
+    It returns, JSON-able, what the model says of itself and of the pairs (`description`, `notes`,
+    `measured`, `has_probabilities`), the file, the pairs that it was asked about this time, and the
+    seconds that took.
     """
-    run = PredictRun.of(model, problems, out)
+    run = PredictRun(model, problems, out)
     inferred, seconds, notes = 0, 0.0, dict[str, Any]()
     if not run.finished():
         run.require_replaceable(overwrite=overwrite)
@@ -180,33 +179,12 @@ def answer_share(
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PredictRun:
     """A model, the problems, and the predictions file they make."""
 
-    model: PairModel
-    problems: pa.Table
-    out: Path
-    labels: tuple[str, ...]
-    """Names of the labels that answers are probabilities of."""
-    measured: tuple[str, ...]
-    """Names of further numbers about each answer."""
-    description: dict[str, Any]
-    """The description that the model gives of itself."""
-    pairs: Pairs
-    """Distinct ones."""
-    asked: NDArray[np.int64]
-    """Pairs in the order in which they are asked about: each, then seeds again."""
-    pair_of_row: NDArray[np.int64]
-    digests: NDArray[np.uint64]
-    """Digest of the texts of each problem."""
-    fingerprint: str
-    """Digest of everything that determines the file."""
-
-    @classmethod
-    def of(cls, model: PairModel, problems: pa.Table, out: Path) -> Self:
+    def __init__(self, model: PairModel, problems: pa.Table, out: Path) -> None:
         """Look at the problems."""
-        check_file(out)
+        check_output(out)
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
         try:
@@ -215,27 +193,22 @@ class PredictRun:
                 require_distinct(problems["variant_id"], row_number)
         except ValueError as error:
             raise ValueError(f"problems: {error}") from error
+        self.model, self.problems, self.out = model, problems, out
+        self.labels = format_of_problems(problems).labels
+        self.measured: tuple[str, ...] = tuple(getattr(model, "measured", ()))
+        self.description = model.describe()
         fields = getattr(model, "reads_fields", False)
-        pairs, pair_of_row = distinct_pairs(problems, fields=fields)
-        description, digests = model.describe(), problem_digests(problems)
-        asked = np.arange(len(pairs))
+        self.pairs, self.pair_of_row = distinct_pairs(problems, fields=fields)
+        self.asked = np.arange(len(self.pairs))
+        """Pairs in the order in which they are asked about: each, then seeds again."""
         if times := getattr(model, "repeat_seeds", 0):
-            description |= {"repeat_seeds": times}
+            self.description |= {"repeat_seeds": times}
             is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
-            asked = np.concatenate([asked, np.tile(np.unique(pair_of_row[is_seed]), times)])
-        return cls(
-            model,
-            problems,
-            out,
-            format_of_problems(problems).labels,
-            tuple(getattr(model, "measured", ())),
-            description,
-            pairs,
-            asked,
-            pair_of_row,
-            digests,
-            fingerprint_of(description, problems, digests),
-        )
+            again = np.tile(np.unique(self.pair_of_row[is_seed]), times)
+            self.asked = np.concatenate([self.asked, again])
+        self.digests = problem_digests(problems)
+        self.fingerprint = fingerprint_of(self.description, problems, self.digests)
+        """Digest of everything that determines the file."""
 
     @property
     def journal(self) -> Path:
@@ -253,12 +226,9 @@ class PredictRun:
         return there if there.get("fingerprint") == self.fingerprint else None
 
     def renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Note the dataset's draw in the finished file, where it was another when it was written.
+        """Note the dataset's draw in the finished file, where it was another; return the metadata.
 
         The same problems have the same answers, in whatever subsamples they are.
-
-        Returns:
-            The file's metadata.
         """
         problems = description_of(self.problems)
         recorded = metadata.get("problems") or {}
@@ -266,14 +236,13 @@ class PredictRun:
             return metadata
         metadata = metadata | {"problems": problems}
         further = [n for n in (ANSWER_TEXT, REPEATS) if n in read_schema(self.out).names]
-        whole = pq.ParquetFile(self.out).read(further) if further else None
-        more = {} if whole is None else {n: whole[n] for n in further}
+        more = pq.ParquetFile(self.out).read(further)
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:
             done = 0
             for rows in read_batches(self.out):
-                for name, column in more.items():
-                    rows = rows.append_column(name, column.slice(done, len(rows)))
+                for name in further:
+                    rows = rows.append_column(name, more[name].slice(done, len(rows)))
                 done += len(rows)
                 yield rows.select([*(names or rows.column_names)])
 
@@ -294,21 +263,18 @@ class PredictRun:
     def require_replaceable(self, *, overwrite: bool) -> None:
         """Raise FileExistsError where the file has predictions of another run."""
         identity = self.description | {"fingerprint": self.fingerprint}
-        texts = combined(self.digests)
-        require_replaceable(self.out, identity, self.problems, texts, overwrite=overwrite)
+        require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
         """Ask about the missing pairs of a share; return how many there were, and the seconds.
 
-        Args:
-            journal: Where answers go.
-            share: Pairs wanted.
-            name: What the progress bar says; None for no bar.
+        A progress bar says `name`; with None there is no bar.
         """
         if getattr(self.model, "strict", False):
-            remedy = "; remove it to ask again"
-            require_as_asked(f"{self.journal}: ", self._named(journal.notes), remedy)
-        told = self._tell_odd(journal, set())
+            noted = {"name": self.description["name"], **journal.notes}
+            require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")
+        told = set[str]()
+        self._tell_odd(journal, told)
         start, model = time.perf_counter(), self.model
         is_once = len(self.asked) == len(self.pairs)
         pairs = self.pairs if is_once else self.pairs.at(self.asked)
@@ -317,11 +283,18 @@ class PredictRun:
         done = len(pairs) - len(missing)
         if len(missing) and done:
             log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
+        batches: Iterable[tuple[list[int], NDArray[np.float64]]] = ()
+        if len(missing) and (resume := getattr(model, "resume", None)):
+            batches = resume(pairs, Known(~unanswered), *([] if share == WHOLE else [share]))
+        elif len(missing):
+            mine = missing if share == WHOLE else missing[missing % share.count == share.index]
+            found = model.probabilities(pairs if len(mine) == len(pairs) else pairs.at(mine))
+            batches = ((mine[positions].tolist(), answers) for positions, answers in found)
         hidden = {"disable": True} if name is None else {}  # else the environment decides
         with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", **hidden) as bar:
-            for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
+            for positions, rows in batches:
                 self.keep(journal, positions, rows)
-                told |= self._tell_odd(journal, told)
+                self._tell_odd(journal, told)
                 bar.update(int(unanswered[positions].sum()))
                 unanswered[positions] = False
         answered = len(missing) - int(unanswered.sum())
@@ -334,31 +307,26 @@ class PredictRun:
 
     def keep(self, journal: Journal, positions: list[int], rows: NDArray[np.float64]) -> None:
         """Check a batch of answers, and put them into the journal with what the model notes."""
-        self._require_distributions(positions, rows)
-        further = [self.model.measures] if hasattr(self.model, "measures") else []
-        notes = self.model.noted() if hasattr(self.model, "noted") else {}
-        if said := getattr(self.model, "texts", None):
+        pairs, labels, model = self.pairs.at(self.asked[positions]), self.labels, self.model
+        require_probabilities(pairs, labels, rows, _TOO_LARGE)
+        # As readers of predictions files check them.
+        flat = pa.FixedSizeListArray.from_arrays(np.ravel(rows).astype(float), len(labels))
+        check_column(
+            PROBABILITIES, pa.chunked_array([flat]), lambda row: f"the pair {pairs[row]}", labels
+        )
+        further = [model.measures] if hasattr(model, "measures") else []
+        notes = model.noted() if hasattr(model, "noted") else {}
+        if said := getattr(model, "texts", None):
             notes[TEXTS] = dict(zip(map(str, positions), said, strict=True))
         journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
 
-    def _named(self, notes: Mapping[str, Any]) -> dict[str, Any]:
-        return {"name": self.description["name"], **notes}
-
-    def _tell_odd(self, journal: Journal, told: set[str]) -> set[str]:
-        """Warn of what is odd about answers so far and was not told; return what that is."""
-        found = sentences(self._named(journal.notes))
+    def _tell_odd(self, journal: Journal, told: set[str]) -> None:
+        """Warn of what is odd about answers so far and was not told; add it to that."""
+        name = self.description["name"]
+        found = sentences({"name": name, **journal.notes})
         for key in found.keys() - told:
-            log.warning("%s: warning: %s", self.description["name"], found[key])
-        return {*found}
-
-    def _require_distributions(self, positions: list[int], answers: NDArray[np.float64]) -> None:
-        """Check answers to pairs as readers of predictions files check them."""
-        pairs, labels = self.pairs.at(self.asked[positions]), self.labels
-        require_probabilities(pairs, labels, answers, _TOO_LARGE)
-        rows = pa.FixedSizeListArray.from_arrays(np.ravel(answers).astype(float), len(labels))
-        check_column(
-            PROBABILITIES, pa.chunked_array([rows]), lambda row: f"the pair {pairs[row]}", labels
-        )
+            log.warning("%s: warning: %s", name, found[key])
+        told.update(found)
 
     def notes(self) -> dict[str, Any]:
         """Return the model's notes about the pairs, and the prompt of a language model."""
@@ -436,18 +404,15 @@ class PredictRun:
             place = len(self.labels) + self.measured.index(PREDICTION)
             found: NDArray[np.int64] = journal.answers[positions, place].astype(np.int64)
         else:
-            found = journal.answers[positions, : len(self.labels)].argmax(axis=1)
+            found = journal.answers[positions, : len(self.labels)].argmax(axis=-1)
         return found
 
     def _repeats(self, journal: Journal, rows: slice) -> pa.Array:
         """List the further answers to seeds; null for variants."""
-        again = self.asked[len(self.pairs) :].reshape(
-            -1, self.description["repeat_seeds"], order="F"
-        )
-        codes = self._chosen(journal, np.arange(len(self.pairs), len(self.asked)))
-        of_pair = dict(
-            zip(again[:, 0].tolist(), codes.reshape(again.shape, order="F").tolist(), strict=True)
-        )
+        times = self.description["repeat_seeds"]
+        again = np.arange(len(self.pairs), len(self.asked)).reshape(times, -1)
+        codes = self._chosen(journal, again).T
+        of_pair = dict(zip(self.asked[again[0]].tolist(), codes.tolist(), strict=True))
         part = self.problems.slice(rows.start, ROWS)
         is_seed = pc.equal(part["variant_id"], part["seed_id"]).to_pylist()
         pairs = self.pair_of_row[rows].tolist()
@@ -462,44 +427,23 @@ def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
     return {name: check_column(name, problems[name], row_number, labels) for name in names}
 
 
-def _answers(
-    model: PairModel, pairs: Pairs, missing: NDArray[np.int64], share: Share
-) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-    """Yield batches of positions in `pairs` and answers."""
-    if resume := getattr(model, "resume", None):
-        is_known = np.ones(len(pairs), bool)
-        is_known[missing] = False
-        known = Known(is_known)
-        yield from resume(pairs, known, *([] if share == WHOLE else [share]))
-        return
-    mine = missing if share == WHOLE else missing[missing % share.count == share.index]
-    asked = pairs if len(mine) == len(pairs) else pairs.at(mine)
-    for positions, answers in model.probabilities(asked):
-        yield mine[positions].tolist(), answers
-
-
 # --- Where predictions go: never in the place of another run's ---
 
 
-def check_file(path: Path) -> None:
-    """Raise if predictions cannot be written to a file.
+def check_output(out: Path | None, *, is_folder: bool = False) -> None:
+    """Raise ValueError or OSError if predictions cannot be written to a file, or to a folder.
 
-    Raises:
-        ValueError: its name has another suffix.
-        IsADirectoryError, NotADirectoryError, PermissionError: a folder is there, or none can be.
+    Neither need exist. None is for the folder `PREDICTIONS`.
     """
-    suffix_of(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: expected a predictions file or nothing, found a folder")
-    check_folder(path.parent)
-
-
-def check_folder(folder: Path) -> None:
-    """Raise if predictions files cannot be written to a folder, which need not exist.
-
-    Raises:
-        NotADirectoryError, PermissionError: a file is there, or it may not be written to.
-    """
+    if out is None or is_folder:
+        folder = out or PREDICTIONS
+    else:
+        suffix_of(out)
+        if out.is_dir():
+            raise IsADirectoryError(
+                f"{out}: expected a predictions file or nothing, found a folder"
+            )
+        folder = out.parent
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         advice = ": --preset writes several, so --out is a folder"
@@ -515,27 +459,25 @@ def check_folder(folder: Path) -> None:
 
 
 def require_replaceable(
-    out: Path, description: Mapping[str, Any], problems: pa.Table, texts: str, *, overwrite: bool
+    out: Path,
+    description: Mapping[str, Any],
+    problems: pa.Table,
+    digests: NDArray[np.uint64] | None = None,
+    *,
+    overwrite: bool,
 ) -> None:
-    """Raise if a file has predictions of another model, or of other settings or problems.
+    """Raise FileExistsError if a file has predictions of another run.
 
-    A file is another run's if its metadata differ in any key of the description, or it has none.
-
-    Args:
-        out: The predictions file, which need not exist.
-        description: What is known of the model: all of `PairModel.describe()`, and the run's
-            `fingerprint`, or, before it is loaded, some of it.
-        problems: What it is to be asked about.
-        texts: Digest of these.
-        overwrite: Whether another run's file may be replaced.
+    It has where its metadata differ in the texts of the problems, or in any key of the
+    description, or it has none. That is all of `PairModel.describe()` and the run's `fingerprint`,
+    or, before the model is loaded, some of it.
     """
     if overwrite or not out.exists():
         return
     there = read_metadata(out)
-    if not there:
-        found = "a file in which no model is named"
-        differ = ""
-    else:
+    found, differ = "a file in which no model is named", ""
+    if there:
+        texts = combined(problem_digests(problems) if digests is None else digests)
         found = _run_of(there, there.get("problems", {}), there.get("rows"))
         keys = [key for key in description if there.get(key) != description[key]]
         if there.get("texts") != texts:

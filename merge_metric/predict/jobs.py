@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,28 +28,17 @@ from merge_metric.models.readiness import (
     this_machine,
 )
 from merge_metric.predict.baselines import BaselineRequest
-from merge_metric.predict.driver import (
-    Outcome,
-    check_file,
-    check_folder,
-    predict,
-    require_replaceable,
-)
+from merge_metric.predict.driver import PREDICTIONS, Outcome, predict
 from merge_metric.predict.problems import (
     SHOTS,
     description_of,
     format_of_problems,
     pairs_of,
     part_of_source,
-    problem_digests,
     sample_seeds,
     seeds_of,
     sources_of,
 )
-from merge_metric.runs.texts import combined
-
-PREDICTIONS: Final = Path("predictions")
-"""Folder of the predictions files that no name is given for."""
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +91,7 @@ def require_usable(
         return
     for each in entries:
         require_settings_used(request, each.kind)
-    asked_all = [model_of_preset(each, request) for each in entries]
-    looks = inspect_models(asked_all, machine, labels)
+    looks = inspect_models([model_of_preset(each, request) for each in entries], machine, labels)
     if any(look.asks_seeds for look in looks) and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
         lack = (
             f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to "
@@ -132,20 +120,13 @@ def run_here(
     problems: pa.Table,
     *,
     out: Path | None = None,
-    folder: Path | None = None,
+    folder: Path = PREDICTIONS,
     overwrite: bool = False,
 ) -> tuple[list[Outcome], list[str]]:
     """Run models one after another; one of a list that fails does not stop the others.
 
-    Args:
-        jobs: The models and their settings.
-        problems: What they are asked about.
-        out: The predictions file of the one job; by default one per job and source, in `folder`.
-        folder: By default `PREDICTIONS`.
-        overwrite: Replace predictions files of other runs.
-
-    Returns:
-        What was done, and for each model of a list that failed why.
+    It returns what was done, and for each model of a list that failed why. `out` is the file of
+    the one job; by default there is one per job and source, in `folder`.
     """
     outcomes, failed = list[Outcome](), list[str]()
     for job in jobs:
@@ -153,11 +134,9 @@ def run_here(
         if name is not None:
             log.info("%s (%s)", name, model_name)
         try:
-            for model, part in open_by_part(job.request, problems, whole=out is not None):
-                for each, path in files_of(model, part, out=out, folder=folder, short_name=name):
-                    outcomes.append(
-                        predict(model, each, path, extra=job.extra, overwrite=overwrite)
-                    )
+            opened = open_by_part(job.request, problems, whole=out is not None)
+            for model, part, path in files_of(opened, out=out, folder=folder, short_name=name):
+                outcomes.append(predict(model, part, path, extra=job.extra, overwrite=overwrite))
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             if name is None:
                 raise
@@ -171,19 +150,15 @@ def open_by_part(
 ) -> Iterator[tuple[PairModel, pa.Table]]:
     """Open a model for the problems, or for those of each source; yield both.
 
-    Few-shot examples are those of the source, so that language models are opened for each.
-
-    Args:
-        request: The model and its settings.
-        problems: What it is asked about.
-        whole: Whether it is opened for all problems in any case.
+    Few-shot examples are those of the source, so that language models are opened for each, unless
+    they are to be opened for the whole in any case.
     """
     if isinstance(request, BaselineRequest):
         yield request.open(problems), problems
         return
     kind = request.kind or find_kind(request)
     request = replace(request, kind=kind)
-    parts = [problems] if kind == "classifier" or whole else list(by_source(problems))
+    parts = [problems] if kind == "classifier" or whole else by_source(problems)
     for part in parts:
         model = open_for(request, part)
         with model if isinstance(model, AbstractContextManager) else nullcontext():
@@ -198,39 +173,17 @@ def known_of(request: ModelRequest) -> dict[str, Any]:
     return {"name": path.resolve().name if path.is_dir() else mask_urls(request.model)}
 
 
-def check_output(out: Path | None, *, is_folder: bool = False) -> None:
-    """Check where predictions go, a file or a folder, before anything is read or loaded."""
-    if out is None or is_folder:
-        check_folder(out or PREDICTIONS)
-    else:
-        check_file(out)
-
-
-def require_free(
-    out: Path, known: Mapping[str, Any], problems: pa.Table, *, overwrite: bool
-) -> None:
-    """Raise if a file has predictions of another run, before the model is loaded."""
-    if out.exists():
-        texts = combined(problem_digests(problems))
-        require_replaceable(out, known, problems, texts, overwrite=overwrite)
-
-
 def files_of(
-    model: PairModel,
-    problems: pa.Table,
+    opened: Iterable[tuple[PairModel, pa.Table]],
     *,
     out: Path | None,
-    folder: Path | None,
-    short_name: str | None,
-) -> list[tuple[pa.Table, Path]]:
-    """List the problems and the predictions file of each source, or all in one file."""
-    if out is not None:
-        return [(problems, out)]
-    description = model.describe()
-    return [
-        (part, (folder or PREDICTIONS) / file_name(description, part, short_name))
-        for part in by_source(problems)
-    ]
+    folder: Path = PREDICTIONS,
+    short_name: str | None = None,
+) -> Iterator[tuple[PairModel, pa.Table, Path]]:
+    """Yield models with the problems and the predictions file of each source, or of all."""
+    for model, problems in opened:
+        for part in by_source(problems) if out is None else [problems]:
+            yield model, part, out or folder / file_name(model.describe(), part, short_name)
 
 
 def file_name(
@@ -256,10 +209,9 @@ def file_name(
     return re.sub(r"[^A-Za-z0-9._+-]", "-", "-".join(parts)) + ".parquet"
 
 
-def by_source(problems: pa.Table) -> Iterator[pa.Table]:
-    """Yield the problems of each source."""
+def by_source(problems: pa.Table) -> list[pa.Table]:
+    """List the problems of each source."""
     sources = sources_of(problems)
     if len(sources) < 2:
-        yield problems
-    else:
-        yield from (part_of_source(problems, source) for source in sources)
+        return [problems]
+    return [part_of_source(problems, source) for source in sources]

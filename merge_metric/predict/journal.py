@@ -53,12 +53,9 @@ class Journal:
         answers: NDArray[np.float64],
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep a batch of answers, in memory and on disk.
+        """Keep answers, (n, numbers), and their notes, JSON-able, in memory and on disk.
 
-        Args:
-            positions: Where they belong; an answer that is there already is replaced.
-            answers: (number of positions, numbers), no NaN in the first column.
-            notes: What is to be kept of these answers, JSON-able.
+        What is there at a position already is replaced. No first number is NaN.
         """
         before = b""
         if notes:
@@ -74,32 +71,35 @@ class Journal:
 
 @contextmanager
 def open_journal(
-    path: Path, size: int, width: int = 3, *, share: Share | None = None
+    path: Path, size: int, width: int, *, share: Share | None = None
 ) -> Iterator[Journal]:
     """Open or make a journal; a batch that a kill left half-written is dropped.
 
     It begins with the answers of all journals of the run. When the block ends without an error,
-    that of the whole run has served and is removed, with those of shares.
-
-    Args:
-        path: The file. Its name must stand for the run: nothing in it says whose it is.
-        size: Number of answers that the run will have.
-        width: Numbers in an answer.
-        share: Whose journal it is; by default the whole run's. No other process has it open.
+    that of the whole run has served and is removed, with those of shares. Nothing in a journal says
+    whose it is, so its name must. No other process may have that of the same share open.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")
-    answers, notes = np.full((size, width), np.nan), dict[str, Any]()
-    for other in _journals_of(path):
-        if other != mine:
-            with other.open("rb") as file:
-                _replay(file, answers, notes)
+    answers, notes = read_journals(path, size, width, mine=mine)
     with mine.open("a+b") as file:
         file.seek(0)
         file.truncate(_replay(file, answers, notes))
         yield Journal(file, answers, notes)
     if share is None:
         remove_journals(path)
+
+
+def read_journals(
+    path: Path, size: int, width: int, *, mine: Path | None = None
+) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Read answers, (size, width), NaN where there is none, and notes of a run's other journals."""
+    answers, notes = np.full((size, width), np.nan), dict[str, Any]()
+    for other in _journals_of(path):
+        if other != mine:
+            with other.open("rb") as file:
+                _replay(file, answers, notes)
+    return answers, notes
 
 
 def remove_journals(path: Path) -> None:
@@ -110,12 +110,8 @@ def remove_journals(path: Path) -> None:
 
 def _journals_of(path: Path) -> list[Path]:
     """List the journals of a run: its own, and those of its shares."""
-    names = (path.name, f"{path.name}.")
-    return sorted(
-        each
-        for each in path.parent.iterdir()
-        if each.name == names[0] or each.name.startswith(names[1])
-    )
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    return sorted(each for each in beside if f"{each.name}.".startswith(f"{path.name}."))
 
 
 def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:

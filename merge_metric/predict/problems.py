@@ -55,10 +55,10 @@ _FORMAT: Final = "format"
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Return the columns of a table of problems.
+    """Return the columns of a table of problems; `label` is a position among the format's labels.
 
-    Of a seed, `variant_id` is `seed_id`; `label` is a position among the format's labels. A
-    table's metadata say under `merge_nli` where the problems are from, and of what format.
+    Of a seed, `variant_id` is `seed_id`. A table's metadata say under `merge_nli` where the
+    problems are from, and of what format.
     """
     texts = [(field, pa.string()) for field in problem_format.fields]
     ids = [("variant_id", pa.string()), ("seed_id", pa.string())]
@@ -99,7 +99,22 @@ def read_problems(
             f"`merge-nli generate --data {dataset}` makes a dataset of problems"
         )
     else:
-        known = _configurations_on_hub(dataset, revision) or list(configs)
+        import datasets
+
+        try:
+            known = datasets.get_dataset_config_names(dataset, revision=revision)
+        except (OSError, ValueError) as error:
+            if "/" not in dataset:
+                require_dataset(path)
+            raise FileNotFoundError(
+                f"{dataset}: expected a dataset folder, a Parquet file of problems, or a name that "
+                f"datasets.load_dataset knows, got an error: {error}"
+            ) from error
+        if known in (
+            [],
+            ["default"],
+        ):  # of a name in the local cache, which does not tell the real ones
+            known = list(configs)
     require_configurations(dataset, known, configs)
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
     if not (chosen := list(dict.fromkeys(configs)) or whole):
@@ -111,8 +126,7 @@ def read_problems(
         splits = [split_files(path, each) for each in chosen]
         files = [path / name for each in splits for names in each.values() for name in names]
         states = _states(files)
-        formats = {config: format_in(path, config) for config in chosen}
-        problem_format = _one_format(dataset, formats)
+        problem_format = _one_format(dataset, {name: format_in(path, name) for name in chosen})
         tables = [
             _read_split(path, config, split, problem_format)
             for config in chosen
@@ -120,12 +134,13 @@ def read_problems(
         ]
     else:
         parts = {
-            config: [_load_split(dataset, config, split, revision) for split in SPLITS]
+            (config, split): _load_split(dataset, config, split, revision)
             for config in chosen
+            for split in SPLITS
         }
-        formats = {config: splits[0][0] for config, splits in parts.items()}
+        formats = {config: parts[config, SPLITS[0]][0] for config in chosen}
         problem_format = _one_format(dataset, formats)
-        tables = [rows for splits in parts.values() for _, rows in splits]
+        tables = [rows for _, rows in parts.values()]
     table = on_disk(chain.from_iterable(tables), problem_schema(problem_format))
     table = _distinct(table, dataset)
     name = path.resolve().name if is_folder else dataset
@@ -169,13 +184,7 @@ class Pairs(Sequence[Pair]):
     def __init__(
         self, problems: pa.Table, rows: NDArray[np.int64], *, fields: bool = False
     ) -> None:
-        """Choose problems.
-
-        Args:
-            problems: From `read_problems`.
-            rows: Numbers of rows of it, in the order wanted.
-            fields: As `pairs_of` takes it.
-        """
+        """Choose problems by the numbers of their rows, in the order wanted."""
         names = format_of_problems(problems).fields
         self._problems, self._rows, self._fields = problems.select([*names]), rows, fields
 
@@ -267,12 +276,10 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
         count: Number of seeds of each source; all where there are fewer.
         rng_seed: Another number, another sample.
     """
-    with connect() as connection:
-        connection.register("problems", problems.select(["seed_id"]))
-        found = connection.sql("SELECT DISTINCT seed_id FROM problems ORDER BY seed_id").fetchall()
+    found = sorted(problems["seed_id"].unique().to_pylist())
     forget_read()
     rank = partial(draw_rank, rng_seed)
-    by_source = groupby((seed for (seed,) in found), lambda seed: seed.partition(":")[0])
+    by_source = groupby(found, lambda seed: seed.partition(":")[0])
     chosen = [seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
@@ -283,14 +290,8 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
     """Take a few seeds of each source away, with all their variants, to show them as examples.
 
     Of each label as many, the last of the order in which `sample_seeds` draws: so a sample that
-    leaves them out anyway stays the same. None has the texts of another problem.
-
-    Args:
-        problems: From `read_problems`.
-        rng_seed: Of the draw.
-
-    Returns:
-        The other problems; `SHOTS` in their description has id, texts and label of each example.
+    leaves them out anyway stays the same. None has the texts of another problem. In the description
+    of the other problems, `SHOTS` has id, texts and label of each example by source.
     """
     problem_format = format_of_problems(problems)
     each = max(1, _SHOTS // len(problem_format.labels))
@@ -347,10 +348,8 @@ def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
 def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
     """Find for each problem the row of the first one that is the same pair of texts.
 
-    Args:
-        problems: The problems.
-        names: Columns of the first text and of the others, of which a pair may have none. They
-            are compared by MD5, so that the engine holds no texts.
+    Of the columns the first is a text, and the others, of which there may be none, are one. They
+    are compared by MD5, so that the engine holds no texts.
     """
     one, *others = (f'"{name}"' for name in names)
     # With a length, as nothing can stand between texts that does not occur in texts.
@@ -432,11 +431,7 @@ def _read_split(
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
     names = problem_schema(problem_format).names
     for path in paths:
-        if missing := set(names) - set(read_schema(path).names):
-            raise ValueError(
-                f"{path}: expected the columns {', '.join(names)}, got none called "
-                f"{', '.join(sorted(missing))}"
-            )
+        _require_columns(str(path), names, read_schema(path).names)
     tables = (table.select(names) for path in paths for table in read_row_groups(path, names))
     return _checked(tables, f"{folder}: {config}/{split}", problem_format)
 
@@ -451,15 +446,12 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
     problem_format = format_of(stored)
     schema = problem_schema(problem_format)
     needed = [name for name in schema.names if name != "variant_id"]
-    if missing := set(needed) - set(stored.names):
-        raise ValueError(
-            f"{path}: expected the columns {', '.join(needed)}, as in the "
-            f"problems.parquet of a run folder, got none called {', '.join(sorted(missing))}"
-        )
+    as_there = "the columns {}, as in the problems.parquet of a run folder"
+    _require_columns(str(path), needed, stored.names, as_there)
     sources: dict[str, None] = {}
+    there = [name for name in (*schema.names, "source") if name in stored.names]
 
     def tables() -> Iterator[pa.Table]:
-        there = [name for name in (*schema.names, "source") if name in stored.names]
         for table in read_row_groups(path, there):
             if pa.types.is_string(table["label"].type):
                 codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
@@ -476,6 +468,16 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
         {"dataset": path.name, "revision": None, "configs": [*sources], "all_problems": True}
         | _described(problem_format),
     )
+
+
+def _require_columns(
+    where: str, names: Sequence[str], there: Sequence[str], wanted: str = "the columns {}"
+) -> None:
+    if missing := sorted(set(names) - set(there)):
+        raise ValueError(
+            f"{where}: expected {wanted.format(', '.join(names))}, got none called "
+            f"{', '.join(missing)}"
+        )
 
 
 def _checked(
@@ -509,22 +511,6 @@ def _checked(
 # --- Names for `datasets.load_dataset` ---
 
 
-def _configurations_on_hub(name: str, revision: str | None) -> list[str]:
-    import datasets
-
-    try:
-        found = datasets.get_dataset_config_names(name, revision=revision)
-    except (OSError, ValueError) as error:
-        if "/" not in name:
-            require_dataset(Path(name))
-        raise FileNotFoundError(
-            f"{name}: expected a dataset folder, a Parquet file of problems, or a name that "
-            f"datasets.load_dataset knows, got an error: {error}"
-        ) from error
-    # A name registered in the local cache has this one, and does not tell the real ones.
-    return [] if found == ["default"] else [str(config) for config in found]
-
-
 def _load_split(
     name: str, config: str, split: str, revision: str | None
 ) -> tuple[ProblemFormat, Iterator[pa.Table]]:
@@ -539,11 +525,7 @@ def _load_split(
     there = rows.column_names
     fields = tuple(field for field in there if f"{field}_spans" in there) or NLI.fields
     names = problem_schema(ProblemFormat(fields, LABELS)).names
-    if missing := set(names) - set(there):
-        raise ValueError(
-            f"{where}: expected a MERGE-NLI dataset with the columns {', '.join(names)}, "
-            f"got none called {', '.join(sorted(missing))}"
-        )
+    _require_columns(where, names, there, "a MERGE-NLI dataset with the columns {}")
     labels = tuple(getattr(rows.features["label"], "names", LABELS))
     if fields == NLI.fields and set(labels) == set(LABELS) and labels != LABELS:
         raise ValueError(

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
 from merge_dataset.executors.plan import Distribution, ExecutorError
@@ -30,22 +29,26 @@ from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import machine_for, this_machine
 from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
-from merge_metric.predict.driver import Outcome, answer_share, check_folder, predict
-from merge_metric.predict.jobs import (
+from merge_metric.predict.driver import (
     PREDICTIONS,
+    Outcome,
+    answer_share,
+    check_output,
+    predict,
+    require_replaceable,
+)
+from merge_metric.predict.jobs import (
     Job,
     by_source,
     files_of,
     known_of,
     open_by_part,
-    require_free,
     require_usable,
     run_here,
 )
 from merge_metric.predict.problems import fingerprint_of, on_disk, problem_digests
 
 _PROBLEMS: Final = "problems.parquet"
-
 
 Done = tuple[list[Outcome], list[str], ExecutorError | None]
 """Results of models, reasons of those that failed, and the tasks that did."""
@@ -62,17 +65,10 @@ def run_models(
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Done:
-    """Look at a model, or at all of a list, and run it or them, here or in tasks.
+    """Look at a model, or at all `entries` of a list, and run it or them, here or in tasks.
 
-    Args:
-        request: The model; of a list, the settings of all.
-        problems: From `read_problems`.
-        preset: Name of the list.
-        entries: Its models.
-        distribution: Where tasks work; by default this process does all.
-        out: The predictions file, or the folder of those of a list.
-        extra: More for the metadata.
-        overwrite: Replace predictions files of other runs.
+    Of a list `request` has the settings of all models, and `out` is the folder of their
+    predictions files.
     """
     if distribution is not None and request.base_url:
         raise ValueError(
@@ -80,6 +76,14 @@ def run_models(
             "here: with more requests at a time, see `concurrency`"
         )
     machine = None if distribution is None else machine_for(distribution, request.device)
+    if preset is None and out is not None:
+        require_replaceable(out, known_of(request), problems, overwrite=overwrite)
+    if preset is not None or distribution is not None:
+        require_usable(request, problems, machine, entries=entries)
+    if preset is None:
+        name = known_of(request).get("name", request.model)
+        jobs = [Job(name, request, extra or {})]
+        return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
     jobs = [
         Job(
             each.name,
@@ -88,14 +92,7 @@ def run_models(
         )
         for each in entries
     ]
-    if preset is None:
-        if out is not None:
-            require_free(out, known_of(request), problems, overwrite=overwrite)
-        jobs = [Job(known_of(request).get("name", request.model), request, extra or {})]
-    if preset is not None or distribution is not None:
-        require_usable(request, problems, machine, entries=entries)
-    place = {"out" if preset is None else "folder": out, "overwrite": overwrite}
-    return _run(jobs, problems, distribution, **place)
+    return _run(jobs, problems, distribution, folder=out or PREDICTIONS, overwrite=overwrite)
 
 
 def run_baseline(
@@ -108,7 +105,7 @@ def run_baseline(
 ) -> Done:
     """Run a baseline, here or in tasks; see `run_models`."""
     if out is not None:
-        require_free(out, {"name": request.name}, problems, overwrite=overwrite)
+        require_replaceable(out, {"name": request.name}, problems, overwrite=overwrite)
     if distribution is not None:
         request.read(problems)  # what is wrong with it is told before
         distribution = distribution.without_gpus()
@@ -117,42 +114,23 @@ def run_baseline(
 
 
 def _run(
-    jobs: Sequence[Job], problems: pa.Table, distribution: Distribution | None, **place: Any
-) -> Done:
-    if distribution is None:
-        return *run_here(jobs, problems, **place), None
-    return predict_in_tasks(jobs, problems, distribution, **place)
-
-
-def predict_in_tasks(
     jobs: Sequence[Job],
     problems: pa.Table,
-    distribution: Distribution,
+    distribution: Distribution | None,
     *,
     out: Path | None = None,
-    folder: Path | None = None,
-    overwrite: bool = False,
+    folder: Path = PREDICTIONS,
+    overwrite: bool,
 ) -> Done:
-    """Run models in tasks, each of which has one model, and write their predictions files.
+    """Run models, here or in tasks, each of which has one model, and write predictions files.
 
-    Files have the same bytes as those of one process, whatever the number of tasks. What was
-    answered before is not asked again.
-
-    Args:
-        jobs: The models. Each gets an even share of the tasks, at least one.
-        problems: From `read_problems`.
-        distribution: Where the tasks run, on a file system that all machines share.
-        out: The predictions file of the one job; by default one per job and source, in `folder`.
-        folder: By default `PREDICTIONS`.
-        overwrite: Replace predictions files of other runs.
-
-    Returns:
-        What was done, for each job without its files why, and the tasks that failed.
-
-    Raises:
-        BlockingIOError: the same command is at work already.
+    Files have the same bytes whatever the number of tasks, an even share of which each model gets,
+    at least one. What was answered before is not asked again. `out` is the file of the one job; by
+    default there is one per job and source, in `folder`.
     """
-    target = out.parent if out is not None else folder or PREDICTIONS
+    if distribution is None:
+        return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
+    target = folder if out is None else out.parent
     jobs = [_with_absolute_paths(job) for job in jobs]
     asked = [
         [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
@@ -162,10 +140,9 @@ def predict_in_tasks(
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
     slug = re.sub(r"[^A-Za-z0-9._+-]", "-", first.rsplit("/", 1)[-1])
     work = (target / f".{slug}.{digest}.tasks").absolute()
-    check_folder(work)
+    check_output(work, is_folder=True)
     plan = {
         "jobs": {job.name: asdict(job) for job in jobs},
-        "baselines": [job.name for job in jobs if isinstance(job.request, BaselineRequest)],
         "out": out and str(out.absolute()),
         "folder": str(target.absolute()),
         "overwrite": overwrite,
@@ -177,10 +154,8 @@ def predict_in_tasks(
         ):
             writer.write(problems)
         count = max(1, distribution.tasks // len(jobs))
-        training = [
-            f"train {job.name}"
-            for job in jobs
-            if isinstance(job.request, BaselineRequest) and job.request.learns
+        training = [  # which takes long, so it is done once
+            f"train {job.name}" for job in jobs if getattr(job.request, "train", None)
         ]
         train = "merge_metric.predict.tasks:train_unit"
         call_tasks(train, work, training, distribution, plan).all()
@@ -193,7 +168,7 @@ def predict_in_tasks(
             plan,
         )
         outcomes, failed = list[Outcome](), list[str]()
-        parts = [problems] if out is not None else list(by_source(problems))
+        parts = [problems] if out is not None else by_source(problems)
         for job in jobs:
             found = [said.records[unit] for unit in units[job.name] if unit in said.records]
             if missing := count - len(found):
@@ -233,104 +208,51 @@ def _paths(request: ModelRequest | BaselineRequest) -> dict[str, str]:
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     """Do a unit of work: ask a model about a share of the pairs.
 
-    Returns:
-        What `answer_share` says of each predictions file.
+    It returns what `answer_share` says of each predictions file.
     """
     name, _, text = unit.rpartition(" ")
-    share, plan = Share.parse(text), plan_of(folder)
-    job, out = plan["jobs"][name], plan["out"] and Path(plan["out"])
-    return [
-        answer_share(model, each, path, share, overwrite=plan["overwrite"])
-        for model, part in _opened(folder, name, plan)
-        for each, path in files_of(
-            model,
-            part,
-            out=out,
-            folder=Path(plan["folder"]),
-            short_name=job["extra"].get("short_name"),
-        )
-    ]
-
-
-def _opened(
-    folder: Path, name: str, plan: Mapping[str, Any]
-) -> Iterator[tuple[PairModel, pa.Table]]:
-    """Yield the model of a job, opened, with the problems it is for."""
-    problems = _problems(folder)
-    request = _request(plan, name)
+    plan, request, problems = _work_of(folder, name)
+    share, out, trained = Share.parse(text), plan["out"], folder / f"{name}.parquet"
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
         if machine.device != "cpu":  # of which the command could know nothing
             require_usable(request, problems, machine)
-    elif (path := _trained(folder, name)).is_file():
-        yield HypothesisOnly.load(path), problems
-        return
-    yield from open_by_part(request, problems, whole=plan["out"] is not None)
+    opened: Iterable[tuple[PairModel, pa.Table]]
+    if isinstance(request, BaselineRequest) and trained.is_file():
+        opened = [(HypothesisOnly.load(trained), problems)]
+    else:
+        opened = open_by_part(request, problems, whole=out is not None)
+    files = files_of(
+        opened,
+        out=out and Path(out),
+        folder=Path(plan["folder"]),
+        short_name=plan["jobs"][name]["extra"].get("short_name"),
+    )
+    return [
+        answer_share(model, part, path, share, overwrite=plan["overwrite"])
+        for model, part, path in files
+    ]
 
 
 @says
 def train_unit(folder: Path, unit: str) -> None:
     """Do a unit of work: train a baseline, once for all tasks."""
     name = unit.partition(" ")[2]
-    ((model, _),) = open_by_part(_request(plan_of(folder), name), _problems(folder))
+    _, request, problems = _work_of(folder, name)
+    ((model, _),) = open_by_part(request, problems)
     assert isinstance(model, HypothesisOnly)
-    model.save(_trained(folder, name))
+    model.save(folder / f"{name}.parquet")
 
 
-def _problems(folder: Path) -> pa.Table:
-    path = folder / _PROBLEMS
-    return on_disk(read_row_groups(path), read_schema(path))
-
-
-def _request(plan: Mapping[str, Any], name: str) -> ModelRequest | BaselineRequest:
-    made = BaselineRequest if name in plan["baselines"] else ModelRequest
-    return made(**plan["jobs"][name]["request"])
-
-
-def _trained(folder: Path, name: str) -> Path:
-    return folder / f"{name}.parquet"
+def _work_of(folder: Path, name: str) -> tuple[Any, ModelRequest | BaselineRequest, pa.Table]:
+    """Read the plan, the settings of a job, and the problems."""
+    plan, path = plan_of(folder), folder / _PROBLEMS
+    settings = plan["jobs"][name]["request"]
+    made = BaselineRequest if "train" in settings else ModelRequest
+    return plan, made(**settings), on_disk(read_row_groups(path), read_schema(path))
 
 
 # --- After the tasks ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A model that tasks have asked, with their records of it."""
-
-    said: Mapping[str, Any]
-    """Record of `answer_share`, of all shares together."""
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """Names of the further numbers about each answer."""
-        return tuple(self.said["measured"])
-
-    @property
-    def repeat_seeds(self) -> int:
-        """How often seeds were asked about again."""
-        return int(self.said["description"].get("repeat_seeds", 0))
-
-    @property
-    def has_probabilities(self) -> bool:
-        """Whether answers are probabilities."""
-        return bool(self.said["has_probabilities"])
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the model as the tasks did."""
-        return dict(self.said["description"])
-
-    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Return the tasks' notes."""
-        return dict(self.said["notes"])
-
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Raise ValueError, as answers are missing."""
-        raise ValueError(
-            f"expected answers to all pairs, {len(pairs):,} are missing: run the same command again"
-        )
 
 
 def _write(
@@ -342,17 +264,31 @@ def _write(
     overwrite: bool,
 ) -> Outcome:
     """Write a predictions file of which all shares have finished; warn as the tasks' logs do."""
+    description, notes = answered["description"], answered["notes"]
+
+    def missing(pairs: Sequence[Pair]) -> NoReturn:
+        raise ValueError(
+            f"expected answers to all pairs, {len(pairs):,} are missing: run the same command again"
+        )
+
+    recorded: Any = SimpleNamespace(
+        describe=lambda: dict(description),
+        notes=lambda _: dict(notes),
+        measured=answered["measured"],
+        repeat_seeds=description.get("repeat_seeds", 0),
+        has_probabilities=answered["has_probabilities"],
+        probabilities=missing,
+    )
     done = predict(
-        _Recorded(answered),
+        recorded,
         problems,
         folder / Path(answered["out"]).name,
         progress=False,
         extra=extra,
         overwrite=overwrite,
     )
-    if found := answered["notes"].get("unknown_tokens"):
-        name = answered["description"]["name"]
-        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(name)
+    if found := notes.get("unknown_tokens"):
+        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(description["name"])
     return replace(done, inferred=answered["inferred"], seconds=answered["seconds"])
 
 
@@ -376,5 +312,5 @@ def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, 
             **first,
             "inferred": sum(each["inferred"] for each in of_file),
             "seconds": max(each["seconds"] for each in of_file),
-            "has_probabilities": all(each.get("has_probabilities", True) for each in of_file),
+            "has_probabilities": all(each["has_probabilities"] for each in of_file),
         }
