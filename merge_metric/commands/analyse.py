@@ -6,7 +6,7 @@ import inspect
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -22,7 +22,7 @@ from merge_dataset.commands.command_line import (
     user_errors,
     with_settings,
 )
-from merge_dataset.settings import setting
+from merge_dataset.settings import declared_settings, setting
 from merge_metric.analyses import ANALYSES
 from merge_metric.analyses.registry import find_analysis, takers
 from merge_metric.commands.score import read_threshold
@@ -33,104 +33,83 @@ _HELP: Final = 76
 """Width of text that the help shows as it is."""
 
 
-def _analysis_option(default: Any, parameter: str, help: str, **more: Any) -> Any:
-    """Declare the option of a keyword-only parameter of analyses, whose names begin its help."""
-    panel = "Options of single analyses"
-    names = takers(parameter)
-    text = f"{names}: {help}" if help[0].islower() else help
-    return setting(default, text, commands="analyse", panel=panel, **more)
+def _option(default: Any, help: str, **more: Any) -> Any:
+    return setting(default, help, commands="analyse", panel="Options of single analyses", **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOptions:
     """Options of single analyses, by the names that their functions have for them."""
 
-    tests: tuple[str, ...] = _analysis_option(
-        (), "tests", "predictions for all test problems; may be repeated.", option="--test"
+    tests: tuple[str, ...] = _option(
+        (), "predictions for all test problems; may be repeated.", option="--test"
     )
-    groups: tuple[str, ...] = _analysis_option(
+    groups: tuple[str, ...] = _option(
         (),
-        "groups",
         "what a model was trained on, such as bert=S; may be repeated. Predictions of a preset "
         "say it.",
         option="--group",
         metavar="NAME=GROUP",
     )
-    best_and_worst: bool = _analysis_option(
+    best_and_worst: bool = _option(
         False,
-        "best_and_worst",
         "only the two best models and the worst of each group, by S on all test problems "
         "(figures 3 to 5).",
         option="--best-and-worst",
     )
-    mlm_map: Path | None = _analysis_option(  # noqa: RUF009 - a field
-        None, "mlm_map", "a TOML file of models and MLMs; else the paper's."
+    mlm_map: Path | None = _option(  # noqa: RUF009 - a field
+        None, "a TOML file of models and MLMs; else the paper's."
     )
-    top: int | None = _analysis_option(None, "top", "number of seeds.", minimum=1)
-    below: float | None = _analysis_option(
+    top: int | None = _option(None, "number of seeds.", minimum=1)
+    below: float | None = _option(
         None,
-        "below",
         "seeds with a smaller share of variants right; the paper looks at 5.",
         metavar="PERCENT",
     )
-    corrected: tuple[str, ...] = _analysis_option(
+    corrected: tuple[str, ...] = _option(
         (),
-        "corrected",
         "a table of labels that annotators think are right: that of --format csv, with "
         "corrected_label filled in; may be repeated.",
         metavar="FILE",
     )
-    correctness_threshold: float | None = _analysis_option(
-        None,
-        "correctness_threshold",
-        "threshold of the differences; else 90.",
-        option="--ct",
-        metavar="PERCENT",
+    correctness_threshold: float | None = _option(
+        None, "threshold of the differences; else 90.", option="--ct", metavar="PERCENT"
     )
-    n_bootstrap: int | None = _analysis_option(
-        None, "n_bootstrap", "replicates for intervals.", minimum=0
-    )
-    rng_seed: int | None = _analysis_option(
-        None, "rng_seed", "seed of whatever is random; else 0.", minimum=0
-    )
-    in_domain: tuple[str, ...] = _analysis_option(
+    n_bootstrap: int | None = _option(None, "replicates for intervals.", minimum=0)
+    rng_seed: int | None = _option(None, "seed of whatever is random; else 0.", minimum=0)
+    in_domain: tuple[str, ...] = _option(
         (),
-        "in_domain",
         "a source that the models were trained on; may be repeated. Averages are also made "
         "without them.",
         metavar="SOURCE",
     )
-    sizes: tuple[str, ...] = _analysis_option(
+    sizes: tuple[str, ...] = _option(
         (),
-        "sizes",
         "parameters of a model, such as bert=110M; may be repeated.",
         option="--size",
         metavar="NAME=NUMBER",
     )
-    encoder: str | None = _analysis_option(
-        None,
-        "encoder",
-        "a sentence encoder, folder or Hub id, for distances.",
-        metavar="MODEL",
+    encoder: str | None = _option(
+        None, "a sentence encoder, folder or Hub id, for distances.", metavar="MODEL"
     )
-    annotations: tuple[str, ...] = _analysis_option(
+    annotations: tuple[str, ...] = _option(
         (),
-        "annotations",
         "a session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated.",
         metavar="PATH",
     )
-    bins: int | None = _analysis_option(None, "bins", "bins of a signal; else 5.", minimum=2)
-    run: Path | None = _analysis_option(  # noqa: RUF009 - a field
-        None, "run", "a run folder of merge-nli generate."
+    bins: int | None = _option(None, "bins of a signal; else 5.", minimum=2)
+    run: Path | None = _option(  # noqa: RUF009 - a field
+        None, "a run folder of merge-nli generate."
     )
-    draws: int | None = _analysis_option(None, "draws", "draws of seeds; else 100.", minimum=2)
-    seeds: int | None = _analysis_option(None, "seeds", "seeds of a draw; else 500.", minimum=1)
-    difference: float | None = _analysis_option(
-        None, "difference", "difference to be shown; else 2.", metavar="POINTS"
-    )
-    width: float | None = _analysis_option(
-        None, "width", "wanted width of an interval; else 5.", metavar="POINTS"
-    )
+    draws: int | None = _option(None, "draws of seeds; else 100.", minimum=2)
+    seeds: int | None = _option(None, "seeds of a draw; else 500.", minimum=1)
+    difference: float | None = _option(None, "difference to be shown; else 2.", metavar="POINTS")
+    width: float | None = _option(None, "wanted width of an interval; else 5.", metavar="POINTS")
+
+
+for _field, _declared in declared_settings(AnalysisOptions).items():
+    # The analyses that take an option begin its help.
+    object.__setattr__(_declared, "help", f"{takers(_field.name)}: {_declared.help}")
 
 
 @user_errors()
@@ -234,13 +213,17 @@ def analyse_command(
 
 def _listed() -> str:
     """List the analyses for the help, in a block that click does not rewrap."""
-    width = max(map(len, ANALYSES)) + 2
-    lines = ["\b"]
-    for analysis in ANALYSES.values():
-        first, *more = wrap(analysis.summary, _HELP - width - 2)
-        lines.append(f"  {analysis.name:<{width}}{first}")
-        lines += [" " * (width + 2) + line for line in more]
-    return "\n".join(lines)
+    width = max(map(len, ANALYSES)) + 4
+    entries = (
+        fill(
+            analysis.summary,
+            _HELP,
+            initial_indent=f"  {analysis.name}".ljust(width),
+            subsequent_indent=" " * width,
+        )
+        for analysis in ANALYSES.values()
+    )
+    return "\n".join(("\b", *entries))
 
 
 analyse_command.__doc__ = inspect.cleandoc(analyse_command.__doc__ or "").replace(
