@@ -47,17 +47,10 @@ def worked_example() -> MetricExample:
 def model_figures(
     predictions: Path, folder: Path, configs: Sequence[str], *, model: str
 ) -> dict[str, ModelFigure]:
-    """Score a predictions file for the page of a model, by configuration.
+    """Score a predictions file for the page of a model, OWNER/NAME, by configuration.
 
-    Args:
-        predictions: The predictions file; one that says that it is of another model is warned of.
-        folder: The dataset folder that it is for.
-        configs: Configurations; by default what the predictions are for.
-        model: OWNER/NAME of the model's repository.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: an argument or file is not as it
-            should be.
+    Without configurations, those that the predictions are for. A file that says that it is of
+    another model is warned of.
     """
     name = str(read_metadata(predictions).get("name", ""))
     if name and name != model:
@@ -72,17 +65,17 @@ def model_figures(
         for run in runs
     }
 
-    def percent(share: float) -> float:
-        return round(100 * float(share), 2)
-
     found = {}
     for config, result in results.items():
-        low, high = map(percent, result["seed_variant_accuracy_ci"])
+        of_seeds, sv = (
+            round(100 * result[key], 2) for key in ("seed_accuracy", "seed_variant_accuracy")
+        )
+        low, high = (round(100 * bound, 2) for bound in result["seed_variant_accuracy_ci"])
         found[config] = ModelFigure(
-            percent(shares[config]),
+            round(100 * float(shares[config]), 2),
             f"value: accuracy on variants, each once; seed-variant accuracy at 90 % "
-            f"{percent(result['seed_variant_accuracy'])}, 95 % interval {low}-{high}; "
-            f"accuracy on seeds {percent(result['seed_accuracy'])}; "
+            f"{sv}, 95 % interval {low}-{high}; "
+            f"accuracy on seeds {of_seeds}; "
             f"{result['n_seeds']} seeds, {result['n_variants']} variants; "
             f"{result['signature_short']}",
         )

@@ -52,11 +52,19 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
     entry = entries / digest.hexdigest()
     lock = entries.with_name(f".{entries.name}.lock")
     with exclusive(lock, f"{entries}: another command is registering the metric", wait=wait):
-        if not all(
-            (entry / name).is_file() and (entry / name).read_bytes() == content
-            for name, content in files.items()
-        ):
-            _write(entry, files)
+        written = [entry / name for name in files]
+        if not all(path.is_file() and path.read_bytes() == files[path.name] for path in written):
+            # Written under a temporary name, then moved to where a broken one may be.
+            remove_partials(entries, (entry.name,))
+            scratch = partial_path(entry)
+            try:
+                with naming(entry):
+                    scratch.mkdir()
+                    for name, content in files.items():
+                        (scratch / name).write_bytes(content)
+                    replace_folder(scratch, entry)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
         latest = time.time()  # evaluate takes the newest; folders without the script would hide it
         for other in entry.parent.iterdir():
             script = other / f"{METRIC_NAME}.py"
@@ -82,17 +90,3 @@ def module_files() -> list[str]:
     script = ast.parse((SPACE / f"{METRIC_NAME}.py").read_text(encoding="utf-8"))
     siblings = [n.module for n in script.body if isinstance(n, ast.ImportFrom) and n.level == 1]
     return ["__init__.py", f"{METRIC_NAME}.py", *(f"{module}.py" for module in siblings)]
-
-
-def _write(entry: Path, files: dict[str, bytes]) -> None:
-    """Write an entry under a temporary name and move it where a broken one may be."""
-    remove_partials(entry.parent, (entry.name,))
-    scratch = partial_path(entry)
-    try:
-        with naming(entry):
-            scratch.mkdir()
-            for name, content in files.items():
-                (scratch / name).write_bytes(content)
-            replace_folder(scratch, entry)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

@@ -36,14 +36,10 @@ _CURES: Final[Mapping[Tracker, str]] = {
 
 
 def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Name figures as a Trainer logs them; undefined ones have no value and are left out.
+    """Name figures as a Trainer logs them, shares of 1 and thresholds in percent.
 
-    Args:
-        results: Configuration → result of `scoring.score`. Of several configurations names have
-            theirs, as in `eval_merge_snli_nouns_seed_accuracy`.
-
-    Returns:
-        Shares of 1, thresholds in percent.
+    Undefined ones are left out. Of several configurations names have theirs, as in
+    `eval_merge_snli_nouns_seed_accuracy`.
     """
     from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 
@@ -57,12 +53,7 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 
 def require_tracker(tracker: str) -> Tracker:
-    """Raise, before anything is computed, if a tracker cannot be used.
-
-    Raises:
-        ValueError: there is no such tracker.
-        ModuleNotFoundError: its package is missing.
-    """
+    """Raise ValueError or ModuleNotFoundError if there is no such tracker, or no package of it."""
     if tracker not in TRACKERS:
         raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
     known: Tracker = tracker
@@ -82,15 +73,9 @@ def log_results(
     dataset: str,
     step: int | None = None,
 ) -> str:
-    """Log the figures of a model, with what they are of.
+    """Log the figures of a model, with what they are of, and return where they are.
 
-    Returns:
-        Where they are.
-
-    Raises:
-        ValueError: there is no such tracker.
-        ModuleNotFoundError: its package is missing.
-        ConnectionError: the tracker does not take them; the message says what it says.
+    Where the tracker does not take them, a ConnectionError says what it says.
     """
     known = require_tracker(tracker)
     about = {"model": model, "dataset": dataset}
@@ -105,11 +90,6 @@ def log_results(
         ) from error
 
 
-def _slashed(figures: Mapping[str, float]) -> dict[str, float]:
-    """Name figures as the Trainer's integrations do that sort them by what is before a slash."""
-    return {name.replace("eval_", "eval/", 1): value for name, value in figures.items()}
-
-
 def _to_wandb(figures: Mapping[str, float], about: Mapping[str, str], step: int | None) -> str:
     import wandb
 
@@ -119,7 +99,8 @@ def _to_wandb(figures: Mapping[str, float], about: Mapping[str, str], step: int 
     )
     run.config.update({"merge": dict(about)}, allow_val_change=True)
     # As a Trainer does: W&B's own steps only grow, and what comes late would be dropped.
-    run.log({**_slashed(figures), **({} if step is None else {"train/global_step": step})})
+    slashed = {name.replace("eval_", "eval/", 1): value for name, value in figures.items()}
+    run.log({**slashed, **({} if step is None else {"train/global_step": step})})
     place = str(run.url or run.dir)
     if active is None:
         run.finish()
@@ -155,7 +136,8 @@ def _to_tensorboard(
     name = re.sub(r"[^\w.-]+", "_", about["model"]).strip("._") or "model"
     folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", "tensorboard")).expanduser() / name
     values = [
-        Summary.Value(tag=tag, simple_value=value) for tag, value in _slashed(figures).items()
+        Summary.Value(tag=tag.replace("eval_", "eval/", 1), simple_value=value)
+        for tag, value in figures.items()
     ]
     values += [
         Summary.Value(

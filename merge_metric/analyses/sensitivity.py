@@ -35,11 +35,10 @@ from merge_metric.analyses.measures import (
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import HasCounts, Run, common_labels
-from merge_metric.seed_variant_accuracy.divergence import sigma
+from merge_metric.seed_variant_accuracy.divergence import means, sigma
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import OPPOSITES, USUAL, Settings
-from merge_metric.seed_variant_accuracy.scoring import shift_figures
 from merge_metric.tables import Table, columns, initials, plots
 from merge_metric.tables.plots import distinct
 
@@ -387,7 +386,7 @@ def _shift_row(run: Run) -> Row:
             f"probabilities, got predictions without; `merge-nli predict` writes them"
         )
     counts = {f"n_{group}": run.shift[f"jsd_{group}"][1] for group in _GROUPS}
-    return identity(run) | {"averaged": None} | counts | shift_figures(run.shift)
+    return identity(run) | {"averaged": None} | counts | means(run.shift)
 
 
 def _notes(means: Sequence[Row], what: str, pairs: Mapping[str, Sequence[str]]) -> list[str]:

@@ -37,7 +37,15 @@ from merge_metric.models.templates import Prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
 
 METRIC_FOLDER: Final = "merge_nli_metric"
-"""Folder of the metric's modules in an export; a package of this name."""
+"""Folder of the metric's modules in an export, without the one that needs `evaluate`."""
+_ANSWERS: Final = (
+    "exports/task_answers",
+    "exports/task_settings",
+    "models/answer_words",
+    "models/templates",
+    "runs/texts",
+)
+"""Modules of answers, which go there too."""
 
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: those after a space, or also those without."""
@@ -199,8 +207,14 @@ def task_folder(
     )
     with new_folder(out, description, overwrite=overwrite) as partial:
         (partial / METRIC_FOLDER).mkdir()
-        for name, text in _metric_modules():
-            (partial / METRIC_FOLDER / name).write_text(text, encoding="utf-8")
+        paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
+        paths += [SPACE.parent / f"{name}.py" for name in _ANSWERS]
+        for path in paths:
+            text = path.read_text(encoding="utf-8")
+            # There they lie side by side.
+            rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|runs)\."
+            text = re.sub(rooms, "from .", text)
+            (partial / METRIC_FOLDER / path.name).write_text(text, encoding="utf-8")
         (partial / "README.md").write_text(readme, encoding="utf-8")
         write_json(partial / SETTINGS, asdict(tasks))
         yield partial
@@ -209,17 +223,3 @@ def task_folder(
 def template(name: str) -> str:
     """Read the text of a file that is exported."""
     return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")
-
-
-def _metric_modules() -> Iterator[tuple[str, str]]:
-    """Yield the metric's modules, except the one that needs `evaluate`, and those of answers."""
-    paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
-    others = "exports/task_answers exports/task_settings models/answer_words models/templates"
-    paths += [SPACE.parent / f"{name}.py" for name in f"{others} runs/texts".split()]
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        # There they lie side by side.
-        yield (
-            path.name,
-            re.sub(rf"from merge_metric\.({METRIC_NAME}|exports|models|runs)\.", "from .", text),
-        )

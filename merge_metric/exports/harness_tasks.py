@@ -115,7 +115,9 @@ def export_lm_eval(
         # The template with its constant, and a function for each figure.
         text = template("lm_eval.py")
         text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
-        functions = [_FUNCTION.format(function=_function_of(each), figure=each) for each in figures]
+        functions = [
+            _FUNCTION.format(function=each.replace("@", "_"), figure=each) for each in figures
+        ]
         text = "\n\n".join([text, *functions])
         (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
     return Exported(
@@ -180,7 +182,7 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
         "metric_list": [
             {
                 "metric": figure,
-                "aggregation": _Function(f"{_MODULE}.{_function_of(figure)}"),
+                "aggregation": _Function(f"{_MODULE}.{figure.replace('@', '_')}"),
                 # Of `sv@CT` the higher is the better.
                 "higher_is_better": figure != "without_label"
                 and (figure not in CATALOGUE or CATALOGUE[figure].higher_is_better),
@@ -205,35 +207,23 @@ def _as_yaml(task: dict[str, Any]) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
+        ignore_aliases = staticmethod(lambda _: True)
 
     def represent_text(dumper: Any, text: str) -> Any:
         style = "|" if text.count("\n") > 2 else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    def represent_function(dumper: Any, name: _Function) -> Any:
-        return dumper.represent_scalar("!function", str(name))
-
     Dumper.add_representer(str, represent_text)
-    Dumper.add_representer(_Function, represent_function)
+    Dumper.add_representer(_Function, lambda d, name: d.represent_scalar("!function", str(name)))
     return str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
-
-
-def _function_of(figure: str) -> str:
-    """Name the function that computes a figure."""
-    return figure.replace("@", "_")
 
 
 # --- lighteval ---
 
 
 _LIGHTEVAL_MODULE: Final = "merge_nli_tasks"
-_RUNNER: Final = "run.py"
 DATA: Final = "data.json"
 """File with the place of the problems."""
-
-_DIGITS: Final = 16
 
 
 @task_export("lighteval", hub=None, revision=None)
@@ -272,7 +262,7 @@ def export_lighteval(
         digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         for name, rows in problems.items():
             digest.update(json.dumps([name, rows.to_pydict()]).encode())
-        data = f"data/{digest.hexdigest()[:_DIGITS]}"
+        data = f"data/{digest.hexdigest()[:16]}"
         (partial / data).mkdir(parents=True)
         configs = []
         for name, rows in problems.items():
@@ -283,16 +273,14 @@ def export_lighteval(
         header = yaml.safe_dump({"configs": configs}, sort_keys=False)  # `load_dataset` reads it
         (partial / data / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
         write_json(partial / DATA, data)
-        for name, source in (
-            (f"{_LIGHTEVAL_MODULE}.py", "lighteval_tasks.py"),
-            (_RUNNER, "lighteval_run.py"),
-        ):
-            (partial / name).write_text(template(source), encoding="utf-8")
+        tasks_py = template("lighteval_tasks.py")
+        (partial / f"{_LIGHTEVAL_MODULE}.py").write_text(tasks_py, encoding="utf-8")
+        (partial / "run.py").write_text(template("lighteval_run.py"), encoding="utf-8")
     return Exported(
         out,
         {"module": _LIGHTEVAL_MODULE, "tasks": names},
         f"{out}: {count(names, 'task')}: {', '.join(names)}",
-        f"python {out / _RUNNER} --model MODEL --task {names[0]}",
+        f"python {out / 'run.py'} --model MODEL --task {names[0]}",
     )
 
 

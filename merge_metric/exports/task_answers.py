@@ -94,14 +94,14 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
     >>> sorted(sample_seeds(["a:1", "a:2", "b:1"], 1))
     ['a:2', 'b:1']
     """
-
-    def rank(seed: str) -> bytes:
-        return hashlib.sha256(f"{rng_seed}\0{seed}".encode()).digest()
-
     by_source: dict[str, list[str]] = {}
     for seed in dict.fromkeys(seed_ids):
         by_source.setdefault(seed.partition(":")[0], []).append(seed)
-    return {s for seeds in by_source.values() for s in sorted(seeds, key=rank)[:count]}
+    chosen = set[str]()
+    for seeds in by_source.values():
+        ranked = sorted(seeds, key=lambda s: hashlib.sha256(f"{rng_seed}\0{s}".encode()).digest())
+        chosen.update(ranked[:count])
+    return chosen
 
 
 def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:

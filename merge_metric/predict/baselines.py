@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.data_files import Row, read_file
+from merge_dataset.data_files import read_file
 from merge_dataset.files import digest_of_file, write_table
 from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLED
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
@@ -142,12 +142,9 @@ class Majority:
         source: dict[str, object],
         known: tuple[str, ...] = LABELS,
     ) -> None:
-        """Count.
+        """Count labels, (n,) with n > 0, as positions among those known.
 
-        Args:
-            labels: (n,), positions among the labels; n > 0.
-            source: Where they are from, for the metadata.
-            known: The labels of the problems.
+        The source, where the labels are from, is for the metadata.
         """
         self._frequencies = np.bincount(labels, minlength=len(known)) / len(labels)
         self._source, self._known = source, known
@@ -182,18 +179,12 @@ class BaselineRequest:
     train: str | None = None
     """Labelled problems; "majority" has none, and counts the labels of the seeds asked about."""
 
-    def read(self, problems: pa.Table) -> TrainingData | None:
-        """Read the training data, and check that it can be used for such problems."""
-        if self.train is None:
-            return None
-        return read_training_data(Path(self.train), format_of_problems(problems))
-
     def open(self, problems: pa.Table) -> PairModel:
         """Train the baseline, for the problems that it will be asked about."""
-        data = self.read(problems)
         if self.name == "hypothesis-only":
-            if data is None:
+            if self.train is None:
                 raise ValueError("train: expected a file of labelled problems, got none")
+            data = read_training_data(Path(self.train), format_of_problems(problems))
             log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
             return HypothesisOnly(data)
         labels = seeds_of(problems)["label"].to_numpy()
@@ -243,18 +234,24 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
         if row.problem:
             raise ValueError(f"{row.where}: {row.problem}" + (row.remedy and f"; {row.remedy}"))
         if not columns:
-            texts_of: list[tuple[str, ...]] = [(name,) for name in problem_format.fields[1:]]
+            wanted: list[tuple[str, ...]] = [(name,) for name in problem_format.fields[1:]]
             if problem_format == NLI:
-                texts_of = [COLUMN_NAMES["hypothesis"]]
-            columns = [_column(row, names) for names in (*texts_of, COLUMN_NAMES["label"])]
+                wanted = [COLUMN_NAMES["hypothesis"]]
+            for names in (*wanted, COLUMN_NAMES["label"]):
+                if not (found := [name for name in names if name in row.columns]):
+                    raise ValueError(
+                        f"{row.where}: expected a column {' or '.join(names)}, got "
+                        f"{', '.join(row.columns) or 'none'}"
+                    )
+                columns.append(found[0])
         label = row.columns.get(columns[-1])
         parts = [row.columns.get(name) or "" for name in columns[:-1]]
         for name, part in zip(columns, parts, strict=False):
-            wanted = f"{row.where}: expected a text in column {name!r}, got"
+            expected = f"{row.where}: expected a text in column {name!r}, got"
             if not isinstance(part, str):
-                raise ValueError(f"{wanted} {part!r}")
+                raise ValueError(f"{expected} {part!r}")
             if any("\ud800" <= character <= "\udfff" for character in part):
-                raise ValueError(f"{wanted} half a character")
+                raise ValueError(f"{expected} half a character")
         text = " ".join(map(str, parts))
         spelled = "" if label is None else str(label).strip().lower()
         if spelled not in spellings:
@@ -280,14 +277,4 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
             "left_out": left_out,
         },
         known,
-    )
-
-
-def _column(row: Row, names: Sequence[str]) -> str:
-    """Find the column of a part of the problem, in the first row."""
-    if found := [name for name in names if name in row.columns]:
-        return found[0]
-    raise ValueError(
-        f"{row.where}: expected a column {' or '.join(names)}, got "
-        f"{', '.join(row.columns) or 'none'}"
     )

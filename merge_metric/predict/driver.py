@@ -209,16 +209,10 @@ class PredictRun:
         self.digests = problem_digests(problems)
         self.fingerprint = fingerprint_of(self.description, problems, self.digests)
         """Digest of everything that determines the file."""
-
-    @property
-    def journal(self) -> Path:
+        self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.journal")
         """The file of the answers so far; shares have their own beside it."""
-        return self.out.with_name(f".{self.out.name}.{self.fingerprint[:16]}.journal")
-
-    @property
-    def width(self) -> int:
+        self.width = len(self.labels) + len(self.measured)
         """Numbers in an answer."""
-        return len(self.labels) + len(self.measured)
 
     def finished(self) -> dict[str, Any] | None:
         """Return the metadata of the file, if it is there and this run's."""
@@ -394,7 +388,15 @@ class PredictRun:
                 texts = [said.get(str(pair)) for pair in self.pair_of_row[rows].tolist()]
                 columns[ANSWER_TEXT] = pa.array(texts, pa.string())
             if REPEATS in names:
-                columns[REPEATS] = self._repeats(journal, rows)
+                # Further answers to seeds; null for variants.
+                times = self.description["repeat_seeds"]
+                again = np.arange(len(self.pairs), len(self.asked)).reshape(times, -1)
+                codes = self._chosen(journal, again).T.tolist()
+                of_pair = dict(zip(self.asked[again[0]].tolist(), codes, strict=True))
+                is_seed = pc.equal(columns["variant_id"], columns["seed_id"]).to_pylist()
+                pairs = zip(self.pair_of_row[rows].tolist(), is_seed, strict=True)
+                found = [of_pair[pair] if seed else None for pair, seed in pairs]
+                columns[REPEATS] = pa.array(found, pa.list_(pa.int8()))
             yield pa.table(columns).select(names)
             forget_read()
 
@@ -406,18 +408,6 @@ class PredictRun:
         else:
             found = journal.answers[positions, : len(self.labels)].argmax(axis=-1)
         return found
-
-    def _repeats(self, journal: Journal, rows: slice) -> pa.Array:
-        """List the further answers to seeds; null for variants."""
-        times = self.description["repeat_seeds"]
-        again = np.arange(len(self.pairs), len(self.asked)).reshape(times, -1)
-        codes = self._chosen(journal, again).T
-        of_pair = dict(zip(self.asked[again[0]].tolist(), codes.tolist(), strict=True))
-        part = self.problems.slice(rows.start, ROWS)
-        is_seed = pc.equal(part["variant_id"], part["seed_id"]).to_pylist()
-        pairs = self.pair_of_row[rows].tolist()
-        found = [of_pair[pair] if seed else None for pair, seed in zip(pairs, is_seed, strict=True)]
-        return pa.array(found, pa.list_(pa.int8()))
 
 
 def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:

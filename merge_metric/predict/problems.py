@@ -11,7 +11,7 @@ from heapq import nlargest, nsmallest
 from itertools import chain, groupby
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import Any, Final, overload
+from typing import Any, Final
 from weakref import WeakSet
 
 import numpy as np
@@ -110,11 +110,8 @@ def read_problems(
                 f"{dataset}: expected a dataset folder, a Parquet file of problems, or a name that "
                 f"datasets.load_dataset knows, got an error: {error}"
             ) from error
-        if known in (
-            [],
-            ["default"],
-        ):  # of a name in the local cache, which does not tell the real ones
-            known = list(configs)
+        # A name in the local cache has one called "default", and does not tell the real ones.
+        known = [*configs] if known in ([], ["default"]) else known
     require_configurations(dataset, known, configs)
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
     if not (chosen := list(dict.fromkeys(configs)) or whole):
@@ -142,7 +139,6 @@ def read_problems(
         problem_format = _one_format(dataset, formats)
         tables = [rows for _, rows in parts.values()]
     table = on_disk(chain.from_iterable(tables), problem_schema(problem_format))
-    table = _distinct(table, dataset)
     name = path.resolve().name if is_folder else dataset
     description: dict[str, Any] = {"dataset": name, "revision": revision, "configs": chosen}
     if is_folder:
@@ -151,7 +147,7 @@ def read_problems(
         if _states(files) != states:
             said = "expected files that stay while they are read, got others; read it again"
             raise BlockingIOError(f"{path}: {said}")
-    return with_metadata(table, description | _described(problem_format))
+    return with_metadata(_distinct(table, dataset), description | _described(problem_format))
 
 
 def _states(files: Iterable[Path]) -> list[tuple[int, ...]]:
@@ -197,11 +193,7 @@ class Pairs(Sequence[Pair]):
         """Count them."""
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, place: int) -> Pair: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Pair]: ...
-    def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
+    def __getitem__(self, place: int | slice) -> Any:
         """Read one, or a list of some."""
         if isinstance(place, slice):
             return list(self._read(self._rows[place]))

@@ -28,7 +28,7 @@ from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import machine_for, this_machine
-from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
+from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly, read_training_data
 from merge_metric.predict.driver import (
     PREDICTIONS,
     Outcome,
@@ -46,7 +46,12 @@ from merge_metric.predict.jobs import (
     require_usable,
     run_here,
 )
-from merge_metric.predict.problems import fingerprint_of, on_disk, problem_digests
+from merge_metric.predict.problems import (
+    fingerprint_of,
+    format_of_problems,
+    on_disk,
+    problem_digests,
+)
 
 _PROBLEMS: Final = "problems.parquet"
 
@@ -107,7 +112,8 @@ def run_baseline(
     if out is not None:
         require_replaceable(out, {"name": request.name}, problems, overwrite=overwrite)
     if distribution is not None:
-        request.read(problems)  # what is wrong with it is told before
+        if request.train is not None:  # what is wrong with it is told before
+            read_training_data(Path(request.train), format_of_problems(problems))
         distribution = distribution.without_gpus()
     jobs = [Job(request.name, request)]
     return _run(jobs, problems, distribution, out=out, overwrite=overwrite)

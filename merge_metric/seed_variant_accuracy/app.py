@@ -260,7 +260,7 @@ def figures_table(result: Mapping[str, Any], threshold: int) -> str:
         for (key, name), of in product(DISTRIBUTIONS, ("seeds", "unchanged", "changed"))
         if result.get(f"{key}_{of}") is not None
     ]
-    return _markdown(rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def labels_table(result: Mapping[str, Any], threshold: int) -> str:
@@ -271,10 +271,6 @@ def labels_table(result: Mapping[str, Any], threshold: int) -> str:
     for label, group in result["by_label"].items():
         values = (show(group[figure.key], figure.unit) for figure in figures)
         rows.append((label, f"{group['n_seeds']:,}", f"{group['n_variants']:,}", *values))
-    return _markdown(rows)
-
-
-def _markdown(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .inputs import Clusters, Ints, Rows
 from .options import NO_LABEL, check_opposites
+
+_PER_SEED: Final = (
+    "gold", "own", "n_rows", "n_variants", "n_correct", "n_changed", "n_opposite", "n_commonest",
+    "n_unlabelled",
+)  # fmt: skip
+"""Arrays of `SeedCounts`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,21 +98,10 @@ class SeedCounts:
 
     def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
         """Keep the counts of some seeds: under a mask, (S,), or at positions, in their order."""
-        return SeedCounts(
-            labels=self.labels,
-            has_subsamples=self.has_subsamples,
-            seed_ids=tuple(np.asarray(self.seed_ids, object)[keep].tolist()),
-            gold=self.gold[keep],
-            own=self.own[keep],
-            n_rows=self.n_rows[keep],
-            n_variants=self.n_variants[keep],
-            n_correct=self.n_correct[keep],
-            n_changed=self.n_changed[keep],
-            n_opposite=self.n_opposite[keep],
-            n_commonest=self.n_commonest[keep],
-            n_unlabelled=self.n_unlabelled[keep],
-            clusters=self.clusters and replace(self.clusters, code=self.clusters.code[keep]),
-        )
+        arrays = {name: getattr(self, name)[keep] for name in _PER_SEED}
+        ids = tuple(np.asarray(self.seed_ids, object)[keep].tolist())
+        clusters = self.clusters and replace(self.clusters, code=self.clusters.code[keep])
+        return replace(self, seed_ids=ids, clusters=clusters, **arrays)
 
     @classmethod
     def of_tally(
@@ -133,7 +128,7 @@ class SeedCounts:
             gold: (S,)
             own: (S,)
             n_rows: (S,)
-            clusters: Seeds that are resampled together.
+            clusters: As the field.
             opposites: Pairs of labels; see `options.check_opposites`.
         """
         is_opposite = opposite_table(labels, check_opposites(opposites, labels))
@@ -157,38 +152,6 @@ class SeedCounts:
             clusters=clusters,
         )
 
-    @classmethod
-    def concatenated(cls, parts: Sequence[SeedCounts]) -> SeedCounts:
-        """Put counts of different seeds together, seeds sorted by id.
-
-        Args:
-            parts: Counts in the same subsamples, of problems with the same labels; of clusters
-                the codes mean the same in all.
-        """
-        first, clusters = parts[0], parts[0].clusters
-        if clusters:
-            codes = [part.clusters.code for part in parts if part.clusters]
-            clusters = replace(clusters, code=np.concatenate(codes))
-        arrays = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in _PER_SEED
-        }
-        ids: list[Any] = [seed for part in parts for seed in part.seed_ids]
-        joined = cls(
-            labels=first.labels,
-            has_subsamples=first.has_subsamples,
-            seed_ids=tuple(ids),
-            clusters=clusters,
-            **arrays,
-        )
-        order = sorted(range(len(ids)), key=ids.__getitem__)
-        return joined.take(np.array(order, np.intp))
-
-
-_PER_SEED = (
-    "gold", "own", "n_rows", "n_variants", "n_correct", "n_changed", "n_opposite", "n_commonest",
-    "n_unlabelled",
-)  # fmt: skip
-
 
 def count(
     rows: Rows,
@@ -203,7 +166,7 @@ def count(
         draws: Which of the rows' draws to count, ascending positions in `rows.draw_row`;
             seeds left without any are left out. By default all.
     """
-    n_seeds, n_subsamples, n_answers = (
+    n_seeds, n_subsamples, n_answers = shape = (
         len(rows.seed_ids),
         rows.n_subsamples or 1,
         len(rows.labels) + 1,
@@ -213,7 +176,6 @@ def count(
     seed, prediction = rows.seed[row], rows.prediction[row] % n_answers  # without a label the last
     cell = seed * n_subsamples + subsample
     is_first = np.diff(row, prepend=-1) > 0  # of the draws of its row
-    shape = (n_seeds, n_subsamples, n_answers)
     tally = np.bincount(cell * n_answers + prediction, minlength=math.prod(shape)).reshape(shape)
     counts = SeedCounts.of_tally(
         tally,
@@ -246,22 +208,6 @@ def opposite_table(
 
 
 # --- Groups of variants ---
-
-
-def count_all_groups(
-    rows: Rows, groups: Mapping[str, Sequence[Any]], opposites: tuple[tuple[str, str], ...]
-) -> dict[str, dict[str, SeedCounts]]:
-    """Count the values of several columns, see `count_groups`: name → value → counts.
-
-    Raises:
-        ValueError: no mapping, or not one entry per row.
-    """
-    if not isinstance(groups, Mapping):
-        raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
-    return {
-        str(name): count_groups(rows, str(name), values, opposites)
-        for name, values in groups.items()
-    }
 
 
 def count_groups(

@@ -58,13 +58,13 @@ def added(parts: Sequence[Sums]) -> Sums:
     }
 
 
-def means(sums: Sums) -> dict[str, float]:
-    """Average: NaN where there is nothing.
+def means(sums: Sums) -> dict[str, float | None]:
+    """Average: None where there is nothing.
 
     >>> means({"jsd_changed": (1.5, 3), "jsd_unchanged": (0.0, 0)})
-    {'jsd_changed': 0.5, 'jsd_unchanged': nan}
+    {'jsd_changed': 0.5, 'jsd_unchanged': None}
     """
-    return {key: total / count if count else math.nan for key, (total, count) in sums.items()}
+    return {key: total / count if count else None for key, (total, count) in sums.items()}
 
 
 def jensen_shannon(p: Floats, q: Floats) -> Floats:

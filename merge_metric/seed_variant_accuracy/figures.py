@@ -508,20 +508,15 @@ def none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _sum(values: Floats) -> Floats:
-    total: Floats = np.where(np.isnan(values), 0.0, values).sum(axis=-1)
-    return total
-
-
 def _mean(values: Floats) -> Floats:
     """Average what is not NaN over the last axis; NaN where nothing is."""
     with np.errstate(invalid="ignore"):
-        mean: Floats = _sum(values) / (~np.isnan(values)).sum(axis=-1)
+        mean: Floats = np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
     return mean
 
 
 def _spread(values: Floats) -> Floats:
     mean = _mean(values)
     degrees = np.maximum((~np.isnan(values)).sum(axis=-1) - 1, 1)
-    spread: Floats = np.sqrt(_sum((values - mean[..., None]) ** 2) / degrees)
-    return np.where(np.isnan(mean), np.nan, spread)
+    squares = np.nansum((values - mean[..., None]) ** 2, axis=-1)
+    return np.where(np.isnan(mean), np.nan, np.sqrt(squares / degrees))

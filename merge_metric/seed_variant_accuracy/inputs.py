@@ -30,11 +30,6 @@ class Clusters:
     code: Ints
     """(S,) the same number for seeds of one cluster."""
 
-    @property
-    def count(self) -> int:
-        """How many clusters there are."""
-        return len(np.unique(self.code))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
@@ -290,59 +285,40 @@ def _draws(
         raise ValueError(
             f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
         ) from error
-    rows = np.repeat(np.arange(len(seed)), sizes)
-    numbers, codes = factorize(_subsample_numbers(subsamples, rows))
-    _require_all_subsamples(seed[rows], codes, numbers, ids)
+    rows, flat = np.repeat(np.arange(len(seed)), sizes), list(chain.from_iterable(subsamples))
+    try:
+        column = check_column("subsamples", flat) if flat else np.zeros(0, np.int64)
+    except ValueError:
+        column = []
+    if not isinstance(column, np.ndarray) or (column < 0).any():
+        for row, number in zip(rows, flat, strict=True):
+            is_int = isinstance(number, int | np.integer) and not isinstance(number, bool)
+            if not is_int or not 0 <= number < 2**63:
+                raise ValueError(
+                    f"subsamples: expected ints of 0 or more, got {number!r} in row {row}"
+                )
+    numbers, codes = factorize(column)
+    n_draws = np.bincount(seed[rows], minlength=len(ids))
+    lacks = n_draws < max(1, len(numbers))
+    if not lacks.any():  # else there may be too many subsamples for a table
+        drawn = np.zeros((len(ids), len(numbers)), bool)
+        drawn[seed[rows], codes] = True
+        lacks = ~drawn.all(axis=1)
+    if lacks.any():
+        first = int(lacks.argmax())
+        found = set(codes[seed[rows] == first].tolist())
+        missing = next((n for at, n in enumerate(numbers) if at not in found), None)
+        where = f"subsample {missing}" if found else "any subsample"
+        raise ValueError(
+            f"expected every seed to have variants in every subsample, got a seed with no "
+            f"variants: {ids[first]!r} has none in {where} ({lacks.sum():,} such seeds); "
+            "complete them or leave them out"
+        )
     is_in = np.zeros((len(seed), len(numbers)), bool)
     is_in[rows, codes] = True
     if is_in.sum() < len(rows):
         raise ValueError("subsamples: expected each subsample once per variant, got one twice")
     return rows, codes, len(numbers)
-
-
-def _require_all_subsamples(
-    seed: Ints, code: Ints, numbers: Sequence[int], ids: Sequence[Any]
-) -> None:
-    """Raise unless every seed is in every subsample, given the seed and subsample of each draw."""
-    n_draws = np.bincount(seed, minlength=len(ids))
-    lacks = np.asarray(n_draws < max(1, len(numbers)))
-    if not lacks.any():  # else there may be too many subsamples for a table
-        drawn = np.zeros((len(ids), len(numbers)), bool)
-        drawn[seed, code] = True
-        lacks = np.asarray(~drawn.all(axis=1))
-    if not lacks.any():
-        return
-    first = int(lacks.argmax())
-    found = set(code[seed == first].tolist())
-    missing = next((n for at, n in enumerate(numbers) if at not in found), None)
-    where = f"subsample {missing}" if found else "any subsample"
-    raise ValueError(
-        f"expected every seed to have variants in every subsample, got a seed with no "
-        f"variants: {ids[first]!r} has none in {where} ({lacks.sum():,} such seeds); "
-        "complete them or leave them out"
-    )
-
-
-def _subsample_numbers(subsamples: Sequence[Sequence[int]], rows: Ints) -> Ints:
-    """Put all lists into one; `rows` says where each number comes from."""
-    flat = list(chain.from_iterable(subsamples))
-    try:
-        numbers = np.zeros(0, np.int64) if not flat else check_column("subsamples", flat)
-        usable = isinstance(numbers, np.ndarray) and (numbers >= 0).all()
-    except ValueError:
-        usable = False
-    if usable:
-        return np.asarray(numbers)
-    wrong = next(
-        place
-        for place, number in enumerate(flat)
-        if not isinstance(number, int | np.integer)
-        or isinstance(number, bool)
-        or not 0 <= number < 2**63
-    )
-    raise ValueError(
-        f"subsamples: expected ints of 0 or more, got {flat[wrong]!r} in row {rows[wrong]}"
-    )
 
 
 def _require_unique_variants(
@@ -359,10 +335,9 @@ def _require_unique_variants(
     if len(set(column)) == len(column):
         return
     names, variant = factorize(column)
-    pairs = variant * len(ids) + seed
-    if len(np.unique(pairs)) == len(pairs):
+    distinct, times = np.unique(variant * len(ids) + seed, return_counts=True)
+    if len(distinct) == len(column):
         return
-    distinct, times = np.unique(pairs, return_counts=True)
     twice = [
         (ids[pair % len(ids)], names[pair // len(ids)]) for pair in distinct[times > 1].tolist()
     ]
@@ -388,9 +363,7 @@ def _table(probabilities: Any, n_rows: int) -> NDArray[np.float64]:
 
 
 def _pick(column: ColumnValues, rows: Ints) -> ColumnValues:
-    return (
-        column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows.tolist()]
-    )
+    return column[rows] if isinstance(column, np.ndarray) else [column[n] for n in rows.tolist()]
 
 
 # --- Columns ---

@@ -96,12 +96,26 @@ def compare_all(
             replicates.append(figures(model, settings.correctness_threshold, weights).means())
     joined = [_joined(replicates) for replicates in parts]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
-    found = {}
+    found = dict[tuple[int, int], dict[str, dict[str, Any]]]()
     for i, j in combinations(range(len(models)), 2):
         a, b = models[i].right, models[j].right
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
         test = {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
-        found[i, j] = _differences(exact[i], exact[j], joined[i], joined[j]) | {"mcnemar": test}
+        found[i, j] = {}
+        for key, of_a in exact[i].items():
+            of_b, differences = exact[j][key], joined[i][key] - joined[j][key]
+            defined, p_value = differences[~np.isnan(differences)], None
+            if len(defined):
+                side = min((defined <= 0).sum(), (defined >= 0).sum())
+                p_value = float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
+            found[i, j][key] = {
+                "a": none_if_nan(of_a[0]),
+                "b": none_if_nan(of_b[0]),
+                "difference": none_if_nan(of_a[0] - of_b[0]),
+                "ci": [none_if_nan(bound) for bound in interval(differences)],
+                "p_value": p_value,
+            }
+        found[i, j]["mcnemar"] = test
     return found
 
 
@@ -208,30 +222,6 @@ def _content_order(counts: SeedCounts) -> NDArray[np.intp]:
     starts = np.flatnonzero(np.diff(counts.clusters.code[within])) + 1
     of_cluster = sorted(np.split(within, starts), key=lambda seeds: rank[seeds].tolist())
     return np.concatenate(of_cluster)
-
-
-def _differences(
-    of_a: dict[str, Floats],
-    of_b: dict[str, Floats],
-    replicates_a: dict[str, Floats],
-    replicates_b: dict[str, Floats],
-) -> dict[str, dict[str, Any]]:
-    """Make `compare`'s entry for each figure, from figures, (1,), and replicates, (B,)."""
-    result = {}
-    for key in of_a:
-        differences = replicates_a[key] - replicates_b[key]
-        defined, p_value = differences[~np.isnan(differences)], None
-        if len(defined):
-            side = min((defined <= 0).sum(), (defined >= 0).sum())
-            p_value = float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
-        result[key] = {
-            "a": none_if_nan(of_a[key][0]),
-            "b": none_if_nan(of_b[key][0]),
-            "difference": none_if_nan(of_a[key][0] - of_b[key][0]),
-            "ci": [none_if_nan(bound) for bound in interval(differences)],
-            "p_value": p_value,
-        }
-    return result
 
 
 def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .counts import SeedCounts, count, count_all_groups
+from .counts import SeedCounts, count, count_groups
 from .divergence import Sums, distribution_shift, means
 from .figures import THRESHOLDS, figures, none_if_nan
 from .inputs import Rows, read_rows
@@ -93,13 +93,15 @@ def score(
     shift = None
     if probabilities is not None or seed_probabilities is not None:
         shift = label_shift(rows, probabilities, seed_probabilities)
-    return score_counts(
-        count(rows, pairs),
-        None if groups is None else count_all_groups(rows, groups, pairs),
-        settings,
-        opposites=pairs,
-        shift=shift,
-    )
+    counted = None
+    if groups is not None:
+        if not isinstance(groups, Mapping):
+            raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
+        counted = {
+            str(name): count_groups(rows, str(name), values, pairs)
+            for name, values in groups.items()
+        }
+    return score_counts(count(rows, pairs), counted, settings, opposites=pairs, shift=shift)
 
 
 def score_counts(
@@ -125,7 +127,7 @@ def score_counts(
             name: {value: next(found) for value in parts} for name, parts in groups.items()
         }
     if shift is not None:
-        result |= shift_figures(shift)
+        result |= means(shift)
     parts = signature(counts, settings, opposites, texts)
     return result | {"signature": render(parts), "signature_short": render(parts, short=True)}
 
@@ -140,7 +142,22 @@ def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict
 
     Tables of as many seeds share the draws of the bootstrap, which saves time.
     """
-    results = [_without_intervals(counts, settings) for counts in tables]
+    results = list[dict[str, Any]]()
+    for counts in tables:
+        exact = figures(counts, settings.correctness_threshold)
+        result: dict[str, Any] = {k: none_if_nan(v[0]) for k, v in exact.means().items()}
+        result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
+        result["variants_per_seed"] = counts.variants_per_seed
+        if found := counts.without_label:
+            result["without_label"] = found
+        if counts.clusters:
+            result["n_clusters"] = len(np.unique(counts.clusters.code))
+        if counts.has_subsamples:
+            result["n_subsamples"] = counts.n_variants.shape[1]
+            result |= {f"{k}_std": none_if_nan(v[0]) for k, v in exact.spreads().items()}
+        curve = exact.mean_curve()[0].tolist()
+        result["sv_curve"] = {"threshold": THRESHOLDS.tolist(), "accuracy": curve}
+        results.append(result)
     together: dict[tuple[int, int], list[int]] = {}
     for number, counts in enumerate(tables if settings.n_bootstrap else ()):
         alone = number if counts.clusters else -1
@@ -148,32 +165,15 @@ def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict
     for numbers in together.values():
         for start in range(0, len(numbers), _TOGETHER):
             some = numbers[start : start + _TOGETHER]
-            found = bootstrap([tables[number] for number in some], settings)
-            for number, (replicates, curves) in zip(some, found, strict=True):
-                result, curve = results[number], results[number].pop("sv_curve")
+            resampled = bootstrap([tables[number] for number in some], settings)
+            for number, (replicates, curves) in zip(some, resampled, strict=True):
+                result, exact_curve = results[number], results[number].pop("sv_curve")
                 for key, values in replicates.items():
                     bounds = [none_if_nan(bound) for bound in interval(values)]
                     result[f"{key}_ci"] = None if None in bounds else bounds
                 low, high = interval(curves)
-                result["sv_curve"] = curve | {"low": low.tolist(), "high": high.tolist()}
+                result["sv_curve"] = exact_curve | {"low": low.tolist(), "high": high.tolist()}
     return results
-
-
-def _without_intervals(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
-    exact = figures(counts, settings.correctness_threshold)
-    means = {key: values[0] for key, values in exact.means().items()}
-    curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
-    result: dict[str, Any] = {key: none_if_nan(value) for key, value in means.items()}
-    result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
-    result["variants_per_seed"] = counts.variants_per_seed
-    if found := counts.without_label:
-        result["without_label"] = found
-    if counts.clusters:
-        result["n_clusters"] = counts.clusters.count
-    if counts.has_subsamples:
-        result["n_subsamples"] = counts.n_variants.shape[1]
-        result |= {f"{key}_std": none_if_nan(value[0]) for key, value in exact.spreads().items()}
-    return result | {"sv_curve": curve}
 
 
 def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> Sums:
@@ -196,17 +196,8 @@ def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> Sums
     drawn[rows.draw_row] = True
     own = rows.own[rows.seed]
     kept = drawn & (own == rows.gold[rows.seed])
-    return distribution_shift(
-        before[kept],
-        after[kept],
-        rows.seed[kept],
-        (rows.prediction != own)[kept],
-    )
-
-
-def shift_figures(sums: Sums) -> dict[str, float | None]:
-    """Average what `label_shift` summed: None where undefined."""
-    return {key: none_if_nan(value) for key, value in means(sums).items()}
+    changed = (rows.prediction != own)[kept]
+    return distribution_shift(before[kept], after[kept], rows.seed[kept], changed)
 
 
 # --- Signatures ---

@@ -186,11 +186,19 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
     """Column → type of its entries, while there are rows."""
 
     def _info(self) -> evaluate.MetricInfo:
+        text, number = datasets.Value("string"), datasets.Value("int64")
+        # Labels and seed ids are ints or strings each. evaluate takes the first that fits; an int
+        # feature would take "1" too, so it comes last.
+        forms = []
+        for label, seed_id in product((text, number), repeat=2):
+            kinds = {"seed_ids": seed_id, "subsamples": datasets.Sequence(number)}
+            names = _columns_of(self.config_name)
+            forms.append(datasets.Features({name: kinds.get(name, label) for name in names}))
         return evaluate.MetricInfo(
             description=DESCRIPTION,
             citation=CITATION,
             inputs_description=INPUTS_DESCRIPTION,
-            features=_features(_columns_of(self.config_name)),
+            features=forms,
             license="Apache-2.0",
             reference_urls=[
                 "https://arxiv.org/abs/2510.24295",
@@ -309,19 +317,6 @@ def _columns_of(configuration: str) -> tuple[str, ...]:
             f"got {configuration!r}"
         )
     return CONFIGURATIONS[configuration]
-
-
-def _features(columns: tuple[str, ...]) -> list[datasets.Features]:
-    """List the forms of a row: labels and seed ids are ints or strings each.
-
-    evaluate takes the first that fits; an int feature would take "1" too, so it comes last.
-    """
-    text, number = datasets.Value("string"), datasets.Value("int64")
-    alternatives = []
-    for label, seed_id in product((text, number), repeat=2):
-        kinds = {"seed_ids": seed_id, "subsamples": datasets.Sequence(number)}
-        alternatives.append(datasets.Features({name: kinds.get(name, label) for name in columns}))
-    return alternatives
 
 
 def _checked_options(options: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
