@@ -211,21 +211,17 @@ def analyse_command(
             log.info("%s", note)
 
 
-def _listed() -> str:
-    """List the analyses for the help, in a block that click does not rewrap."""
-    width = max(map(len, ANALYSES)) + 4
-    entries = (
-        fill(
-            analysis.summary,
-            _HELP,
-            initial_indent=f"  {analysis.name}".ljust(width),
-            subsequent_indent=" " * width,
-        )
-        for analysis in ANALYSES.values()
+# The list of the analyses stands in the help, in a block that click does not rewrap.
+_WIDTH: Final = max(map(len, ANALYSES)) + 4
+_LISTED: Final = [
+    fill(
+        analysis.summary,
+        _HELP,
+        initial_indent=f"  {analysis.name}".ljust(_WIDTH),
+        subsequent_indent=" " * _WIDTH,
     )
-    return "\n".join(("\b", *entries))
-
-
+    for analysis in ANALYSES.values()
+]
 analyse_command.__doc__ = inspect.cleandoc(analyse_command.__doc__ or "").replace(
-    "{analyses}", _listed()
+    "{analyses}", "\n".join(("\b", *_LISTED))
 )

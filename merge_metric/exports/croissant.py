@@ -6,7 +6,7 @@ Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -131,7 +131,11 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
         for split in SPLITS
     }
     formats = {config: format_in(folder, config) for config in configs}
-    of_labels = {_labels_id(config, formats): each for config, each in formats.items()}
+    label_sets = {
+        config: _LABELS if each.labels == LABELS else f"{_LABELS}-{parse_config_name(config)[0]}"
+        for config, each in formats.items()
+    }
+    of_labels = {name: formats[config].labels for config, name in label_sets.items()}
     distribution = [
         _node(
             "FileObject",
@@ -173,9 +177,9 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
         "url": "https://arxiv.org/abs/2510.24295",
         "distribution": distribution,
         "recordSet": [
-            *(_label_names(name, each.labels) for name, each in of_labels.items()),
+            *(_label_names(name, labels) for name, labels in of_labels.items()),
             *(
-                _record_set(config, split, names, formats[config], _labels_id(config, formats))
+                _record_set(config, split, names, formats[config], label_sets[config])
                 for (config, split), names in files.items()
             ),
         ],
@@ -242,12 +246,6 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
 def _section(body: str, heading: str) -> str:
     """Find the text of a section of the card; empty where there is none."""
     return body.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].strip()
-
-
-def _labels_id(config: str, formats: Mapping[str, ProblemFormat]) -> str:
-    """Name the record set of a configuration's labels."""
-    is_nli = formats[config].labels == LABELS
-    return _LABELS if is_nli else f"{_LABELS}-{parse_config_name(config)[0]}"
 
 
 def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:

@@ -48,7 +48,9 @@ def export_jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    return _export("jsonl", folder, out, config, _splits("jsonl", write_jsonl), overwrite)
+    return _export(
+        "jsonl", folder, out, config, partial(_write_splits, "jsonl", write_jsonl), overwrite
+    )
 
 
 @export("csv", panel=FILES)
@@ -70,8 +72,8 @@ def export_csv(
     \b
       merge-nli export csv merge-nli --for-spreadsheets
     """
-    write = partial(write_csv, for_spreadsheets=for_spreadsheets)
-    return _export("csv", folder, out, config, _splits("csv", write), overwrite)
+    write = partial(_write_splits, "csv", partial(write_csv, for_spreadsheets=for_spreadsheets))
+    return _export("csv", folder, out, config, write, overwrite)
 
 
 @export("mini-datasets", panel=FILES)
@@ -125,15 +127,17 @@ def _export(
     )
 
 
-def _splits(suffix: str, write: Callable[[Path, Iterable[pa.Table]], int]) -> Write:
-    """Make a function that writes each split as a file."""
-
-    def write_all(folder: Path, config: str, out: Path) -> Iterator[tuple[str, int]]:
-        for split in SPLITS:
-            name = f"{split}.{suffix}"
-            yield name, write(out / name, read_split(folder, config, split))
-
-    return write_all
+def _write_splits(
+    suffix: str,
+    write: Callable[[Path, Iterable[pa.Table]], int],
+    folder: Path,
+    config: str,
+    out: Path,
+) -> Iterator[tuple[str, int]]:
+    """Write each split as a file."""
+    for split in SPLITS:
+        name = f"{split}.{suffix}"
+        yield name, write(out / name, read_split(folder, config, split))
 
 
 def _write_subsamples(folder: Path, config: str, out: Path) -> Iterator[tuple[str, int]]:

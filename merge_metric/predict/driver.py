@@ -135,7 +135,14 @@ def predict(
             # Left where a command was stopped at its very end, as its lock.
             remove_journals(run.journal)
             metadata = run.renewed(metadata)
-        run.tell_again(metadata)
+        # Warn of what looks wrong, as when it was written.
+        if getattr(model, "strict", False):
+            require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
+        tally = AnswerTally(run.labels)
+        for rows in read_batches(out):
+            tally.add(rows)
+        tell_of_model(metadata["name"], metadata)
+        tell_of_answers(metadata["name"], tally, metadata)
     else:
         with writing_to(out):
             run.require_replaceable(overwrite=overwrite)
@@ -243,16 +250,6 @@ class PredictRun:
         few = with_metadata(next(batches(())), metadata)
         write_batches(self.out, labelled(few, self.labels).schema, len(self.problems), batches)
         return metadata
-
-    def tell_again(self, metadata: Mapping[str, Any]) -> None:
-        """Warn of what looks wrong in the finished file, as when it was written."""
-        if getattr(self.model, "strict", False):
-            require_as_asked(f"{self.out}: ", metadata, "; name another file, or move it away")
-        tally = AnswerTally(self.labels)
-        for rows in read_batches(self.out):
-            tally.add(rows)
-        tell_of_model(metadata["name"], metadata)
-        tell_of_answers(metadata["name"], tally, metadata)
 
     def require_replaceable(self, *, overwrite: bool) -> None:
         """Raise FileExistsError where the file has predictions of another run."""

@@ -72,11 +72,6 @@ class SeedCounts:
         return 100 * self.n_correct // np.maximum(self.n_variants, 1)
 
     @property
-    def stable_level(self) -> Ints:
-        """(S, K) the largest percentage, 0..100, of the variants that have the same answer."""
-        return 100 * self.n_commonest // np.maximum(self.n_variants, 1)
-
-    @property
     def without_label(self) -> dict[str, float]:
         """Answers that name no label: `seeds`, `variants` of a subsample, `share` of all answers.
 

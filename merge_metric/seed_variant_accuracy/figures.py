@@ -364,7 +364,9 @@ def figures(
     """
     if weights is None:
         weights = np.ones((1, len(counts.seed_ids)))
-    level, stable = counts.level, counts.stable_level >= correctness_threshold
+    # In integers, as of `level`.
+    alike = 100 * counts.n_commonest // np.maximum(counts.n_variants, 1)
+    level, stable = counts.level, alike >= correctness_threshold
     per_subsample = [
         _of_subsample(counts, k, level[:, k], stable[:, k], weights, correctness_threshold)
         for k in range(counts.n_variants.shape[1])

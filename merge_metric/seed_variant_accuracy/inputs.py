@@ -299,11 +299,11 @@ def _draws(
                 )
     numbers, codes = factorize(column)
     n_draws = np.bincount(seed[rows], minlength=len(ids))
-    lacks = n_draws < max(1, len(numbers))
+    lacks = np.asarray(n_draws < max(1, len(numbers)))
     if not lacks.any():  # else there may be too many subsamples for a table
         drawn = np.zeros((len(ids), len(numbers)), bool)
         drawn[seed[rows], codes] = True
-        lacks = ~drawn.all(axis=1)
+        lacks = np.asarray(~drawn.all(axis=1))
     if lacks.any():
         first = int(lacks.argmax())
         found = set(codes[seed[rows] == first].tolist())

@@ -227,7 +227,9 @@ def signature(
 ) -> dict[str, str]:
     """Make the parts of a signature: part → value, in order.
 
-    Results of two models are comparable where all parts agree.
+    Results of two models are comparable where all parts agree. `data` digests, in eight hex digits,
+    ids, gold labels, numbers of variants in each subsample and of distinct ones and, where seeds
+    are clustered, which of them share a cluster.
     """
     parts = {
         "ct": str(settings.correctness_threshold),
@@ -243,8 +245,16 @@ def signature(
             "confidence": f"{CONFIDENCE:.0%}",
             "numpy": np.__version__,  # whose generators may change between versions
         }
+    # Of the data, not of the model: the same for every model, whatever the order of rows.
+    digest = hashlib.blake2b("\0".join(map(str, counts.seed_ids)).encode(), digest_size=4)
+    arrays = [counts.gold, counts.n_variants, counts.n_rows]
+    if counts.clusters:
+        _, first, code = np.unique(counts.clusters.code, return_index=True, return_inverse=True)
+        arrays.append(first[code])
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, "<i8").tobytes())
     known = {"texts": texts} if texts else {}
-    return parts | {"data": data_digest(counts), **known, "version": VERSION}
+    return parts | {"data": digest.hexdigest(), **known, "version": VERSION}
 
 
 def render(parts: dict[str, str], *, short: bool = False) -> str:
@@ -257,21 +267,3 @@ def render(parts: dict[str, str], *, short: bool = False) -> str:
     return "|".join(
         f"{_SHORT[part] if short else part}:{parts[part]}" for part in _SHORT if part in parts
     )
-
-
-def data_digest(counts: SeedCounts) -> str:
-    """Digest, in eight hex digits, which seeds and how many variants were scored.
-
-    From ids, gold labels, numbers of variants in each subsample and of distinct ones and, where
-    seeds are clustered, which of them share a cluster. Of the data, not of the model: the same
-    for every model, whatever the order of rows.
-    """
-    digest = hashlib.blake2b(digest_size=4)
-    digest.update("\0".join(map(str, counts.seed_ids)).encode())
-    digest.update(np.ascontiguousarray(counts.gold, "<i8").tobytes())
-    digest.update(np.ascontiguousarray(counts.n_variants, "<i8").tobytes())
-    digest.update(np.ascontiguousarray(counts.n_rows, "<i8").tobytes())
-    if counts.clusters:
-        _, first, code = np.unique(counts.clusters.code, return_index=True, return_inverse=True)
-        digest.update(np.ascontiguousarray(first[code], "<i8").tobytes())
-    return digest.hexdigest()
