@@ -213,8 +213,13 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
     """Fill in Croissant's RAI vocabulary (1.0) by the card's text and what the runs recorded."""
     names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
     made = {name: read_record(folder / name / PROVENANCE, verify=False) for name in names}
-    making = _section(body, "How it was made").partition("\n###")[0]
-    limits = [" ".join(each.split()) for each in _section(body, "Limits").split("\n- ")]
+    sections = dict[str, str]()
+    for part in body.split("\n## ")[1:]:
+        heading, _, text = part.partition("\n")
+        sections.setdefault(heading, text.strip())
+    making = sections.get("How it was made", "").partition("\n###")[0]
+    limits = sections.get("Limits", "").split("\n- ")
+    limits = [" ".join(each.split()) for each in limits]
     raw, steps, tools = [], [], []
     for name, facts in made.items():
         if data := facts.get("source_data"):
@@ -241,11 +246,6 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
         "personalSensitiveInformation": [_PERSONAL],
     }
     return {f"rai:{key}": value for key, value in found.items() if value and value != [""]}
-
-
-def _section(body: str, heading: str) -> str:
-    """Find the text of a section of the card; empty where there is none."""
-    return body.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].strip()
 
 
 def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:

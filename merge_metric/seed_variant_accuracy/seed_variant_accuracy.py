@@ -254,16 +254,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         try:
             result: dict[str, Any] | None = super().compute(**options)
         except BaseException:
-            # Drop rows, files and locks, as `evaluate` does where nothing goes wrong.
-            self.writer = self.buf_writer = self.data = None
-            own = [(self.filelock, self.cache_file_name)] if self.filelock else []
-            gathered = zip(self.filelocks or (), self.file_paths or (), strict=True)
-            for lock, path in [*own, *gathered]:
-                if self.process_id == 0:
-                    Path(path).unlink(missing_ok=True)
-                lock.release()
-            self.filelock = self.cache_file_name = self.filelocks = self.file_paths = None
-            self.selected_feature_format = None
+            _forget(self)
             raise
         return result
 
@@ -304,6 +295,19 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
                     "convert one of them"
                 )
         return lists
+
+
+def _forget(metric: Any) -> None:
+    """Drop rows, files and locks, as `evaluate` does where nothing goes wrong."""
+    metric.writer = metric.buf_writer = metric.data = None
+    own = [(metric.filelock, metric.cache_file_name)] if metric.filelock else []
+    gathered = zip(metric.filelocks or (), metric.file_paths or (), strict=True)
+    for lock, path in [*own, *gathered]:
+        if metric.process_id == 0:
+            Path(path).unlink(missing_ok=True)
+        lock.release()
+    metric.filelock = metric.cache_file_name = metric.filelocks = metric.file_paths = None
+    metric.selected_feature_format = None
 
 
 def _columns_of(configuration: str) -> tuple[str, ...]:
