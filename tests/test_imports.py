@@ -163,10 +163,6 @@ def test_how_imports_are_read() -> None:
         imports_of("__import__('tor' + 'ch')", "generation.some")
     assert circles({"a": {"b"}, "b": {"c"}}) == []
     assert set(*circles({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
-
-
-def test_all_packages_are_read() -> None:
-    """The contract is about modules that are there, and they do import something."""
     assert "generation.records" in imports()["generation.variants.candidates"]
     assert "torch" in imports()["generation.suggestions.masked_lm"]
     assert "merge_dataset.schema" in imports()["merge_metric.runs.predictions"]

@@ -34,15 +34,11 @@ def test_a_reason_is_its_name() -> None:
 
 
 def test_every_reason_says_what_it_means() -> None:
-    """Names are unlike each other, and sentences too; the README has them in order."""
+    """Names and sentences are unlike each other; the README has them, and each its function."""
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", reason) for reason in Reason)
     assert len({reason.sentence for reason in Reason}) == len({*Reason}) == len(REASONS)
     section = README.read_text("utf-8").split("## Why something is dropped")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", section, re.MULTILINE)
     assert rows == [(str(reason), reason.step, reason.sentence) for reason in Reason]
-
-
-def test_steps_have_a_function_for_each_of_their_reasons() -> None:
-    """A new row without one is an error here, not in a build."""
     assert tuple(candidates._FILTERS) == Reason.of_steps("candidates")
     assert tuple(columns._LIMITS) == Reason.of_steps("signals") == funnel.SIGNAL_REASONS

@@ -61,7 +61,7 @@ def mixed(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 def test_formats_differ_in_columns_alone() -> None:
-    """Equal, so that problems join; a schema says by its columns which there are."""
+    """Equal, so that problems join; a text of a column's name is a text, as it was before."""
     assert MORE == NLI
     assert hash(MORE) == hash(NLI)
     assert MORE.signals == (*NLI.signals, "quality")
@@ -75,10 +75,6 @@ def test_formats_differ_in_columns_alone() -> None:
     assert format_of(arrow_schema(every)).optional == OPTIONAL
     with pytest.raises(ValueError, match=r"optional: expected names of .*quality.*, got 'best'"):
         NLI.with_optional(["quality", "best"])
-
-
-def test_other_formats_have_them_too() -> None:
-    """A text of that name is a text, as in data sets that were made before."""
     pairs = ProblemFormat(("first", "second"), ("other", "same"))
     schema = arrow_schema(pairs.with_optional(["quality"]))
     assert schema.metadata == arrow_schema(pairs).metadata

@@ -310,8 +310,15 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
 # --- Digests ---
 
 
-def test_digest_of() -> None:
+def test_digests(tmp_path: Path) -> None:
     """Pinned, because fingerprints and folder names are made of it; lists and types count."""
+    for name, content in {"a": b"abc", "empty": b"", "large": b"x" * 3_000_000}.items():
+        (tmp_path / name).write_bytes(content)
+        assert digest_of_file(tmp_path / name) == hashlib.sha256(content).hexdigest()
+    assert digests({"one": tmp_path / "a", "two": tmp_path / "empty"}) == {
+        "one": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "two": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
     assert digest_of({"a": 1, "b": {"c": [1], "d": 2}}) == digest_of(
         {"b": {"d": 2, "c": [1]}, "a": 1}
     )
@@ -320,17 +327,6 @@ def test_digest_of() -> None:
     text = '{"a": [1, 2], "é": null}'
     assert digest_of({"é": None, "a": (1, 2)}) == hashlib.sha256(text.encode()).hexdigest()
     assert digest_of("") == hashlib.sha256(b'""').hexdigest()
-
-
-def test_digest_of_a_file(tmp_path: Path) -> None:
-    """SHA-256 of the bytes, also of many and of none."""
-    for name, content in {"a": b"abc", "empty": b"", "large": b"x" * 3_000_000}.items():
-        (tmp_path / name).write_bytes(content)
-        assert digest_of_file(tmp_path / name) == hashlib.sha256(content).hexdigest()
-    assert digests({"one": tmp_path / "a", "two": tmp_path / "empty"}) == {
-        "one": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-        "two": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-    }
 
 
 def _write_row_groups(path: Path, table: pa.Table) -> None:

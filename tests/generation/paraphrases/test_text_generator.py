@@ -295,18 +295,14 @@ def test_prompts(kind: str) -> None:
     assert generate.describe()["chat_template"] == (kind == "llama-chat")
 
 
-def test_templates_that_think_or_tell_the_date() -> None:
-    """Thinking is switched off, and every day is the same."""
+def test_odd_templates_and_prompts() -> None:
+    """Thinking is switched off, every day is the same; what cannot be asked is told at once."""
     tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
     tokenizer.chat_template = (
         CHAT + "{{ strftime_now('%d %b %Y') }}{% if enable_thinking == false %} quiet{% endif %}"
     )
     prompt = generator("llama-chat", tokenizer=tokenizer)._encode(["A dog."])[0]
     assert tokenizer.decode(prompt).endswith("[assistant]\n26 Jul 2024 quiet")
-
-
-def test_prompts_without_a_place_or_too_long() -> None:
-    """Both are told at once, the latter with the hypothesis."""
     with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where"):
         generator("t5", prompt="Say it")
     with pytest.raises(ValueError, match=f"fit the model's {CONTEXT} tokens .* 'dog dog"):

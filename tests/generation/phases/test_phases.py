@@ -60,7 +60,7 @@ def copy_of(run: RunFolder, to: Path) -> RunFolder:
 
 
 def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
-    """Every file of a run is there, and no temporary one."""
+    """Every file and no temporary one; counts and digests of the manifest are the files'."""
     names = {path.name for path in run.path.iterdir()}
     assert names == {
         "config.toml", "manifest.json", "suggested.json", "suggestions", "problems.parquet",
@@ -68,10 +68,6 @@ def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
         "variants.parquet",
     }  # fmt: skip
     assert not list(run.path.rglob("*.partial"))
-
-
-def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
-    """Funnel, eligible seeds and digests in the manifest are those of the files."""
     manifest = read_json(run.manifest)
     replacements = pq.read_table(run.replacements).to_pylist()
     for row in manifest["funnel"]:
@@ -240,8 +236,8 @@ def test_ablations_contain_each_other_as_they_must(run: RunFolder, tmp_path: Pat
     assert paper < sets["prob"] < sets["none"]
 
 
-def test_scrambled_words_are_the_papers_letters(run: RunFolder, tmp_path: Path) -> None:
-    """D13: the ablation `scrambled` holds the replacements with their letters shuffled."""
+def test_ablations_have_the_papers_seeds_and_letters(run: RunFolder, tmp_path: Path) -> None:
+    """D13: `scrambled` shuffles letters; A.2: the same seeds, though more would be eligible."""
     paper = pq.read_table(run.replacements).to_pylist()
     scrambled = ablated(run, "scrambled", tmp_path / "scrambled")
     letters = {(r["seed_id"], r["word"], "".join(sorted(str(r["replacement"])))) for r in paper}
@@ -249,10 +245,6 @@ def test_scrambled_words_are_the_papers_letters(run: RunFolder, tmp_path: Path) 
         (r["seed_id"], r["word"], "".join(sorted(str(r["replacement"])))) for r in scrambled
     } == letters
     assert len(keys(scrambled) & keys(paper)) < len(paper) / 10
-
-
-def test_ablations_keep_the_eligible_seeds(run: RunFolder, tmp_path: Path) -> None:
-    """Paper, A.2: new variants for the same seeds, though more would be eligible."""
     folder = build(copy_of(run, tmp_path / "none").path, ablation="none")
     pairs = {
         name: {(v["seed_id"], v["word_class"]) for v in pq.read_table(f.variants).to_pylist()}

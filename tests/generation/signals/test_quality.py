@@ -98,7 +98,7 @@ def test_formula_row_by_row(is_causal: bool) -> None:
 
 
 def test_faults_lower_it() -> None:
-    """A likelier text is better; a fault is worse, by both models; nothing known is no fault."""
+    """A likelier text is better, a fault worse, by both models; nothing known is no fault."""
     row: Row = {"word_class": "noun", "zipf_frequency": 4.0, "mean_rank": 30.0}
     row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
     (plain,) = estimated([row])
@@ -120,10 +120,6 @@ def test_faults_lower_it() -> None:
     assert None not in (cut, middle, best)
     assert [cut, middle, best] == sorted([cut, middle, best], key=float)  # type: ignore[arg-type]
     assert best != middle != cut
-
-
-def test_no_frequency_no_quality() -> None:
-    """Shuffled letters have neither class nor likelihood; what cannot be known stays empty."""
     row: Row = {"word_class": "noun", "zipf_frequency": None, "mean_rank": 9.0}
     row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
     assert estimated([row, row | {"zipf_frequency": 4.0, "mean_rank": None}]) == [None, None]

@@ -294,8 +294,18 @@ def test_columns(tagger: Tagger) -> None:
 # --- Eligibility (D9) ---
 
 
-def test_too_few_words(tagger: Tagger) -> None:
-    """One word is no pair, which ablations say too; their seeds stay, however few combinations."""
+def test_eligibility(tagger: Tagger) -> None:
+    """Over all classes or by words; one word is no pair, which ablations say; their seeds stay."""
+    problems = problems_of(tagger, TEXTS)
+    settings = {"min_replacements": 20, "min_replacements_scope": "problem"}
+    (excluded,) = drawn(tagger, problems, found_of(WORDS), **settings).exclusions
+    assert (excluded.word_class, excluded.reason, excluded.replacements) == (
+        None, Reason.TOO_FEW, 19,
+    )  # fmt: skip
+    settings = {"min_replacements": 3, "min_replacements_scope": "word"}
+    made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100, **settings)
+    assert {row["word"] for row in rows_of(made)} == {"boy dog"}
+    assert [(e.word, e.replacements) for e in made.exclusions] == [("house", 2)]
     problems = problems_of(tagger, TEXTS)
     made = drawn(tagger, problems, found_of({"boy": ("girl", "man")}))
     assert len(made.variants) == 0
@@ -314,20 +324,6 @@ def test_too_few_words(tagger: Tagger) -> None:
     made = drawn(tagger, problems, found, pairs=pairs, min_replacements=1000)
     assert {row["seed_id"] for row in rows_of(made)} == {"s:1"}
     assert made.exclusions == []
-
-
-def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
-    """Over all classes of the problem; or words with fewer stay as they are."""
-    problems = problems_of(tagger, TEXTS)
-    settings = {"min_replacements": 20, "min_replacements_scope": "problem"}
-    (excluded,) = drawn(tagger, problems, found_of(WORDS), **settings).exclusions
-    assert (excluded.word_class, excluded.reason, excluded.replacements) == (
-        None, Reason.TOO_FEW, 19,
-    )  # fmt: skip
-    settings = {"min_replacements": 3, "min_replacements_scope": "word"}
-    made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100, **settings)
-    assert {row["word"] for row in rows_of(made)} == {"boy dog"}
-    assert [(e.word, e.replacements) for e in made.exclusions] == [("house", 2)]
 
 
 def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:

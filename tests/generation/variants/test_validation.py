@@ -28,8 +28,8 @@ GIRL_P = sentence("A/DT girl/NN jumps/VBZ in/IN the/DT air/NN ./.")
 GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")
 
 
-def test_the_posters_example() -> None:
-    """A girl, then a boy, jumps in the air: "boy" is validated in both sentences."""
+def test_examples_of_poster_and_paper() -> None:
+    """A girl, then a boy, jumps in the air; words of the problem (D7), of other classes (D8)."""
     bert = Answers({(GIRL_P.text, 0): odds("boy man"), (GIRL_H.text, 0): odds("man dog boy")})
     (boy, man) = run(GIRL_P, GIRL_H, "girl", {"bert": bert}).replacements
     assert boy == Replacement(
@@ -37,14 +37,6 @@ def test_the_posters_example() -> None:
         premise_mlms=("bert",), hypothesis_mlms=("bert",), log_odds=2.0,
     )  # fmt: skip
     assert (man.replacement, man.log_odds) == ("man", 2.5)
-
-
-SMALL_P = sentence("A/DT girl/NN carries/VBZ a/DT little/JJ boy/NN ./.")
-SMALL_H = sentence("A/DT little/JJ boy/NN is/VBZ carried/VBN ./.")
-
-
-def test_figure_2() -> None:
-    """The problem has "girl" and "carried" (D7); "teen" is a noun, "small" an adjective (D8)."""
     bert = Answers(
         {
             (SMALL_P.text, 0): odds("girl child kid carried"),
@@ -67,6 +59,10 @@ def test_figure_2() -> None:
     }  # fmt: skip
 
 
+SMALL_P = sentence("A/DT girl/NN carries/VBZ a/DT little/JJ boy/NN ./.")
+SMALL_H = sentence("A/DT little/JJ boy/NN is/VBZ carried/VBN ./.")
+
+
 # --- Several occurrences, several MLMs ---
 
 TWICE = sentence("A/DT girl/NN carries/VBZ a/DT small/JJ girl/NN ./.")
@@ -74,7 +70,7 @@ ONCE = sentence("A/DT girl/NN is/VBZ carried/VBN ./.")
 
 
 def test_two_mlms_never_share_a_sentences_occurrences() -> None:
-    """One MLM validates "boy" at the first girl, another at the second: not validated."""
+    """An MLM has to validate at each occurrence; a word may fail for two reasons."""
     first = Answers(
         {(TWICE.text, 0): odds("boy"), (TWICE.text, 1): odds("man"), (ONCE.text, 0): odds("boy")}
     )
@@ -86,6 +82,12 @@ def test_two_mlms_never_share_a_sentences_occurrences() -> None:
     assert outcome.counts("first") == {
         "suggestions": 3, Reason.OTHER_OCCURRENCE: 2, Reason.OTHER_SENTENCE: 1,
     }  # fmt: skip
+    bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
+    for first, second in ((("VB",), None), (None, ("VB",))):
+        tags: dict[tuple[int, str], Tags] = {(0, "boy"): first, (1, "boy"): second}
+        assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).counts("bert") == {
+            "suggestions": 2, Reason.TOKENIZATION: 1, Reason.WORD_CLASS: 1,
+        }  # fmt: skip
 
 
 # --- Options and ablations ---
@@ -103,16 +105,6 @@ def test_masked_queries_single_and_joint() -> None:
         MaskedQuery(TWICE.text, spans[0], spans),
         MaskedQuery(TWICE.text, spans[1], spans),
     ]
-
-
-def test_each_sentence_has_its_own_reason() -> None:
-    """Rejected in both sentences for different reasons, a word is counted once under each."""
-    bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
-    for first, second in ((("VB",), None), (None, ("VB",))):
-        tags: dict[tuple[int, str], Tags] = {(0, "boy"): first, (1, "boy"): second}
-        assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).counts("bert") == {
-            "suggestions": 2, Reason.TOKENIZATION: 1, Reason.WORD_CLASS: 1,
-        }  # fmt: skip
 
 
 # --- Random problems against the definition ---

@@ -64,11 +64,6 @@ def test_bytes_are_those_of_a_run_without_it(
     assert [mlm["name"] for mlm in without["mlms"]] == [BUNDLED_MLM]
     assert without.pop("fingerprint") != expected.pop("fingerprint")
     assert without == expected
-
-
-@pytest.mark.slow
-def test_without_the_option_nothing_says_so(both: RunFolder) -> None:
-    """Runs that leave nobody out keep their bytes."""
     assert "without_mlms" not in read_json(both.manifest)["config"]
     assert "without_mlms" not in both.config.read_text(encoding="utf-8")
 

@@ -110,24 +110,6 @@ def test_it_goes_on_where_it_stopped_at_the_same_address(session: Session) -> No
     assert stat.S_IMODE(address.stat().st_mode) == 0o600
 
 
-def test_another_port_where_the_old_one_is_taken(session: Session) -> None:
-    with serving(session, "ann") as (_, url):
-        old = url
-    port = int(old.split(":")[2].split("/")[0])
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        with serving(session, "ann") as (_, url):
-            assert url != old
-            assert url.partition("#")[2] == old.partition("#")[2]
-        with (
-            pytest.raises(OSError, match=f"--port {port}: expected a free port, got an error"),
-            serving(session, "bo", port=port),
-        ):
-            pass
-
-
 def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
     client: Client, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,13 +203,28 @@ def test_localhost_is_this_host(client: Client) -> None:
     assert client.ask("GET", "/session", headers={"Host": f"localhost:{port}"}).status == 200
 
 
-def test_only_loopback_is_listened_on(session: Session) -> None:
-    """No other machine reaches it."""
+def test_where_it_listens(session: Session) -> None:
+    """No other machine reaches it; the address stays as long as the port is free."""
     with serving(session, "ann") as (_, url):
         port = int(url.split(":")[2].split("/")[0])
         with socket.socket() as other:
             other.bind(("127.0.0.2", port))  # refused, if every address were listened on
             assert other.getsockname() == ("127.0.0.2", port)
+    with serving(session, "ann") as (_, url):
+        old = url
+    port = int(old.split(":")[2].split("/")[0])
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with serving(session, "ann") as (_, url):
+            assert url != old
+            assert url.partition("#")[2] == old.partition("#")[2]
+        with (
+            pytest.raises(OSError, match=f"--port {port}: expected a free port, got an error"),
+            serving(session, "bo", port=port),
+        ):
+            pass
 
 
 def test_pages_are_locked_down(client: Client) -> None:

@@ -17,7 +17,7 @@ from merge_dataset.files import digest_of_file
 
 
 def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
-    """Items, and what they were drawn from."""
+    """Items, and what they were drawn from; other programs read these keys."""
     sample = draw(dataset)
     assert list(session.items.values()) == sample.items
     assert list(session.items) == [item.variant_id for item in sample.items]
@@ -38,10 +38,6 @@ def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
         "snli/verbs/variants.parquet": 64,
         "snli/adjectives/variants.parquet": 64,
     }
-
-
-def test_a_line_of_the_sample(session: Session) -> None:
-    """Other programs read these keys."""
     lines = (session.folder / "sample.jsonl").read_text(encoding="utf-8").splitlines()
     row = next(row for row in map(json.loads, lines) if row["variant_id"].endswith("dog/cat"))
     assert row == {

@@ -248,13 +248,16 @@ def test_malformed_exports_are_named(
     assert not (session.folder / "answers").exists()
 
 
-def test_what_is_no_json_is_named(session: Session, tmp_path: Path) -> None:
+def test_files_that_cannot_be_taken_in(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     path.write_text("[")
     with pytest.raises(
         ValueError, match=r"export\.json: expected JSON, got something else at line 1"
     ):
         import_answers(session, path)
+    (tmp_path / "x.txt").touch()
+    with pytest.raises(ValueError, match=r"expected a file \.csv, \.json of Label Studio, or \.js"):
+        import_answers(session, tmp_path / "x.txt")
 
 
 # --- Taking in ---
@@ -331,12 +334,6 @@ def test_answers_of_another_session_are_taken_in(session: Session, tmp_path: Pat
     assert import_answers(session, sent) == [ImportCounts("cy", 1, 0, 0)]
     assert import_answers(session, sent, "dan") == [ImportCounts("dan", 1, 0, 0)]
     assert saved(session, "cy") == saved(session, "dan") == {CAT: Answer(CAT, 4, 4)}
-
-
-def test_files_of_other_kinds(session: Session, tmp_path: Path) -> None:
-    (tmp_path / "x.txt").touch()
-    with pytest.raises(ValueError, match=r"expected a file \.csv, \.json of Label Studio, or \.js"):
-        import_answers(session, tmp_path / "x.txt")
 
 
 @pytest.mark.parametrize("there", ["items.csv", "items.json", "items.xml"])

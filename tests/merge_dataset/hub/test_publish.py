@@ -214,15 +214,6 @@ def test_private(desk: Desk, small: Path) -> None:
     assert len(desk.hub.repo("dataset", NAME).commits) == 3
 
 
-def test_private_is_asked_of_a_public_one(published: Desk, dataset: Path) -> None:
-    """It would stay public: an error before anything is uploaded."""
-    append_to_card(dataset, "more\n")
-    result = publish(published, dataset, "--private")
-    assert result.code == 2
-    assert f"expected {NAME} to be private, it is public: change that in its settings" in result.err
-    assert published.written() == []
-
-
 # --- Versions ---
 
 
@@ -300,11 +291,16 @@ def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
     assert set(published.hub.repo("dataset", NAME).tags) == {"v1.0.0", "v2.0.0"}
 
 
-def test_tag_of_the_same_data(published: Desk, dataset: Path) -> None:
-    """Asked for once more, it is no error."""
+def test_asked_for_once_more(published: Desk, dataset: Path) -> None:
+    """Once more is no error; it would stay public, so nothing is uploaded."""
     result = publish(published, dataset, "--version", "1.0.0")
     assert result.code == 0
     assert "Nothing to do." in result.out
+    append_to_card(dataset, "more\n")
+    result = publish(published, dataset, "--private")
+    assert result.code == 2
+    assert f"expected {NAME} to be private, it is public: change that in its settings" in result.err
+    assert published.written() == []
 
 
 def test_versions_are_compared_as_numbers() -> None:
