@@ -56,11 +56,8 @@ def test_recipes_hold_what_was_decided(
 ) -> None:
     """MLMs (D12), classes (D11), eligibility (D9) and sampling (D10) of each recipe."""
     config = Config.from_recipe(recipe)
-    assert config.recipe == recipe
-    assert config.mlms == mlms
-    assert config.word_classes == classes
-    assert config.min_replacements_scope == scope
-    assert config.min_replacements == 20
+    assert (config.recipe, config.mlms, config.word_classes) == (recipe, mlms, classes)
+    assert (config.min_replacements_scope, config.min_replacements) == (scope, 20)
     assert (config.subsamples, config.variants_per_class) == (10, 20)
     assert (config.suggestions_per_occurrence, config.masking) == (200, "single")
     assert (config.probability_filter, config.class_filter) == (True, True)

@@ -104,8 +104,7 @@ def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
     for row in rows[::7]:
         problem = problems[row["seed_id"]]
         own = answer(problem["premise"], problem["hypothesis"])
-        assert row["seed_right"] == (own == problem["label"])
-        assert len(row["stems"]) == 3
+        assert (row["seed_right"], len(row["stems"])) == (own == problem["label"], 3)
         assert 0 <= row["nonce_right"] <= 3
     nouns = [row for row in rows if row["word"].islower() and row["word_class"] == "noun"]
     for row in nouns[:3]:  # the same form wherever a noun stands

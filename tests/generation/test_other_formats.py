@@ -338,8 +338,7 @@ def test_labels_go_by_their_names(tmp_path: Path) -> None:
     rows = [pair(label) for label in ("same", "SAME", " same ", True, None, "-", "")]
     seeds = load(tmp_path, rows, **options)
     assert [seed.label for seed in seeds] == ["same", "same", "same", "True"]
-    assert seeds[0].texts == ("A dog.", "The dog.")
-    assert seeds[0].annotator_labels == ("same",)
+    assert (seeds[0].texts, seeds[0].annotator_labels) == (("A dog.", "The dog."), ("same",))
 
 
 @pytest.mark.parametrize("label", [0, 1, "0", "none", "s"])

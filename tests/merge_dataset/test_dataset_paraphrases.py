@@ -222,8 +222,7 @@ def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
     ]
     splits = {each["name"]: each["num_examples"] for each in header["dataset_info"][-1]["splits"]}
     assert splits == {"seeds": 3, "variants": 6}
-    assert header["license"] == ["cc-by-sa-4.0"]
-    assert header["size_categories"] == ["n<1K"]
+    assert (header["license"], header["size_categories"]) == (["cc-by-sa-4.0"], ["n<1K"])
     assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
     many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(989)])
     export_dataset(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)

@@ -102,8 +102,7 @@ def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
         )
         assert [row[name] for name in CHANGES] == (new - old).astype(np.float32).tolist()
     made = read_json(scored.signals_made)
-    assert made["replacements"] == len(rows)
-    assert made["windowed"] == 0
+    assert (made["replacements"], made["windowed"]) == (len(rows), 0)
     assert made["mlm"] == {
         "name": "roberta", "revision": mlm.revision, "architecture": "RobertaForMaskedLM",
         "dtype": "float32", "device": "cpu",

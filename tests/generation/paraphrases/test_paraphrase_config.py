@@ -22,8 +22,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     """As in Arakelyan et al. (2024), section 4.1; every field of the search tells answers apart."""
     made = config()
     assert (made.k, made.temperature_min, made.temperature_max) == (10, 0.3, 0.6)
-    assert made.max_new_tokens == 40
-    assert made.generator == "google/flan-t5-xl"
+    assert (made.max_new_tokens, made.generator) == (40, "google/flan-t5-xl")
     assert made.prompt.startswith("Rephrase the following sentence while preserving its original")
     assert made.source == "snli"
     changed = {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.25,

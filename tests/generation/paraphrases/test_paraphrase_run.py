@@ -251,8 +251,7 @@ def test_the_manifest(tmp_path: Path) -> None:
         "device": "cpu", "batch_size": 4,
     }  # fmt: skip
     assert made["nli_model"] == {"kind": "classifier", "name": "fake-nli", "revision": "r1"}
-    assert made["config"]["k"] == 3
-    assert made["config"]["batch_size"] == 7
+    assert (made["config"]["k"], made["config"]["batch_size"]) == (3, 7)
     assert not {"run", "data", "device", "model"} & set(made["config"])
     assert made["source_data"]["description"] == "run.jsonl"
     assert len(made["source_data"]["sha256"]) == len(made["fingerprint"]) == 64

@@ -122,8 +122,7 @@ def test_snli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
     (seed,) = problems.seeds
     assert seed.seed_id == "snli:3416050480.jpg#4r1n"
     assert (seed.source, seed.label) == ("snli", "neutral")
-    assert seed.premise == SNLI["sentence1"]
-    assert seed.hypothesis == SNLI["sentence2"]
+    assert (seed.premise, seed.hypothesis) == (SNLI["sentence1"], SNLI["sentence2"])
     assert seed.annotator_labels == ("neutral", "entailment", "neutral", "neutral", "neutral")
     assert problems.description == "snli_1.0_test.jsonl"
 

@@ -69,8 +69,7 @@ def test_a_row_by_hand() -> None:
     survivors = filtered(
         [(1, 2.0, [(5, 9.0), (7, 8.0), (6, 7.0), (3, 6.0), (2, 5.0), (1, 2.0), (11, 1.0)])]
     )
-    assert survivors.tokens.tolist() == [5, 3]
-    assert survivors.log_odds.tolist() == [7.0, 4.0]
+    assert (survivors.tokens.tolist(), survivors.log_odds.tolist()) == ([5, 3], [7.0, 4.0])
     assert survivors.starts.tolist() == [0, 2]
     assert rejections(survivors) == {
         Reason.NOT_ALPHABETIC: 1, Reason.SUBWORD: 1, Reason.LESS_PROBABLE: 2, Reason.DUPLICATE: 1,

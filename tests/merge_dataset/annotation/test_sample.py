@@ -186,8 +186,7 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
         pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema(quiz)), path)
     (folder / "provenance.json").write_text("{}")
     (item,) = draw(folder.parent).items
-    assert item.label == "right"
-    assert item.seed_texts == texts
+    assert (item.label, item.seed_texts) == ("right", texts)
     assert item.variant_texts["answer"] == "The owl."
     assert item.variant_spans == {"context": [[2, 5]], "question": [], "answer": [[4, 7]]}
     assert item.seed_spans == item.variant_spans

@@ -143,8 +143,7 @@ def test_each_source_has_its_own_licence_and_citation(
     export_dataset(make_run(source=source), tmp_path / "merge-nli")
     text = (tmp_path / "merge-nli/README.md").read_text()
     header = card.read_front_matter(text)
-    assert header["license"] == licence
-    assert header["source_datasets"] == [origin]
+    assert (header["license"], header["source_datasets"]) == (licence, [origin])
     everyone = ("Bowman, Samuel R.", "Williams, Adina and Nangia", "Nie, Yixin", "Arakelyan")
     assert [name for name in everyone if name in text.split("## Citation")[1]] == cites
     assert "Zgreab" in text

@@ -537,8 +537,7 @@ def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None
     repo = desk.hub.repo("dataset", NAME)
     sha = repo.branches["main"]
     assert publish(desk, small).code == 0
-    assert repo.branches["main"] == sha
-    assert repo.tags == {"v1.0.0": sha}
+    assert (repo.branches["main"], repo.tags) == (sha, {"v1.0.0": sha})
     assert "merge-nli.py" in repo.at("script")
 
 
@@ -657,8 +656,7 @@ def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     made = fresh_environment(tmp_path)
     assert not {"HF_DATASETS_CACHE", "HUGGINGFACE_HUB_CACHE"} & set(made)
     assert not {"HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE"} & set(made)
-    assert made["HF_HOME"] == str(tmp_path)
-    assert made["HF_TOKEN_PATH"] == constants.HF_TOKEN_PATH
+    assert (made["HF_HOME"], made["HF_TOKEN_PATH"]) == (str(tmp_path), constants.HF_TOKEN_PATH)
     assert made["HF_ENDPOINT"] == "https://hub.test"
     assert made["PYTHONPATH"].endswith(":/mine")
 
