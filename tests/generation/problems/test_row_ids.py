@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.pair_ids import pair_ids
 from typer.testing import CliRunner
 
 from generation.cli import app
@@ -36,6 +37,18 @@ def load(data: Path, source: str = "snli") -> list[Seed]:
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").strip().split("\n")]
+
+
+def pair_ids(files: Iterable[Path]) -> bytes:
+    """Write pairID and digest of each labelled problem, by pairID, which packs well."""
+    lines_of = (file.read_text(encoding="utf-8").strip().split("\n") for file in files)
+    rows = map(json.loads, chain.from_iterable(lines_of))
+    lines = sorted(
+        f"{row['pairID']}\t{problem_digest([row['sentence1'], row['sentence2']], label)}\n"
+        for row in rows
+        if (label := row["gold_label"]) in LABELS
+    )
+    return gzip.compress("".join(lines).encode(), mtime=0)
 
 
 def hub_copy(rows: list[dict[str, Any]], path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -22,10 +23,9 @@ from transformers import (
 from helpers.hub import files as of
 from helpers.hub.files import files_of, tensors_of, written
 from helpers.problem_folder import many_problems
-from helpers.sentence_pieces import sentence_pieces
 from helpers.tiny_classifiers import one_by_one, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, tiny_model
+from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, sentences, tiny_model
 
 LABELS: Final = {"e": "entailment", "n": "neutral", "c": "contradiction"}
 
@@ -61,6 +61,43 @@ def balanced(plain: Path, folder: Path) -> Path:
 _LAST_BIAS: Final = re.compile(
     r"^(logits_proj|classifier(\.out_proj)?|classification_head\.out_proj)\.bias$"
 )
+
+
+_TRAINERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "albert": {
+        "pad_id": 0, "pad_piece": "<pad>", "unk_id": 1, "bos_id": -1, "eos_id": -1,
+        "control_symbols": ["[CLS]", "[SEP]"], "user_defined_symbols": ["[MASK]"],
+        "normalization_rule_name": "nmt_nfkc_cf",
+    },
+    "xlnet": {
+        "unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": 5, "pad_piece": "<pad>",
+        "control_symbols": ["<cls>", "<sep>", "<mask>"],
+        "user_defined_symbols": ["<eod>", "<eop>"],
+    },
+    "deberta": {
+        "pad_id": 0, "pad_piece": "[PAD]", "bos_id": 1, "bos_piece": "[CLS]", "eos_id": 2,
+        "eos_piece": "[SEP]", "unk_id": 3, "unk_piece": "[UNK]",
+    },
+}  # fmt: skip
+"""Options of the trainer that give the special pieces their numbers."""
+
+
+@lru_cache
+def sentence_pieces(kind: str) -> bytes:
+    """A SentencePiece model with whole words and with pieces."""
+    from sentencepiece import SentencePieceTrainer
+
+    file = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences()),
+        model_writer=file,
+        vocab_size=400,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+        **_TRAINERS[kind],
+    )
+    return file.getvalue()
 
 
 def _albert_pieces() -> PreTrainedConfig:
