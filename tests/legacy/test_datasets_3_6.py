@@ -7,16 +7,28 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from helpers.format_run import READING, write_format_run
+from helpers.hub.publishing import desk_at_a_hub
 from helpers.paraphrase_run import write_paraphrase_run
 
 from generation import Config, generate
 from merge_dataset.export import export_dataset
+from merge_dataset.layout import split_files
 
 pytestmark = pytest.mark.legacy
 READER = Path(__file__).with_name("read_rows.py")
+
+
+@pytest.fixture(scope="module")
+def legacy() -> str:
+    """The interpreter of the environment with datasets 3.6."""
+    if not (python := os.environ.get("MERGE_NLI_LEGACY_PYTHON")):
+        pytest.skip("run: make test-legacy")
+    return python
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +51,47 @@ def rows(python: str, folder: Path, way: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("way", ["folder", "script"])
-def test_rows_agree_with_the_newest_datasets(folder: Path, way: str) -> None:
+def test_rows_agree_with_the_newest_datasets(folder: Path, way: str, legacy: str) -> None:
     """Every configuration, row by row, from the folder and by the script's path."""
-    legacy = os.environ.get("MERGE_NLI_LEGACY_PYTHON")
-    if legacy is None:
-        pytest.skip("run: make test-legacy")
     new = rows(sys.executable, folder, "folder")
     assert {"demo", "demo_nouns", "anli-r1_paraphrases", "snli_nouns"} <= new.keys()
     assert rows(legacy, folder, way) == new
+
+
+NAME = "somebody/merge-nli"
+CODE = f"""
+import datasets, json, sys
+loaded = datasets.load_dataset("{NAME}", "demo_nouns", **json.loads(sys.argv[1]))
+print(json.dumps({{split: rows.to_list() for split, rows in loaded.items()}}))
+"""
+
+
+def test_script_and_tag_load(tmp_path: Path, legacy: str) -> None:
+    """From the script where scripts still run, and from the tagged data, the folder's rows."""
+    run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), limit=24))
+    folder = tmp_path / "merge-nli"
+    export_dataset(run.path, folder)
+    expected = {
+        split: [row for file in files for row in pq.read_table(folder / file).to_pylist()]
+        for split, files in split_files(folder, "demo_nouns").items()
+    }
+    assert len(expected["variants"]) > 100
+    with desk_at_a_hub() as desk:
+        desk.good("dataset", "--repo", NAME, folder, "--yes")
+
+        def load(**options: Any) -> Any:
+            kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+            home = tmp_path / options["revision"]
+            done = subprocess.run(
+                [legacy, "-c", CODE, json.dumps(options)],
+                env=kept | desk.hub.environment(None) | {"HF_HOME": str(home)},
+                cwd=run.path,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)
+
+        assert load(revision="script", trust_remote_code=True) == expected
+        assert load(revision="v1.0.0") == expected

@@ -12,7 +12,7 @@ from generation.variants.funnel import (
 
 
 def test_funnel_rows_are_sorted_and_complete() -> None:
-    """One row per MLM and class, every column there, suggestions the sum of the ends."""
+    """One row per MLM and class, suggestions the sum of the ends; all is explained on the card."""
     funnel = Funnel()
     funnel.add("b", "noun", {KEPT: 2, Reason.IN_PROBLEM: 1, "replacements": 1})
     funnel.add("a", "verb", {NOT_IN_VOCABULARY: 3})
@@ -25,10 +25,6 @@ def test_funnel_rows_are_sorted_and_complete() -> None:
         "mlm", "word_class", "suggestions", *SUGGESTION_REASONS, KEPT, "replacements",
         NOT_IN_VOCABULARY,
     ]  # fmt: skip
-
-
-def test_every_column_is_explained() -> None:
-    """For readers of the card, also columns of some runs only, without numbers of decisions."""
     funnel = Funnel()
     funnel.add("a", "verb", dict.fromkeys(OCCASIONAL_REASONS, 1))
     (row,) = funnel.rows()

@@ -1,14 +1,17 @@
-"""Blocks in several processes come out as in one."""
+"""Blocks in several processes come out as in one; another executor is an entry."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
 from merge_dataset.executors.calls import map_blocks
+from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorEntry, Resources
+from merge_metric.models.readiness import machine_for
 
 Work = Callable[[int], tuple[int, int]]
 
@@ -46,3 +49,13 @@ def test_blocks_are_read_as_they_are_needed() -> None:
     outcomes.close()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="expected a positive block, got -1"):
         list(map_blocks([1, -1, 2], partial(open_work, 1), workers=2))
+
+
+def test_another_executor_is_a_class_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is taken, its options are checked, and its machines are not taken for this one."""
+    entry = ExecutorEntry("cloud:Cloud", ("datatrove",), ("partition",))
+    monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", entry)
+    dealt = Distribution(executor="cloud", resources=Resources(memory_gb=3))
+    assert machine_for(dealt, "cpu").memory_bytes == 3 * 2**30
+    with pytest.raises(ValueError, match="partition: expected with the executor slurm, got it wit"):
+        Distribution(executor="cloud", resources=Resources(partition="gpu"))
