@@ -113,21 +113,7 @@ def load(data: str, **settings: Any) -> Loaded:
     return loaded(Config(data=data, **{"source": "snli", **settings}))
 
 
-# --- Files of the official releases ---
-
-
-def test_snli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
-    """Every field of a seed comes from the column that SNLI has for it."""
-    problems = load(jsonl(tmp_path / "snli_1.0_test.jsonl", [SNLI]))
-    (seed,) = problems.seeds
-    assert seed.seed_id == "snli:3416050480.jpg#4r1n"
-    assert (seed.source, seed.label) == ("snli", "neutral")
-    assert (seed.premise, seed.hypothesis) == (SNLI["sentence1"], SNLI["sentence2"])
-    assert seed.annotator_labels == ("neutral", "entailment", "neutral", "neutral", "neutral")
-    assert problems.description == "snli_1.0_test.jsonl"
-
-
-# --- Any other data set: columns and labels ---
+# --- Columns and labels ---
 
 TEXTS = {"premise": "p", "hypothesis": "h"}
 SNLI_TXT = {
@@ -143,6 +129,11 @@ VOTES = {**PLAIN, "annotator_labels": ["entailment", "-", "neutral"]}
 MINE = {**PLAIN, "tekst": "P!", "hyp": "H!", "oordeel": "n", "nr": 5}
 
 FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] = {
+    "SNLI in its official columns": (
+        "snli_1.0_test.jsonl", [SNLI], {},
+        [("snli:3416050480.jpg#4r1n", SNLI["sentence1"], SNLI["sentence2"], "neutral",
+          *SNLI["annotator_labels"])],
+    ),
     "MultiNLI's pairID is the id, not the promptID": (
         "d.jsonl", [MNLI], {"source": "mnli-m"},
         [("mnli-m:91383c", MNLI["sentence1"], MNLI["sentence2"], "contradiction",
@@ -229,6 +220,8 @@ FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] =
 def test_columns_labels_and_ids(tmp_path: Path, case: str) -> None:
     name, rows, settings, expected = FILES[case]
     problems = load(written(tmp_path / name, rows), **settings)
+    assert problems.description == name
+    assert {s.source for s in problems.seeds} <= {settings.get("source", "snli")}
     found = [(s.seed_id, *s.texts, s.label, *s.annotator_labels) for s in problems.seeds]
     assert found + [(name,) for name in problems.unlabelled] == expected
 
