@@ -277,6 +277,8 @@ for command in {list(HELP)!r}:
     for page, (command, shown) in zip(pages, HELP.items(), strict=False):
         assert f"Usage: merge-nli {command}".strip() in page
         assert shown in page
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"]["merge-nli"] == "generation.__main__:main"
 
 
 def test_importing_these_is_cheap() -> None:
@@ -289,9 +291,3 @@ def test_importing_these_is_cheap() -> None:
         f"import sys, {', '.join(cheap)}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     )
     assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_the_command_is_that_app() -> None:
-    """The app tested above is what `merge-nli` runs."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"]["merge-nli"] == "generation.__main__:main"

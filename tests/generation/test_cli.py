@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_help_groups_the_commands() -> None:
-    """Without arguments: five groups, each command in one of them, and where to start."""
+    """Five groups, each command in one of them, and where to start; `-h` everywhere."""
     shown = CliRunner().invoke(app, []).output
     headings = ("Make a dataset", "Run models", "Measure", "Judge and check", "Share")
     places = [shown.index(f"─ {heading} ─") for heading in headings]
@@ -42,6 +42,12 @@ def test_help_groups_the_commands() -> None:
     assert {"register", "export", "publish"} == named[4]
     assert "─ Commands ─" not in shown
     assert "Start with: merge-nli demo" in shown
+    for arguments in (["-h"], ["generate", "-h"], ["publish", "dataset", "-h"], ["check", "-h"]):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, arguments
+        assert "Usage:" in result.stdout
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.stdout) == (0, f"merge-nli {version('merge-nli')}\n")
 
 
 def commands_of(group: Any) -> Iterator[Any]:
@@ -173,16 +179,6 @@ def test_what_is_asked_reaches_the_settings(
 
 
 # --- For all commands ---
-
-
-def test_help_is_short_and_the_version_is_told() -> None:
-    """`-h` everywhere, also in groups."""
-    for arguments in (["-h"], ["generate", "-h"], ["publish", "dataset", "-h"], ["check", "-h"]):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, arguments
-        assert "Usage:" in result.stdout
-    told = CliRunner().invoke(app, ["--version"])
-    assert (told.exit_code, told.stdout) == (0, f"merge-nli {version('merge-nli')}\n")
 
 
 def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

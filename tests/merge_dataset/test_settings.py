@@ -106,10 +106,6 @@ def test_options_give_what_was_said_and_no_more() -> None:
     assert given(DRAW_WITH_DEFAULTS, "--figure t --width 90") == {
         "figure": "t", "width": 90, "margin": 0.5, "grid": False, "frame": True,
     }  # fmt: skip
-
-
-def test_only_the_settings_of_a_command_are_its_options() -> None:
-    """Others are in TOML alone."""
     app = app_of(Annotated[Given, OptionsOf(Drawing, "print")])
     assert given(app, "--width 12") == {"width": 12}
     assert runner.invoke(app, ["--edge", "1"]).exit_code == 2

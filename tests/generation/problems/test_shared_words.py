@@ -55,7 +55,7 @@ def test_other_tags_are_no_class(tag: str) -> None:
 
 
 def test_a_worked_example() -> None:
-    """The problem of the paper's Figure 2 kind: the noun and the verb are shared."""
+    """Of the paper's Figure 2 kind; of three texts, all have the word, or the two that have to."""
     found = shared(
         "A/DT little/JJ boy/NN jumps/VBZ in/IN the/DT air/NN ./.",
         "The/DT boy/NN jumps/VBZ high/RB ./.",
@@ -64,6 +64,17 @@ def test_a_worked_example() -> None:
         SharedWord("boy", "noun", ((2,), (1,))),
         SharedWord("jumps", "verb", ((3,), (2,))),
     ]
+    context = sentence("A/DT boy/NN feeds/VBZ a/DT dog/NN")
+    question = sentence("Who/WP feeds/VBZ the/DT dog/NN")
+    answer = sentence("The/DT boy/NN feeds/VBZ it/PRP dog/NNP")
+    texts = [context, question, answer]
+    assert shared_words_of(texts) == [SharedWord("feeds", "verb", ((2,), (1,), (2,)))]
+    assert shared_words_of(texts, sharing=(0, 2)) == [
+        SharedWord("boy", "noun", ((1,), (), (1,))),
+        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
+    ]
+    found = shared_words_of(texts, sharing=(0, 1))
+    assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
 
 
 # --- Occurrences (D2) ---
@@ -98,21 +109,6 @@ def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> N
 
 
 # --- Other formats than NLI ---
-
-
-def test_three_texts_share_what_stands_in_all() -> None:
-    """A word of two of three is not shared, unless those two are the ones that have to."""
-    context = sentence("A/DT boy/NN feeds/VBZ a/DT dog/NN")
-    question = sentence("Who/WP feeds/VBZ the/DT dog/NN")
-    answer = sentence("The/DT boy/NN feeds/VBZ it/PRP dog/NNP")
-    texts = [context, question, answer]
-    assert shared_words_of(texts) == [SharedWord("feeds", "verb", ((2,), (1,), (2,)))]
-    assert shared_words_of(texts, sharing=(0, 2)) == [
-        SharedWord("boy", "noun", ((1,), (), (1,))),
-        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
-    ]
-    found = shared_words_of(texts, sharing=(0, 1))
-    assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
 
 
 # --- The real data ---

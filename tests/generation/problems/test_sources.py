@@ -510,7 +510,7 @@ def test_the_papers_sources_have_their_hub_datasets(
 
 
 def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
-    """Settings are passed on and described; names of classes decide, in whatever order."""
+    """Settings are passed on and described; names of classes decide; a failed download is told."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
     settings = {"dataset": "nyu-mll/glue", "dataset_config": "rte", "split": "validation"}
@@ -524,6 +524,13 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
     ]
     hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
     assert [s.label for s in loaded(Config()).seeds] == ["contradiction", "entailment", "neutral"]
+    hub["table"] = ConnectionError("no route to host")
+    with pytest.raises(
+        ValueError,
+        match=r"split 'test' of 'stanfordnlp/snli' .*\(no route to host\).*official file",
+    ) as caught:
+        loaded(Config())
+    assert isinstance(caught.value.__cause__, ConnectionError)
 
 
 def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
@@ -537,17 +544,6 @@ def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
     assert streamed == whole.seeds
     assert len(streamed) == problems.count == 2_500
     assert (problems.sha256, problems.description) == (whole.sha256, whole.description)
-
-
-def test_without_a_connection_the_message_says_what_to_do(hub: dict[str, Any]) -> None:
-    """A failed download tells data set, split, cause and the way round it."""
-    hub["table"] = ConnectionError("no route to host")
-    with pytest.raises(
-        ValueError,
-        match=r"split 'test' of 'stanfordnlp/snli' .*\(no route to host\).*official file",
-    ) as caught:
-        loaded(Config())
-    assert isinstance(caught.value.__cause__, ConnectionError)
 
 
 # --- The real files ---

@@ -313,11 +313,19 @@ def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
 
 
 def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
+    """Without the norm of "n't" a sentence would be another to the tagger."""
     texts = [*random_texts(random.Random(3), 400), "", " ", "Go."]
     expected = [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(texts)]
     assert [[(t.text, t.tag) for t in s.tokens] for s in tagger.tag(texts)] == expected
     assert list(tagger.tag([])) == []
     assert list(tagger.tag([""])) == [Sentence("", ())]
+    sentence = tagged(tagger, "I don't know.")
+    here = Substitution(sentence, (3,), "big")
+    assert tags_after(tagger, [here]) == tags_of_whole_sentences(nlp, [here])
+    tokens = tuple(dataclasses.replace(token, norm=None) for token in sentence.tokens)
+    without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
+    # A tagger that has not met the sentence, as it remembers sentences by their text.
+    assert tags_after(Tagger.load.__wrapped__(), [without]) != tags_after(tagger, [here])
 
 
 @pytest.mark.parametrize("remembered", [0, 150, 20_000])
@@ -331,17 +339,6 @@ def test_tags_are_remembered(
     mixed = [*texts[::-2], "Go.", texts[0], texts[0]]
     again = list(tagger.tag(mixed))
     assert again == [first.get(text, again[-3]) for text in mixed]
-
-
-def test_norm_exceptions_matter(tagger: Tagger, nlp: Language) -> None:
-    """Without the norm of "n't" this would be another sentence to the tagger."""
-    sentence = tagged(tagger, "I don't know.")
-    here = Substitution(sentence, (3,), "big")
-    assert tags_after(tagger, [here]) == tags_of_whole_sentences(nlp, [here])
-    tokens = tuple(dataclasses.replace(token, norm=None) for token in sentence.tokens)
-    without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
-    # A tagger that has not met the sentence, as it remembers sentences by their text.
-    assert tags_after(Tagger.load.__wrapped__(), [without]) != tags_after(tagger, [here])
 
 
 # --- Loading ---

@@ -84,16 +84,12 @@ def test_a_walk_takes_the_first_good_ones(
     assert walked(total, wanted, good, key) == order[:wanted]
 
 
-def test_walks_draw_every_set_alike() -> None:
-    """Two of four good ones among nine: six sets, each as likely as every other."""
+def test_walks() -> None:
+    """Six sets of two, each as likely; what two walks meet is judged once, for later ones too."""
     good = {0, 3, 4, 8}
     counts = Counter(frozenset(walked(9, 2, good, f"key {n}")) for n in range(3000))
     assert set(counts) == {frozenset(pair) for pair in combinations(good, 2)}
     assert chisquare(list(counts.values())).pvalue > 0.001
-
-
-def test_walks_judge_together_and_once() -> None:
-    """A combination that two walks meet is judged once; later walks know it too."""
     calls: list[list[tuple[int, int]]] = []
 
     def judge(asked: Sequence[tuple[int, int]]) -> list[bool]:

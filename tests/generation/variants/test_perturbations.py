@@ -103,21 +103,6 @@ def test_tags_against_whole_sentences(tagger: Tagger) -> None:
         }
 
 
-def test_pairs_that_are_judged(tagger: Tagger) -> None:
-    """Blocks of nothing; a word in many places; two words that become one, two for one."""
-    assert reject_in_context([], tagger, tag_match="coarse") == []
-    places = ((0, 1), (0, 4), (1, 0))
-    made = perturbation(tagger, ["a dog, a dog", "dog"], *(Edit(WORD, *at, "cat") for at in places))
-    assert made.pairs() == [("dog", "cat")]
-    assert not made.is_more
-    texts = ["a fish and fishes", "fish"]
-    same = [Edit(WORD, 0, 1, "sheep"), Edit(FAMILY, 0, 3, "sheep")]
-    assert perturbation(tagger, texts, *same).is_ambiguous()
-    texts = ["they read what he read", "read"]
-    other = [Edit(FAMILY, 0, 1, "see"), Edit(FAMILY, 0, 4, "saw")]
-    assert not perturbation(tagger, texts, *other).is_ambiguous()
-
-
 def perturbation(tagger: Tagger, texts: Sequence[str], *edits: Edit) -> Perturbation:
     return Perturbation(list(tagger.tag(texts)), tuple(sorted(edits)))
 
@@ -138,3 +123,14 @@ def test_pairs_and_edits(tagger: Tagger) -> None:
         ([(0, 1), (2, 6), (12, 13), (14, 18), (23, 28)], ["An", "owl", "an", "owl", "owls"]),
         ([(0, 5)], ["Owls"]),
     ]
+    assert reject_in_context([], tagger, tag_match="coarse") == []
+    places = ((0, 1), (0, 4), (1, 0))
+    made = perturbation(tagger, ["a dog, a dog", "dog"], *(Edit(WORD, *at, "cat") for at in places))
+    assert made.pairs() == [("dog", "cat")]
+    assert not made.is_more
+    texts = ["a fish and fishes", "fish"]
+    same = [Edit(WORD, 0, 1, "sheep"), Edit(FAMILY, 0, 3, "sheep")]
+    assert perturbation(tagger, texts, *same).is_ambiguous()
+    texts = ["they read what he read", "read"]
+    other = [Edit(FAMILY, 0, 1, "see"), Edit(FAMILY, 0, 4, "saw")]
+    assert not perturbation(tagger, texts, *other).is_ambiguous()

@@ -59,8 +59,8 @@ def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
     assert substitute(new, new_spans, word) == (text, tuple(spans))
 
 
-def test_substitute_several_words() -> None:
-    """To each span its own word, whatever their lengths."""
+def test_several_words() -> None:
+    """To each span its own word; pairs in both columns, spans in order, no spaces in the id."""
     spans = [(0, 1), (2, 5), (10, 11), (12, 15)]
     assert substitute("a boy and a dog.", spans, ["an", "owl", "an", "ape"]) == (
         "an owl and an ape.",
@@ -68,6 +68,15 @@ def test_substitute_several_words() -> None:
     )
     with pytest.raises(ValueError, match="shorter"):
         substitute("a boy", [(0, 1), (2, 5)], ["an"])
+    several = [variant("snli:2", "girl A a", "owl An an", (0,))]
+    edits = [[([(0, 1), (2, 6), (12, 13), (14, 18)], ["An", "owl", "an", "owl"]),
+              ([(0, 1), (2, 6)], ["An", "owl"])]]  # fmt: skip
+    (row,) = variant_columns(variant_table(several), SEEDS, edits).to_pylist()
+    assert row["variant_id"] == "snli:2/noun/girl+A+a/owl+An+an"
+    assert (row["original"], row["replacement"]) == ("girl A a", "owl An an")
+    assert (row["premise"], row["hypothesis"]) == ("An owl sees an owl.", "An owl runs.")
+    assert row["premise_spans"] == [[0, 2], [3, 6], [12, 14], [15, 18]]
+    assert row["hypothesis_spans"] == [[0, 2], [3, 6]]
 
 
 # --- Rows ---
@@ -173,19 +182,6 @@ def test_variant_rows() -> None:
     }
     assert (rows[1]["mlms"], rows[1]["hypothesis_mlms"]) == (["c"], [])
     assert rows[0]["hypothesis"] == "They are Small cats."
-
-
-def test_rows_of_several_changes() -> None:
-    """Pairs in both columns, the spans of all of them in order; the id has no spaces."""
-    several = [variant("snli:2", "girl A a", "owl An an", (0,))]
-    edits = [[([(0, 1), (2, 6), (12, 13), (14, 18)], ["An", "owl", "an", "owl"]),
-              ([(0, 1), (2, 6)], ["An", "owl"])]]  # fmt: skip
-    (row,) = variant_columns(variant_table(several), SEEDS, edits).to_pylist()
-    assert row["variant_id"] == "snli:2/noun/girl+A+a/owl+An+an"
-    assert (row["original"], row["replacement"]) == ("girl A a", "owl An an")
-    assert (row["premise"], row["hypothesis"]) == ("An owl sees an owl.", "An owl runs.")
-    assert row["premise_spans"] == [[0, 2], [3, 6], [12, 14], [15, 18]]
-    assert row["hypothesis_spans"] == [[0, 2], [3, 6]]
 
 
 @st.composite
