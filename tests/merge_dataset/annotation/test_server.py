@@ -49,15 +49,15 @@ def test_the_page_is_told_what_to_show(client: Client) -> None:
     assert told["items"] == sorted(told["items"], key=lambda item: told["items"].index(item))
     item = next(item for item in told["items"] if item["id"] == CAT)
     assert item == {
-        "id": CAT,
-        "label": "neutral",
-        "changes": [["dog", "cat"]],
-        "texts": [{"field": "premise", "original": [["A girl and a small ", False], ["dog", True],
-            [" run.", False]], "variant": [["A girl and a small ", False], ["cat", True], [" run.",
-            False]]}, {"field": "hypothesis", "original": [["A girl has a small ", False], ["dog",
-            True], [".", False]], "variant": [["A girl has a small ", False], ["cat", True], [".",
-            False]]}],
-        "shared": [],
+        "id": CAT, "label": "neutral", "changes": [["dog", "cat"]], "shared": [],
+        "texts": [
+            {"field": "premise",
+             "original": [["A girl and a small ", False], ["dog", True], [" run.", False]],
+             "variant": [["A girl and a small ", False], ["cat", True], [" run.", False]]},
+            {"field": "hypothesis",
+             "original": [["A girl has a small ", False], ["dog", True], [".", False]],
+             "variant": [["A girl has a small ", False], ["cat", True], [".", False]]},
+        ],
     }  # fmt: skip
     assert "bert" not in json.dumps(told)
 

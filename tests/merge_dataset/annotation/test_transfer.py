@@ -172,8 +172,9 @@ def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None
     path = written(
         tmp_path / "export.json",
         [
-            task(CAT, annotation(1, "5", "4 mostly good", comment="a\nb"), annotation({"id": 2,
-                "email": "bo@example.org"}, "2", "1"), annotation(3, "1", "1", was_cancelled=True)),
+            task(CAT, annotation(1, "5", "4 mostly good", comment="a\nb"),
+                 annotation({"id": 2, "email": "bo@example.org"}, "2", "1"),
+                 annotation(3, "1", "1", was_cancelled=True)),
             task(WOMAN, annotation(1, "3", "3")),
             task("snli:1/noun/girl/boy"),
         ],
