@@ -116,8 +116,8 @@ def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> N
 
 TABLE_3 = {
     "snli_test.jsonl": {"noun": (33, 29, 38), "verb": (32, 28, 40), "adjective": (34, 24, 42)},
-    "mnli_dev_matched.jsonl": {"noun": (29, 31, 40), "verb": (27, 32, 41), "adjective": (26, 25,
-        48)},
+    "mnli_dev_matched.jsonl": {"noun": (29, 31, 40), "verb": (27, 32, 41),
+                               "adjective": (26, 25, 48)},
 }  # fmt: skip
 """Percent of neutral, contradiction and entailment among them, as the paper has it; there are
 other adverbs."""

@@ -293,6 +293,10 @@ def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
     return None
 
 
+YES_OR_NO = ("number_changed", "tense_changed", "article_fits", "form_attested", "number_agrees",
+             "determiner_fits", "in_compound")  # fmt: skip
+
+
 def random_rows(rng: random.Random) -> Iterator[Row]:
     """Values on both sides of the limits and at them, and some that are not known."""
     for number in range(400):
@@ -303,9 +307,7 @@ def random_rows(rng: random.Random) -> Iterator[Row]:
             "zipf_frequency": rng.choice([4.25, 4.5, 5.0]),
             "premise_pll_change": rng.choice([None, -2.0, 0.0]),
             "hypothesis_pll_change": rng.choice([None, -1.0, 1.0]),
-            **{name: rng.choice([None, True, False]) for name in ("number_changed", "tense_changed",
-                "article_fits", "form_attested", "number_agrees", "determiner_fits",
-                "in_compound")},
+            **{name: rng.choice([None, True, False]) for name in YES_OR_NO},
             "valency": rng.choice([None, -1.5, -1.0, 0.5]),
             "quality": rng.choice([None, 0.25, 0.5, 0.75]),
         }  # fmt: skip
