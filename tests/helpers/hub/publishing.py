@@ -170,7 +170,7 @@ def desk_at_a_hub() -> Iterator[Desk]:
             yield Desk(hub, worker, Path(scratch))
         finally:
             worker.stdin.close()
-            worker.wait(10)
+            worker.wait(60)  # a busy machine takes long to end it
             worker.stdout.close()
 
 
