@@ -55,7 +55,7 @@ def test_other_tags_are_no_class(tag: str) -> None:
 
 
 def test_a_worked_example() -> None:
-    """Of the paper's Figure 2 kind; of three texts, all have the word, or the two that have to."""
+    """A problem of Figure 2's kind; of three texts, all have the word, or the two that have to."""
     found = shared(
         "A/DT little/JJ boy/NN jumps/VBZ in/IN the/DT air/NN ./.",
         "The/DT boy/NN jumps/VBZ high/RB ./.",
