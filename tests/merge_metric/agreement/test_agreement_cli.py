@@ -11,15 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import divide
+from helpers.commands import run
+from helpers.dataset_files import divide, write_rows
 from helpers.judged import write_dataset, write_session
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from generation import Config, generate
-from generation.cli import app
 from merge_dataset.annotation.transfer import read_answers
 
 Ask = Callable[..., Result]
@@ -38,12 +37,7 @@ def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Runs the command in that folder."""
     monkeypatch.chdir(made)
 
-    def run(*arguments: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(app, ["agreement", *arguments, "--n-bootstrap", "50"])
-        assert result.exit_code == status, result.output
-        return result
-
-    return run
+    return lambda *words, code=0: run("agreement", *words, "--n-bootstrap", 50, code=code)
 
 
 def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
@@ -85,12 +79,10 @@ def test_a_dataset_of_other_texts_is_refused(ask: Ask, made: Path, tmp_path: Pat
     other = tmp_path / "merge-nli"
     shutil.copytree(made / "merge-nli", other)
     path = next(other.rglob("verbs/variants.parquet"))
-    table = pq.ParquetFile(path).read()
-    texts = pa.array([f"{text} Really." for text in table["premise"].to_pylist()])
-    place = table.schema.get_field_index("premise")
-    pq.write_table(table.set_column(place, "premise", texts), path)
+    rows = pq.ParquetFile(path).read().to_pylist()
+    write_rows(path, [row | {"premise": f"{row['premise']} Really."} for row in rows])
     message = f"{other}: expected the texts that annotators judged, got others for "
-    assert message in ask("study", "--dataset", str(other), status=2).stderr
+    assert message in ask("study", "--dataset", str(other), code=2).stderr
 
 
 def test_one_annotator(ask: Ask) -> None:
@@ -108,7 +100,7 @@ def test_one_annotator(ask: Ask) -> None:
     ],
 )
 def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> None:
-    result = ask(*arguments, status=2)
+    result = ask(*arguments, code=2)
     assert message in result.stderr
     assert result.stdout == ""
 
@@ -117,7 +109,7 @@ def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path)
     """It would be weighted by nothing: restore it, or name the files, of which nothing is known."""
     copy = shutil.copytree(made / "study", tmp_path / "study")
     (copy / "session.json").unlink()
-    refused = ask(str(copy), "--dataset", "merge-nli", status=2)
+    refused = ask(str(copy), "--dataset", "merge-nli", code=2)
     assert "expected a session folder with session.json, found none; restore it" in refused.stderr
     text = ask(str(copy / "answers/ann.jsonl"), "--dataset", "merge-nli").stdout
     assert "How likely variants were to be drawn is not known of" in " ".join(text.split())
@@ -134,9 +126,7 @@ def test_of_several_words_nobody_knows_who_validated_which(
     monkeypatch.chdir(tmp_path)
     known = ["study"] if knows == "session" else ["study/answers/ann.jsonl"]
     arguments = ["agreement", *known, "--dataset", "merge-nli", "--n-bootstrap", "0"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    text = " ".join(result.stdout.split())
+    text = " ".join(run(*arguments).stdout.split())
     assert "it cannot be told what would go with one of them, nor which to drop." in text
     assert "Good variants" in text
     assert "Which masked LM to drop" not in text
@@ -152,16 +142,10 @@ def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Pa
     (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
     old = ["study/answers/ann.jsonl", "--session", str(tmp_path)]
     assert ask(*old).stdout == ask("study/answers/ann.jsonl", "--session", "study").stdout
-
-
-def test_sessions_of_other_data_do_not_mix(ask: Ask, made: Path, tmp_path: Path) -> None:
-    """Their numbers of seeds, which are weighed by, differ."""
-    description = json.loads((made / "study/session.json").read_text("utf-8"))
+    # Those of other data, by whose numbers of seeds is weighed, do not mix.
     description["population"][0]["seeds"] += 1
-    del description["sha256"]  # as in sessions of before
     (tmp_path / "session.json").write_text(json.dumps(description), "utf-8")
-    (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
-    result = ask("study", "--session", str(tmp_path), status=2)
+    result = ask("study", "--session", str(tmp_path), code=2)
     assert "expected sessions of the same data, got 40 seeds of snli noun in study" in result.stderr
 
 
@@ -173,12 +157,10 @@ def test_figures_need_numpy_alone(
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "statsmodels", None)
     assert "Krippendorff's α" in ask("study").stdout
-    result = ask("study", "--plots", str(tmp_path), status=2)
+    result = ask("study", "--plots", str(tmp_path), code=2)
     assert "needs matplotlib" in result.stderr
     assert "run: pip install 'merge-nli[annotation]'" in result.stderr
 
-
-# --- Code of the README about answers ---
 
 README = Path(__file__).parents[3] / "merge_dataset/annotation/README.md"
 (SECTION,) = re.findall(
@@ -213,9 +195,7 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     outputs = []
     for arguments in commands():
         if arguments[0] == "agreement":
-            result = CliRunner().invoke(app, arguments)
-            assert result.exit_code == 0, result.output
-            outputs.append(result.stdout)
+            outputs.append(run(*arguments).stdout)
     table = re.sub(r"\n-+\n", "\n", re.sub(r" +", " ", outputs[0])).replace("\n ", "\n")
     assert SHOWN in table.replace(" \n", "\n")
     assert "build --run RUN --into without-bart-base --without-mlm" in outputs[0]
@@ -237,6 +217,5 @@ def test_builds_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     built, compared = (arguments for arguments in commands() if arguments[0] != "agreement")
     for arguments in (built, compared):
         words = [other.name if word == "facebook/bart-base" else word for word in arguments]
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 0, result.output
+        result = run(*words)
     assert "Variants that only A can have" in result.stdout

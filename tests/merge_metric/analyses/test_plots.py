@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,6 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    """Two models on two sources."""
     rng = random.Random(1)
     found = []
     for source in ("snli", "mnli-m"):
@@ -85,11 +85,8 @@ def runs() -> list[Run]:
 
 def lines(axes: Axes) -> list[np.ndarray[Any, Any]]:
     """Heights of the lines with a label, which are no dots."""
-    return [
-        np.asarray(line.get_ydata(), float)
-        for line in axes.get_lines()
-        if line.get_linestyle() != "None"
-    ]
+    solid = (line for line in axes.get_lines() if line.get_linestyle() != "None")
+    return [np.asarray(line.get_ydata(), float) for line in solid]
 
 
 def drawn(figure: Figure) -> Figure:
@@ -99,16 +96,11 @@ def drawn(figure: Figure) -> Figure:
 
 
 def legend(figure: Figure) -> list[str]:
-    """Its labels."""
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def bar_heights(axes: Axes) -> list[list[float]]:
-    """Series by series."""
     return [[bar.get_height() for bar in series] for series in axes.containers]
-
-
-# --- One by one ---
 
 
 def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
@@ -136,9 +128,8 @@ def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
 def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
     """Cell by cell, in colours within the scale; no colour for a range or what is missing."""
     template = matching(runs[:3])  # b is not on mnli-m
-    values = {"snli": 41.0, "snli_low": 41.0, "snli_high": 45.0} | {
-        "mnli-m": 1.0, "mnli-m_low": 1.0, "mnli-m_high": 100.0,
-    }  # fmt: skip
+    values = {"snli": 41.0, "snli_low": 41.0, "snli_high": 45.0}
+    values |= {"mnli-m": 1.0, "mnli-m_low": 1.0, "mnli-m_high": 100.0}
     missing = dict.fromkeys(("mnli-m", "mnli-m_low", "mnli-m_high"))
     rows = ({"model": "a", **values}, {"model": "b", **values, "snli": 61.0, **missing})
     table = Table("m", "M", template.columns, rows)
@@ -283,9 +274,6 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     drawn(plot_hardest(hardest(some, {"snli": seeds_table(rows)}, top=None)))
 
 
-# --- Readable ---
-
-
 @pytest.mark.slow
 def test_legends_stay_inside_the_figure() -> None:
     """Also with 19 models of long names, and with one panel or three."""
@@ -357,11 +345,6 @@ def lab(seen: np.ndarray[Any, Any], rgb: tuple[float, ...]) -> np.ndarray[Any, A
     return np.array([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)])
 
 
-# --- Files ---
-
-Plots = dict[str, Callable[[], Figure]]
-
-
 @pytest.fixture(scope="module")
 def figure(runs: list[Run]) -> Callable[[], Figure]:
     """Draws the same plot again and again."""
@@ -369,32 +352,22 @@ def figure(runs: list[Run]) -> Callable[[], Figure]:
     return lambda: plot_matching(table)
 
 
-def test_svg_files_are_well_formed(figure: Callable[[], Figure], tmp_path: Path) -> None:
-    """With a size and shapes, and without a date."""
-    save(figure(), tmp_path / "plot.svg")
-    root = ElementTree.parse(tmp_path / "plot.svg").getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert root.get("viewBox")
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 5
-    assert "<dc:date>" not in (tmp_path / "plot.svg").read_text()
-
-
-def test_fonts_are_in_the_pdf(figure: Callable[[], Figure], tmp_path: Path) -> None:
-    """As TrueType, which publishers ask for."""
-    save(figure(), tmp_path / "plot.pdf")
-    content = (tmp_path / "plot.pdf").read_bytes()
-    assert b"/FontFile2" in content
-    assert b"/Type3" not in content
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_the_same_plot_is_the_same_file(
-    figure: Callable[[], Figure], suffix: str, tmp_path: Path
-) -> None:
-    """Byte by byte."""
+def test_files_of_plots(figure: Callable[[], Figure], suffix: str, tmp_path: Path) -> None:
+    """The same bytes each time; SVG has a size, shapes and no date, PDF its fonts as TrueType."""
     for name in "ab":
         save(figure(), tmp_path / f"{name}.{suffix}")
-    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+    content = (tmp_path / f"a.{suffix}").read_bytes()
+    assert content == (tmp_path / f"b.{suffix}").read_bytes()
+    if suffix == "svg":
+        root = ElementTree.fromstring(content)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root.get("viewBox")
+        assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 5
+        assert b"<dc:date>" not in content
+    elif suffix == "pdf":
+        assert b"/FontFile2" in content
+        assert b"/Type3" not in content
 
 
 def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path) -> None:
@@ -408,7 +381,7 @@ def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_no_pyplot_and_no_settings_are_touched() -> None:
+def test_no_pyplot_and_no_settings_are_touched(tmp_path: Path) -> None:
     """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """
 import sys
@@ -427,20 +400,10 @@ drawing.save(figure, __import__("pathlib").Path(sys.argv[1]) / "a.svg")
 assert matplotlib.rcParams.copy() == before
 print("matplotlib.pyplot" in sys.modules)
 """
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-c", code, folder],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "False", done.stderr
 
-
-# --- Figures of the paper on paraphrases ---
 
 CONFIGS = ("snli_paraphrases", "anli-r1_paraphrases", "anli-r2_paraphrases")
 RATES = ("relaxed_fooling_rate", "strict_fooling_rate")
@@ -461,12 +424,11 @@ def three_models() -> list[Run]:
 
 
 def names(axes: Axes) -> list[str]:
-    """Below the panel."""
     return [label.get_text() for label in axes.get_xticklabels()]
 
 
 def test_strict_bars_lie_within_relaxed_ones(three_models: list[Run]) -> None:
-    """A panel per source; a model without it has no bars there; intervals beside each other."""
+    """A panel per source; a model without it has no bars there; intervals, if any."""
     table = fooling_rates(three_models, settings=Settings(n_bootstrap=30))
     figure = drawn(plot_fooling(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
@@ -484,10 +446,6 @@ def test_strict_bars_lie_within_relaxed_ones(three_models: list[Run]) -> None:
         assert axes.get_ylim()[1] >= max(end for _, end in ends)
     assert names(figure.axes[-1]) == ["a", "b", "c"]
     assert legend(figure) == ["changed (r_r)", "to the opposite (r_s)"]
-
-
-def test_bars_without_intervals(three_models: list[Run]) -> None:
-    """No bootstrap, no lines."""
     figure = drawn(plot_fooling(fooling_rates(three_models, settings=Settings(n_bootstrap=0))))
     assert not any(len(lines.get_segments()) for a in figure.axes for lines in a.collections)  # type: ignore[attr-defined]
 
@@ -521,9 +479,8 @@ def test_one_model_of_one_size(three_models: list[Run]) -> None:
     """A dot is a figure, too, also where no seed is right."""
     table = fooling_by_size(three_models[:1], {"a": Size(5, "X")}, Settings(n_bootstrap=0))
     drawn(plot_sizes(table))
-    rows = [{**row, RATES[0]: None, RATES[1]: None} for row in
-            table.rows]  # fmt: skip
-    drawn(plot_sizes(type(table)(table.name, table.title, table.columns, tuple(rows))))
+    rows = tuple({**row, RATES[0]: None, RATES[1]: None} for row in table.rows)
+    drawn(plot_sizes(replace(table, rows=rows)))
     assert [short(n) for n in (999, 999_400, 999_999)] == ["999", "999K", "1M"]
 
 
@@ -574,10 +531,8 @@ def test_overlap_is_drawn_over_sources() -> None:
     table = overlap(some_pairs(with_predictions=False))
     tokens, fuzzy = drawn(plot_overlap(table)).axes
     assert names(tokens) == list(CONFIGS[1:])
-    for axes, keys in (
-        (tokens, ("length", "length_variant", "overlap")),
-        (fuzzy, ("fuzzy_sort", "fuzzy_set")),
-    ):
+    lengths, matches = ("length", "length_variant", "overlap"), ("fuzzy_sort", "fuzzy_set")
+    for axes, keys in ((tokens, lengths), (fuzzy, matches)):
         assert bar_heights(axes) == [[row[key] for row in table.rows] for key in keys]
     *_, distances = drawn(plot_overlap(overlap(some_pairs(False), encode=encode))).axes
     assert len(bar_heights(distances)) == 1
@@ -589,11 +544,10 @@ def test_overlap_is_drawn_over_sources() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("highest", "top"), [(0.0, 0.1), (0.05, 0.1), (0.1, 0.2), (0.31, 0.4), (0.97, 1.0), (1.0, 1.0)]
-)
-def test_scales_end_above_the_highest(highest: float, top: float) -> None:
+def test_scales_end_above_the_highest() -> None:
     """At a multiple of ten percent, at one hundred at most."""
-    axes = Figure().subplots()
-    percent_axis(axes, highest)
-    assert axes.get_ylim() == (0, pytest.approx(top))
+    tops = {0.0: 0.1, 0.05: 0.1, 0.1: 0.2, 0.31: 0.4, 0.97: 1.0, 1.0: 1.0}
+    for highest, top in tops.items():
+        axes = Figure().subplots()
+        percent_axis(axes, highest)
+        assert axes.get_ylim() == (0, pytest.approx(top))

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from helpers.commands import refused, run
 
-from generation.cli import app
 from generation.records import Seed, problem_table
 from merge_dataset.files import digest_of_file, digests, write_record
 from merge_dataset.schema import LABELS, WORD_CLASSES
@@ -78,7 +77,7 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
 
     The second noun of s:0 stands twice but is not replaced, so the seed has no such word.
     """
-    run = write_run(
+    made = write_run(
         tmp_path / "run",
         ["entailment", "entailment", "neutral", "contradiction", "neutral"],
         [
@@ -89,7 +88,7 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
         ],
         [("s:0", "noun", "man"), ("s:2", "verb", "runs"), ("s:2", "verb", "runs running")],
     )  # fmt: skip
-    table = potential_seeds(run)
+    table = potential_seeds(made)
     shown = {
         (row["which"], row["word_class"]): tuple(
             row[key] for key in ("n", "label_0", "label_1", "label_2", "stands_twice", "other_form")
@@ -113,18 +112,12 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
     """Every share of problems, from sets of ids; unknown forms and a missing build are told."""
     rng = random.Random(6)
     labels = [rng.choice(LABELS) for _ in range(60)]
-    words = [
-        word(
-            f"s:{n}",
-            word_class,
-            f"w{k}",
-            premise=rng.choice((1, 1, 2)),
-            forms=rng.choice(([], [], ["x"])),
-        )
-        for n in range(60)
-        for word_class in rng.sample(WORD_CLASSES, rng.randint(0, 3))
-        for k in range(rng.randint(1, 2))
-    ]
+    words = []
+    for n in range(60):
+        for word_class in rng.sample(WORD_CLASSES, rng.randint(0, 3)):
+            for k in range(rng.randint(1, 2)):
+                twice, forms = rng.choice((1, 1, 2)), rng.choice(([], [], ["x"]))
+                words.append(word(f"s:{n}", word_class, f"w{k}", twice, forms=forms))
     table = potential_seeds(write_run(tmp_path / "a", labels, words))
     assert "no build yet" in " ".join(table.notes)
     for row in table.rows:
@@ -180,33 +173,25 @@ def test_the_commands(tmp_path: Path) -> None:
         counts=[counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50)],
     )
     for name in ("seeds", "filters"):
-
-        def analyse(*arguments: str, name: str = name) -> Any:
-            return CliRunner().invoke(app, ["analyse", name, *arguments])
-
-        plot = tmp_path / f"{name}.svg"
-        told = analyse("--run", str(made), "--format", "json", "--out", str(plot))
-        assert told.exit_code == 0, told.output
-        table = json.loads(told.stdout)
+        plot, words = tmp_path / f"{name}.svg", ("analyse", name, "--run", made)
+        table = json.loads(run(*words, "--format", "json", "--out", plot).stdout)
         assert (table["name"], plot.read_text()[:5]) == (name, "<?xml")
         for kind in ("text", "latex", "csv", "markdown"):
-            assert analyse("--run", str(made), "--format", kind).exit_code == 0
+            run(*words, "--format", kind)
         for arguments, message in (
             ([], f"{name}: expected a run folder, got none; add --run FOLDER"),
-            (["--dataset", str(made)], f"{name}: expected a run folder, got none"),
-            (["--run", str(made), "--dataset", "x"], "expected --run alone, got --dataset too"),
-            (["--run", str(tmp_path)], f"run: merge-nli count --run {tmp_path}"),
+            (["--dataset", made], f"{name}: expected a run folder, got none"),
+            (["--run", made, "--dataset", "x"], "expected --run alone, got --dataset too"),
+            (["--run", tmp_path], f"run: merge-nli count --run {tmp_path}"),
         ):
-            result = analyse(*arguments)
-            assert result.exit_code == 2
-            assert message in result.stderr
+            assert message in refused("analyse", name, *arguments)
 
 
 @pytest.mark.parametrize("name", ["shared_words.parquet", "variants.parquet", "counts.json"])
 def test_damage_is_told(tmp_path: Path, name: str) -> None:
     """A file that was changed since is no source of figures."""
     words, variants = [word("s:0", "noun", "man")], [("s:0", "noun", "man")]
-    run = write_run(tmp_path / "run", ["neutral"], words, variants)
-    (run / name).write_bytes((run / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
+    made = write_run(tmp_path / "run", ["neutral"], words, variants)
+    (made / name).write_bytes((made / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-        potential_seeds(run)
+        potential_seeds(made)

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.analysed import answered, random_dataset, signals_of, write_answers, write_dataset
+from helpers.commands import refused, run
 from helpers.metric_oracle import Row
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner, Result
 
-from generation.cli import app
+from merge_dataset.annotation.answers import Answer, append
 from merge_metric.agreement.coefficients import (
     pooled,
     spearman,
@@ -40,11 +40,12 @@ SIGNALS = ("log_odds", "mlm_count", "zipf_frequency", "number_changed", "article
 NAN = float("nan")
 
 
+Scores = dict[str, dict[str, tuple[int, int]]]
+"""Annotator → variant → F and R."""
+
+
 def signal(*values: float, is_answer: bool = False) -> Signal:
     return Signal("some", np.array(values, np.float64), is_answer)
-
-
-# --- Correlations ---
 
 
 def test_weighted_ranks_are_those_of_repeated_rows() -> None:
@@ -97,44 +98,27 @@ def test_ranks_within_seeds() -> None:
     assert spearman(x, y) == pytest.approx(-0.2581988897)
 
 
-# --- Bins ---
-
-
 def parts(given: Signal, bins: int) -> dict[str, list[float]]:
     """Bin → the values in it."""
     return {name: given.values[mask].tolist() for name, mask in bins_of(given, bins)}
 
 
-def test_bins_have_equally_many_values() -> None:
-    """Ten values in five bins: two each; what is unknown in none; equal ones together."""
-    given = signal(*range(10, 0, -1), NAN)
-    assert parts(given, 5) == {
-        "1.00 to 3.00": [2, 1],
-        "3.00 to 5.00": [4, 3],
-        "5.00 to 7.00": [6, 5],
-        "7.00 to 9.00": [8, 7],
-        "9.00 or more": [10, 9],
-    }
-    assert list(parts(signal(1, 2, 3, 4, 5, 6, 7, 7, 7, 7), 5).values()) == [
-        [1, 2],
-        [3, 4],
-        [5, 6],
-        [7, 7, 7, 7],
-    ]
+def test_bins_by_hand() -> None:
+    """Ten values in five bins: two each; what is unknown in none; equal ones together.
 
-
-def test_bins_are_told_apart_by_their_names() -> None:
-    """With as many digits as that takes."""
-    given = signal(-0.0004, -0.0003, 0.0001, 0.7)
-    assert parts(given, 3) == {
-        "−0.0004 to −0.0003": [-0.0004],
-        "−0.0003 to 0.0001": [-0.0003],
+    Names have as many digits as tell them apart. Few values are bins themselves, and always no
+    and yes.
+    """
+    assert parts(signal(*range(10, 0, -1), NAN), 5) == {
+        "1.00 to 3.00": [2, 1], "3.00 to 5.00": [4, 3], "5.00 to 7.00": [6, 5],
+        "7.00 to 9.00": [8, 7], "9.00 or more": [10, 9],
+    }  # fmt: skip
+    found = parts(signal(1, 2, 3, 4, 5, 6, 7, 7, 7, 7), 5)
+    assert list(found.values()) == [[1, 2], [3, 4], [5, 6], [7, 7, 7, 7]]
+    assert parts(signal(-0.0004, -0.0003, 0.0001, 0.7), 3) == {
+        "−0.0004 to −0.0003": [-0.0004], "−0.0003 to 0.0001": [-0.0003],
         "0.0001 or more": [0.0001, 0.7],
-    }
-
-
-def test_few_values_are_their_own_bins() -> None:
-    """As many as bins, and always no and yes."""
+    }  # fmt: skip
     assert parts(signal(1, 3, 1, 2, NAN), 3) == {"1": [1, 1], "2": [2], "3": [3]}
     assert parts(signal(1, 0, 1, is_answer=True), 5) == {"no": [0], "yes": [1, 1]}
     assert parts(signal(1, NAN, is_answer=True), 2) == {"yes": [1]}
@@ -194,9 +178,6 @@ def test_quality_says_how_good_the_best_are() -> None:
     assert "keeps that share of other seeds'" in found.notes[0]
 
 
-# --- From files ---
-
-
 @pytest.fixture(scope="module")
 def models() -> dict[str, list[Row]]:
     rng = random.Random(5)
@@ -209,8 +190,8 @@ def names(rows: list[Row]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def scores(models: dict[str, list[Row]]) -> dict[str, dict[str, tuple[int, int]]]:
-    """Annotator → variant → F and R: two annotators, of half of the variants."""
+def scores(models: dict[str, list[Row]]) -> Scores:
+    """Two annotators, of half of the variants."""
     rng = random.Random(6)
     every = names(models["a"])
     chosen = rng.sample(every, len(every) // 2)
@@ -223,7 +204,7 @@ def scores(models: dict[str, list[Row]]) -> dict[str, dict[str, tuple[int, int]]
 @pytest.fixture(scope="module")
 def folder(
     models: dict[str, list[Row]],
-    scores: dict[str, dict[str, tuple[int, int]]],
+    scores: Scores,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     folder = tmp_path_factory.mktemp("signals")
@@ -240,26 +221,20 @@ def folder(
 
 
 @pytest.fixture
-def analyse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def analyse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     monkeypatch.chdir(folder)
-    return lambda *arguments: CliRunner().invoke(app, ["analyse", "signals", *arguments])
-
-
-def rows_of(result: Result) -> list[dict[str, Any]]:
-    assert result.exit_code == 0, result.output
-    return list(json.loads(result.stdout)["rows"])
+    return lambda *arguments: run("analyse", "signals", *arguments).stdout
 
 
 def test_every_figure_the_slow_way(
-    analyse: Callable[..., Result],
+    analyse: Callable[..., str],
     models: dict[str, list[Row]],
-    scores: dict[str, dict[str, tuple[int, int]]],
+    scores: Scores,
 ) -> None:
     """Row by row from lists: who is in the bin, its means, ρ, and resampled seeds."""
-    found = rows_of(
-        analyse("a.parquet", "b.parquet", "--dataset", "merge-nli", "--annotations", "scores.csv",
-                "--bins", "3", "--n-bootstrap", str(N_BOOTSTRAP), "--format", "json")
-    )  # fmt: skip
+    options = ("--dataset", "merge-nli", "--annotations", "scores.csv", "--bins", 3)
+    more = ("--n-bootstrap", N_BOOTSTRAP, "--format", "json")
+    found = json.loads(analyse("a.parquet", "b.parquet", *options, *more))["rows"]
     assert {row["signal"] for row in found} == set(SIGNALS)
     judged = {
         name: [of_variants[name] for of_variants in scores.values()] for name in scores["ann"]
@@ -274,9 +249,7 @@ def test_every_figure_the_slow_way(
         seeds = list(dict.fromkeys(row.seed_id for _, row in order))
         draws = np.concatenate(list(seed_weights(len(seeds), Settings(n_bootstrap=N_BOOTSTRAP))))
         for row in (each for each in found if each["model"] == model):
-            mine = [
-                (name, r) for name, r in order if is_in(row, given[name][row["signal"]])
-            ]  # fmt: skip
+            mine = [(name, r) for name, r in order if is_in(row, given[name][row["signal"]])]
             right = [float(r.prediction == r.gold) for _, r in mine]
             assert row["n_variants"] == len(mine)
             assert row["n_seeds"] == len({r.seed_id for _, r in mine})
@@ -289,9 +262,8 @@ def test_every_figure_the_slow_way(
             assert row["n_judged"] == len(told)
             assert row["fluency"] == pytest.approx(np.mean([[f for f, _ in two] for two in told]))
             assert row["reasoning"] == pytest.approx(np.mean([[r for _, r in two] for two in told]))
-            assert row["good"] == pytest.approx(
-                np.mean([sum(f + r for f, r in two) / 2 >= 9 for two in told])
-            )
+            is_good = [sum(f + r for f, r in two) / 2 >= 9 for two in told]
+            assert row["good"] == pytest.approx(np.mean(is_good))
             if row["bin"] != ALL:
                 assert "rho_right" not in row
                 continue
@@ -300,9 +272,7 @@ def test_every_figure_the_slow_way(
                 assert row["rho_right"] is None is row["rho_right_ci"]
                 continue
             assert row["rho_right"] == pytest.approx(spearmanr(values, right).statistic)
-            sums = within_seeds(
-                np.array(values), np.array(right), np.array(of_seed), len(seeds)
-            )  # fmt: skip
+            sums = within_seeds(*map(np.array, (values, right, of_seed)), len(seeds))
             assert row["within_right"] == pytest.approx(pooled(sums.sum(axis=0)))
             drawn = [pooled((draw[:, None] * sums).sum(axis=0)) for draw in draws]
             assert row["within_right_ci"] == pytest.approx(np.nanquantile(drawn, [0.025, 0.975]))
@@ -328,95 +298,70 @@ def is_in(row: dict[str, Any], value: float | None) -> bool:
     return bool(row["lowest"] <= np.float32(value) <= row["highest"])
 
 
-def test_without_predictions(analyse: Callable[..., Result]) -> None:
+def test_without_predictions(analyse: Callable[..., str]) -> None:
     """Annotations alone say something too; the columns of models are gone."""
-    result = analyse("--dataset", "merge-nli", "--annotations", "scores.csv", "--format", "json")
-    rows = rows_of(result)
+    options = ("--dataset", "merge-nli", "--annotations", "scores.csv", "--format", "json")
+    table = json.loads(analyse(*options))
+    rows = table["rows"]
     assert {row["config"] for row in rows} == {"s"}
     assert all(row["model"] is None and "variant_accuracy" not in row for row in rows)
     assert all(row["good"] is not None for row in rows)
-    assert "ρ right" not in json.loads(result.stdout)["columns"].values()
+    assert "ρ right" not in table["columns"].values()
 
 
 @pytest.mark.slow
 def test_commands_of_the_readme_run(
-    analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    analyse: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As written, with annotations of one annotator, drawn by chances that are not known."""
     without_chances = SimpleNamespace(items={})
-    monkeypatch.setattr(
-        "merge_metric.analyses.variant_rows.read_session", lambda _: without_chances
-    )
-    readme = (Path(__file__).parents[3] / "merge_metric" / "analyses.md").read_text(
-        encoding="utf-8"
-    )
+    reader = "merge_metric.analyses.variant_rows.read_session"
+    monkeypatch.setattr(reader, lambda _: without_chances)
+    readme = (Path(__file__).parents[3] / "merge_metric/analyses.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"## Signals\n(.*)", readme, flags=re.DOTALL)
     (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
     given = Path.cwd()
-    (tmp_path / "sessions/first/answers").mkdir(parents=True)
     for name, source in {"bert": "a", "roberta": "b"}.items():
         (tmp_path / f"{name}.parquet").symlink_to(given / f"{source}.parquet")
     for name in ("merge-nli", "scores.csv"):
         (tmp_path / name).symlink_to(given / name)
     with (given / "scores.csv").open() as file:
-        answers = [row for row in csv.DictReader(file) if row["annotator"] == "ann"]
-    (tmp_path / "sessions/first/answers/ann.jsonl").write_text(
-        "".join(
-            json.dumps(
-                {
-                    "variant_id": row["variant_id"],
-                    "fluency": int(row["fluency"]),
-                    "reasoning": int(row["reasoning"]),
-                    "comment": "",
-                    "time": "2026-01-01T00:00:00+00:00",
-                }
-            )
-            + "\n"
-            for row in answers
-        )
-    )
+        answers = [
+            Answer(row["variant_id"], int(row["fluency"]), int(row["reasoning"]))
+            for row in csv.DictReader(file)
+            if row["annotator"] == "ann"
+        ]
+    append(tmp_path / "sessions/first/answers/ann.jsonl", answers)
     monkeypatch.chdir(tmp_path)
     for command in block.splitlines():
         program, _, _, *arguments = shlex.split(command)
         assert program == "merge-nli"
-        result = analyse(*arguments)
-        assert result.exit_code == 0, result.output
-        assert "zipf_frequency" in result.stdout
+        assert "zipf_frequency" in analyse(*arguments)
     assert Path("signals.svg").is_file()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dataset", "merge-nli"],
-         "signals: expected predictions files or --annotations, got neither"),
         (["--dataset", "merge-nli", "--annotations", "empty.csv"],
          "empty.csv: expected annotations, found none"),
         (["--dataset", "merge-nli", "--annotations", "others.csv"],
          "expected annotations of variants of these configurations, got only others; are they "
          "of another dataset?"),
-        (["--annotations", "scores.csv"], "signals: expected a dataset folder, got none"),
     ],
 )  # fmt: skip
-def test_errors_are_one_line(
-    arguments: list[str], message: str, analyse: Callable[..., Result]
-) -> None:
-    """Exit code 2 and what was expected; no table."""
+@pytest.mark.usefixtures("analyse")
+def test_errors_are_one_line(arguments: list[str], message: str) -> None:
     header = "annotator,variant_id,fluency,reasoning,comment\n"
     Path("empty.csv").write_text(header)
     Path("others.csv").write_text(f"{header}ann,t:1/noun/0,5,5,\n")
-    result = analyse(*arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr.splitlines()[-1]
-    assert result.stdout == ""
+    assert message in refused("analyse", "signals", *arguments).splitlines()[-1]
 
 
-def test_a_missing_package_is_told(
-    analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("analyse")
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the extra that brings it."""
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    result = analyse("a.parquet", "--dataset", "merge-nli")
-    assert result.exit_code == 2
-    assert "run: pip install 'merge-nli[signals]'" in result.stderr
+    told = refused("analyse", "signals", "a.parquet", "--dataset", "merge-nli")
+    assert "run: pip install 'merge-nli[signals]'" in told

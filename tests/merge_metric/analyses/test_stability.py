@@ -7,14 +7,15 @@ import random
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
-from typer.testing import CliRunner, Result
+from helpers.commands import refused
+from helpers.commands import run as command
 
-from generation.cli import app
 from merge_metric.analyses.seeds_needed import (
     Draws,
     influence_of,
@@ -103,9 +104,8 @@ def test_seeds_that_an_interval_takes() -> None:
     ):
         low, high = interval(replicates[key])
         # So wide an interval takes the seeds that made it, but for the bootstrap's noise.
-        assert needed(influence_of(holds, counts.present), high - low) == pytest.approx(
-            1500, rel=0.1
-        )
+        found = needed(influence_of(holds, counts.present), high - low)
+        assert found == pytest.approx(1500, rel=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -118,30 +118,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def analyse(folder: Path, *more: str) -> Result:
-    """Run the command on that dataset."""
-    arguments = ["analyse", "stability", *more, "--dataset", str(folder / "merge-nli")]
-    return CliRunner().invoke(app, arguments)
+def words(folder: Path, *more: object) -> list[object]:
+    return ["analyse", "stability", *more, "--dataset", folder / "merge-nli"]
+
+
+def rows_of(folder: Path, *more: object) -> list[dict[str, Any]]:
+    options = ("--seeds", 20, "--draws", 7, "--format", "json")
+    return list(json.loads(command(*words(folder, *options, *more)).stdout)["rows"])
 
 
 def test_labels_need_no_predictions(folder: Path) -> None:
     """Rows are those with predictions, of the configurations asked for."""
-    options = ("--seeds", "20", "--draws", "7", "--format", "json")
-    alone = json.loads(analyse(folder, *options).stdout)["rows"]
-    answers = analyse(folder, str(folder / "a.parquet"), *options)
-    assert alone == json.loads(answers.stdout)["rows"][:3]
-    nouns = json.loads(analyse(folder, *options, "--config", "s_nouns").stdout)["rows"]
+    assert rows_of(folder) == rows_of(folder, folder / "a.parquet")[:3]
+    nouns = rows_of(folder, "--config", "s_nouns")
     assert [row["config"] for row in nouns] == ["s_nouns"] * 3
     assert nouns[0]["n_seeds"] < 60
 
 
 def test_wrong_numbers_are_refused(folder: Path) -> None:
     """Too few seeds, and widths that none has."""
-    result = analyse(folder)
-    assert result.exit_code == 2
-    assert "s: expected more seeds than are drawn, got 60, of which 500" in result.stderr
-    assert "draw fewer with --seeds" in result.stderr
-    for width in ("0", "100", "-1"):
-        result = analyse(folder, "--seeds", "20", "--width", width)
-        assert result.exit_code == 2
-        assert "width: expected percentage points between 0 and 100" in result.stderr
+    told = refused(*words(folder))
+    assert "s: expected more seeds than are drawn, got 60, of which 500" in told
+    assert "draw fewer with --seeds" in told
+    for width in (0, 100, -1):
+        told = refused(*words(folder, "--seeds", 20, "--width", width))
+        assert "width: expected percentage points between 0 and 100" in told

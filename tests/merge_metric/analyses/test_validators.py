@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
@@ -15,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.analysed import text_of
+from helpers.commands import refused
+from helpers.commands import run as command
 from helpers.dataset_files import write_source
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_dataset.files import digests, write_record
 from merge_metric.analyses.validators import kept_with, of_run, plot_provenance, provenance
 
@@ -54,15 +55,9 @@ def test_both_readings_of_several_by_hand(tmp_path: Path) -> None:
     table = provenance([of_run(run)])
     counts = {row["by"]: (row["n_anywhere"], row["n_everywhere"]) for row in table.rows}
     assert counts == {
-        "A": (1, 2),
-        "B": (0, 0),
-        "C": (0, 0),
-        "2 masked LMs": (2, 1),
-        "3 masked LMs": (1, 0),
-        "several": (3, 1),
-        "none": (0, 1),
-        "all": (4, 4),
-    }
+        "A": (1, 2), "B": (0, 0), "C": (0, 0), "2 masked LMs": (2, 1), "3 masked LMs": (1, 0),
+        "several": (3, 1), "none": (0, 1), "all": (4, 4),
+    }  # fmt: skip
     # With A alone 1, 3 and 4, with B alone 4; with A and B all, A and C 1, 3, 4, B and C 4.
     kept = {row["by"]: row["n_kept"] for row in table.rows}
     assert [kept["A"], kept["B"], kept["C"]] == [3, 1, 0]
@@ -140,38 +135,32 @@ def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
     paraphrase = {"word_class": "paraphrase", "seed_id": "s:1", "source": "s", "label": 0}
     write_source(dataset, seeds, [paraphrase])
 
-    def analyse(*arguments: str) -> Any:
-        return CliRunner().invoke(app, ["analyse", "provenance", *arguments])
+    def analyse(*arguments: object) -> Any:
+        return json.loads(command("analyse", "provenance", *arguments, "--format", "json").stdout)
 
-    options = ("--dataset", str(dataset), "--format", "json")
-    told = json.loads(analyse(*options, "--config", "s", "--config", "s_nouns").stdout)
+    options = ("--dataset", dataset)
+    told = analyse(*options, "--config", "s", "--config", "s_nouns")
     totals = [(r["config"], r["n_anywhere"]) for r in told["rows"] if r["kind"] == "all"]
     assert totals == [("s", 3), ("s_nouns", 2)]
-    alone = json.loads(analyse("--run", str(run), "--format", "json").stdout)
+    alone = analyse("--run", run)
     assert [row["by"] for row in alone["rows"]] == ["x/A", "all"]
     assert alone["title"].startswith("Replacements")
     drawn = tmp_path / "plot.svg"
-    assert analyse(*options, "--config", "s", "--out", str(drawn)).exit_code == 0
+    analyse(*options, "--config", "s", "--out", drawn)
     assert drawn.read_text().startswith("<?xml")
-    whole = json.loads(analyse(*options).stdout)  # not of paraphrases, which no masked LM made
+    whole = analyse(*options)  # not of paraphrases, which no masked LM made
     assert {row["config"] for row in whole["rows"]} == {"s"}
+    write_run(tmp_path / "other", [(("B",), ("B",))])
+    changed = shutil.copytree(run, tmp_path / "changed")
+    shutil.copy(tmp_path / "other/replacements.parquet", changed)
     for arguments, message in (
         ([], "provenance: expected a dataset folder, got none; add --dataset FOLDER, or a run "),
-        (["--run", str(run), *options], "provenance: expected --run alone, got --dataset too"),
-        (
-            ["--run", str(dataset)],
-            "expected a run folder with manifest.json and replacements.parquet, found none",
-        ),
-        (["--run", str(tmp_path / "x")], "x: expected a run folder, found none"),
+        (["--run", run, *options], "provenance: expected --run alone, got --dataset too"),
+        (["--run", dataset],
+         "expected a run folder with manifest.json and replacements.parquet, found none"),
+        (["--run", tmp_path / "x"], "x: expected a run folder, found none"),
         ([*options, "--config", "s_paraphrases"], "expected variants that masked LMs validated"),
-        ([str(run / "replacements.parquet"), *options], "expected no predictions files, got"),
-    ):
-        result = analyse(*arguments)
-        assert result.exit_code == 2, arguments
-        assert message in result.stderr.replace("\n", " "), arguments
-    write_run(tmp_path / "other", [(("B",), ("B",))])
-    (run / "replacements.parquet").write_bytes(
-        (tmp_path / "other/replacements.parquet").read_bytes()
-    )
-    changed = analyse("--run", str(run))
-    assert "expected replacements.parquet as recorded in manifest.json" in changed.stderr
+        ([run / "replacements.parquet", *options], "expected no predictions files, got"),
+        (["--run", changed], "expected replacements.parquet as recorded in manifest.json"),
+    ):  # fmt: skip
+        assert message in refused("analyse", "provenance", *arguments), arguments

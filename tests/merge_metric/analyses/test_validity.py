@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.commands import refused, run
 from helpers.dataset_files import write_predictions
 from helpers.judged import JUDGED, write_dataset, write_judged, write_session
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_dataset.files import read_table
 from merge_metric import analyse, evaluate_model
 from merge_metric.analyses.validity import _effective, _sums, corrected_rate, validity_row
@@ -152,17 +151,12 @@ def test_a_row_by_plain_reading() -> None:
     assert row["difference_ci"] == pytest.approx(found)
     assert row["changed_corrected"] == pytest.approx(slow_rate(cases))
     assert "changed_corrected_ci" not in row
-    unknown = validity_row(
-        rows_of(cases, chance=[None] + [0.5] * 49), settings=Settings(n_bootstrap=0)
-    )
-    even = validity_row(
-        rows_of([(*case[:4], 1.0) for case in cases]), settings=Settings(n_bootstrap=0)
-    )
+    without = Settings(n_bootstrap=0)
+    unknown = validity_row(rows_of(cases, chance=[None] + [0.5] * 49), settings=without)
+    even = validity_row(rows_of([(*case[:4], 1.0) for case in cases]), settings=without)
     assert unknown == even != row
-    texts = [str(n // 10) for n in range(50)]
-    alike = validity_row(
-        rows_of(cases, seed_premise=texts), cluster="premise", settings=Settings(n_bootstrap=50)
-    )
+    some = rows_of(cases, seed_premise=[str(n // 10) for n in range(50)])
+    alike = validity_row(some, cluster="premise", settings=Settings(n_bootstrap=50))
     assert alike is not None
     assert alike["changed_good"] == row["changed_good"]
     assert alike["changed_good_ci"] != row["changed_good_ci"]
@@ -184,32 +178,24 @@ def test_command_and_report(tmp_path: Path) -> None:
         for name, seed in [(name.as_py(), seed.as_py())]
     ]
     predictions = write_predictions(tmp_path / "model.parquet", rows)
-    common = [str(predictions), "--dataset", str(folder), "--n-bootstrap", "50"]
-    judged = ["--annotations", str(tmp_path / "study")]
-    told = CliRunner().invoke(app, ["analyse", "validity", *common, *judged, "--format", "json"])
-    assert told.exit_code == 0, told.stderr
-    (row,) = json.loads(told.stdout)["rows"]
+    common = (predictions, "--dataset", folder, "--n-bootstrap", 50)
+    judged = (*common, "--annotations", tmp_path / "study")
+    (row,) = json.loads(run("analyse", "validity", *judged, "--format", "json").stdout)["rows"]
     assert row["n_good"] + row["n_bad"] <= 120
     for name in ("report.json", "report.md", "report.html"):
         out = tmp_path / name
-        result = CliRunner().invoke(app, ["report", *common, *judged, "--out", str(out)])
-        assert result.exit_code == 0, result.stderr
+        run("report", *judged, "--out", out)
         if name == "report.json":
             assert json.loads(out.read_text())["validity"]["rows"] == [row]
         else:
             assert f"{100 * row['changed_good']:.1f}" in out.read_text()
             assert "Korn and Graubard" in out.read_text()
-    plot = str(tmp_path / "x.svg")
-    drawn = CliRunner().invoke(app, ["analyse", "validity", *common, *judged, "--out", plot])
-    assert drawn.exit_code == 0, drawn.stderr
-    nothing = CliRunner().invoke(app, ["analyse", "validity", *common])
-    assert (nothing.exit_code, "expected --annotations, got none" in nothing.stderr) == (2, True)
-    (tmp_path / "other.csv").write_text(
-        "annotator,variant_id,fluency,reasoning\nann,snli:x/noun/a/b,5,5\n"
-    )
-    other = ["--annotations", str(tmp_path / "other.csv")]
-    refused = CliRunner().invoke(app, ["analyse", "validity", *common, *other])
-    assert (refused.exit_code, "are they of another dataset?" in refused.stderr) == (2, True)
+    run("analyse", "validity", *judged, "--out", tmp_path / "x.svg")
+    assert "expected --annotations, got none" in refused("analyse", "validity", *common)
+    other = tmp_path / "other.csv"
+    other.write_text("annotator,variant_id,fluency,reasoning\nann,snli:x/noun/a/b,5,5\n")
+    told = refused("analyse", "validity", *common, "--annotations", other)
+    assert "are they of another dataset?" in told
 
 
 def hash_of(text: str) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.commands import refused, run
 from helpers.subsampled_folder import write_folder
-from typer.testing import CliRunner
 
-from generation.cli import app as merge_nli
 from merge_metric.exports import registry
 from merge_metric.exports.registry import configurations_of, new_file
 
@@ -30,27 +29,20 @@ def text() -> Iterator[str]:
     registry.app.registered_commands.pop()
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(merge_nli, ["export", *arguments], env={"COLUMNS": "100"})
-    return done.exit_code, done.output
-
-
 def test_an_export_is_one_function(text: str, tmp_path: Path) -> None:
     """Help, options, both formats of the result and errors come with the registration."""
     folder, out = write_folder(tmp_path / "data"), tmp_path / "names.txt"
-    code, shown = run("names", "--help")
-    assert code == 0
+    shown = run("export", "names", "--help").stdout
     assert "Names of the configurations, one per line." in shown
     assert re.search(r"--format .*How to write the result", shown)
-    done = run("names", str(folder), "--out", str(out))
-    assert done == (0, f"{out}: written\nNext: cat {out}\n")
+    done = run("export", "names", folder, "--out", out)
+    assert done.stdout == f"{out}: written\nNext: cat {out}\n"
     names = out.read_text().split()
     assert names == ["snli", "snli_nouns", "snli_verbs"]
-    code, shown = run("names", str(folder), "--out", str(tmp_path / "b"), "--format", "json")
     again = str(tmp_path / "b")
+    shown = run("export", "names", folder, "--out", again, "--format", "json").stdout
     assert json.loads(shown) == {"out": again, "names": names, "next": f"cat {again}"}
-    code, shown = run("names", str(folder), "--out", str(out))
-    assert (code, "expected no file, found one" in shown) == (2, True)
+    assert "expected no file, found one" in refused("export", "names", folder, "--out", out)
 
 
 def test_every_export_is_on_the_page() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import write_rows
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
@@ -50,7 +50,6 @@ def write_answers(path: Path, rows: list[answers.TaskAnswer]) -> Path:
 
 
 def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.TaskAnswer]:
-    """Random answers, right more often than not."""
     rng = random.Random(rng_seed)
     found = []
     for problem in answers.load_problems(settings_of(folder), config):
@@ -78,27 +77,21 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     assert found["sv@90"] == expected["seed_variant_accuracy"]
     assert expected["n_subsamples"] == 3
     assert 0 < found["sv@100"] < found["sv@50"] < 1
-    assert found["variant_accuracy"] != np.mean(
-        [r["prediction"] == r["label"] for r in rows if r["variant_id"] != r["seed_id"]]
-    ), "an average over subsamples is not that over variants"
+    right = [r["prediction"] == r["label"] for r in rows if r["variant_id"] != r["seed_id"]]
+    assert found["variant_accuracy"] != np.mean(right), "not averaged over subsamples"
 
 
-def test_undefined_figures_are_nan(folder: Path) -> None:
-    """A model that answers no seed right can not be fooled."""
-    rows = [row | {"prediction": (row["label"] + 1) % 3} for row in answered(folder, "snli")]
-    found = answers.figures(rows)
-    assert math.isnan(found["relaxed_fooling_rate"])
-    assert found["seed_accuracy"] == 0
-
-
-def test_cut_seeds_are_refused(folder: Path) -> None:
-    """A harness's own limit takes the first rows."""
+def test_wrong_answers_and_cut_seeds(folder: Path) -> None:
+    """No figure of what is undefined; refused, as a harness's own limit takes the first rows."""
     rows = answered(folder, "snli")
-    with pytest.raises(
-        ValueError,
-        match=r"expected answers to all 13 problems of the seed 'snli:7', itself and its "
-        r"variants, got 12: a limit of samples cuts seeds; leave it out and limit the seeds$",
-    ):
+    wrong = [row | {"prediction": (row["label"] + 1) % 3} for row in rows]
+    assert answers.figures(wrong)["seed_accuracy"] == 0
+    assert math.isnan(answers.figures(wrong)["relaxed_fooling_rate"])
+    told = (
+        r"expected answers to all 13 problems of the seed 'snli:7', itself and its variants, "
+        r"got 12: a limit of samples cuts seeds; leave it out and limit the seeds$"
+    )
+    with pytest.raises(ValueError, match=told):
         answers.figures(rows[:-1])
     with pytest.raises(ValueError, match=r"expected answers to all problems, got none"):
         answers.figures([])
@@ -114,9 +107,8 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
         ours = read_problems(str(folder), ["snli_nouns"])
         if limit:
             ours = sample_seeds(ours, limit, rng_seed=5)
-        theirs = answers.load_problems(
-            settings_of(folder), "snli_nouns", limit_seeds=limit, rng_seed=5
-        )
+        options = {"limit_seeds": limit, "rng_seed": 5}
+        theirs = answers.load_problems(settings_of(folder), "snli_nouns", **options)
         assert theirs.select_columns(ours.column_names).to_list() == ours.to_pylist()
     counts = {row["seed_id"]: row["n_problems"] for row in theirs}
     assert len(counts) == 3
@@ -127,9 +119,8 @@ def test_answers_to_other_texts_are_refused(folder: Path, tmp_path: Path) -> Non
     """Answers that come back from a harness know the texts that they are for."""
     file = write_answers(tmp_path / "predictions.jsonl", answered(folder, "snli_nouns"))
     path = folder / "snli/nouns/variants.parquet"
-    table = pq.ParquetFile(path).read()
-    place, texts = table.column_names.index("hypothesis"), pc.utf8_upper(table["hypothesis"])
-    pq.write_table(table.set_column(place, "hypothesis", texts), path)
+    rows = pq.ParquetFile(path).read().to_pylist()
+    write_rows(path, [row | {"hypothesis": row["hypothesis"].upper()} for row in rows])
     with pytest.raises(ValueError, match="got predictions for other texts of "):
         score_file(file, folder, ["snli_nouns"], n_bootstrap=0)
 
@@ -153,9 +144,6 @@ def test_answer() -> None:
     assert found == {**problem, "prediction": 0}
     assert answers.answer(problem, [-math.inf] * 3)["probabilities"] == [1 / 3] * 3
     assert answers.answer(problem, [-900.0, -901.0, -math.inf])["prediction"] == 0
-
-
-# --- What is exported ---
 
 
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
@@ -214,18 +202,16 @@ def test_options(folder: Path) -> None:
 
 
 def test_unusable_options(folder: Path, tmp_path: Path) -> None:
-    """Each message says of what."""
-    with pytest.raises(ValueError, match=r"--revision: expected --hub with it, got 'v1'"):
-        prepare(folder, OUT, revision="v1")
-    with pytest.raises(ValueError, match=r"^shots: expected auto, exc, mix"):
-        prepare(folder, OUT, shots="many")
-    with pytest.raises(ValueError, match=r"CT|threshold"):
-        prepare(folder, OUT, ct=[101])
     own = write_folder(tmp_path / "own", source="rte")
-    with pytest.raises(
-        ValueError, match=r"^shots: expected with exc problems of one of the sources .*, got rte;"
-    ):
-        prepare(own, OUT, shots="exc")
+    cases: list[tuple[str, Path, dict[str, Any]]] = [
+        (r"--revision: expected --hub with it, got 'v1'", folder, {"revision": "v1"}),
+        (r"^shots: expected auto, exc, mix", folder, {"shots": "many"}),
+        (r"CT|threshold", folder, {"ct": [101]}),
+        (r"^shots: expected with exc problems of one of the .*, got rte;", own, {"shots": "exc"}),
+    ]
+    for message, place, options in cases:
+        with pytest.raises(ValueError, match=message):
+            prepare(place, OUT, **options)
 
 
 def test_harnesses_load_by_the_card(folder: Path) -> None:

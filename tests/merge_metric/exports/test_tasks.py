@@ -45,14 +45,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((folder / "merge_nli.json").read_text(encoding="utf-8"))
-    return value
-
-
-# --- lm-evaluation-harness ---
-
-
 def rendered(task: dict[str, Any], question: str) -> str:
     """The prompt as the harness puts it together: texts are columns, taken as they are."""
     assert task["doc_to_text"] == QUESTION
@@ -73,11 +65,10 @@ def test_the_prompt_is_that_of_predict(
     folder: Path, tmp_path: Path, shots: str, letters: Letters
 ) -> None:
     """Text and what may follow it, whatever is in a problem."""
-    export_lm_eval(
-        folder, tmp_path / "out", shots=shots, letters=letters, prompt_start="<|endoftext|>"
-    )
+    start = "<|endoftext|>"
+    export_lm_eval(folder, tmp_path / "out", shots=shots, letters=letters, prompt_start=start)
     task = read_yaml(tmp_path / "out/merge_nli_snli_verbs.yaml")
-    prompt = read_prompt(shots, sources=["snli"], start="<|endoftext|>")
+    prompt = read_prompt(shots, sources=["snli"], start=start)
     pair = ("{{premise}} {x}\n%", "“Q”: {% if %}")
     assert rendered(task, prompt.template.text(*pair)) == prompt.text(*pair)
     assert task["num_fewshot"] == len(prompt.examples)
@@ -100,7 +91,7 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
     export_lm_eval(folder, tmp_path / "out", ct=[50, 90])
     task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
     assert task["dataset_kwargs"] == {"config": "snli"}
-    settings = read_settings(tmp_path / "out")
+    settings = json.loads((tmp_path / "out/merge_nli.json").read_text(encoding="utf-8"))
     assert (settings["dataset"], settings["revision"]) == (f"../{folder.name}", None)
     metrics = {each["metric"]: each for each in task["metric_list"]}
     assert list(metrics)[:3] == ["sv@50", "sv@90", "seed_accuracy"]
@@ -111,9 +102,6 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
     used = {each["aggregation"] for each in task["metric_list"]}
     used |= {task["process_results"], task["custom_dataset"]}
     assert used == {f"!merge_nli.{name}" for name in functions if not name.startswith("_")}
-
-
-# --- lighteval ---
 
 
 def test_problems_are_those_that_other_harnesses_load(folder: Path, tmp_path: Path) -> None:
@@ -139,12 +127,8 @@ def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_p
     (data,) = (tmp_path / "first/data").iterdir()
     assert f"data/{data.name}" == first
     card = data.joinpath("README.md").read_text(encoding="utf-8")
-    assert [each["config_name"] for each in yaml.safe_load(card.split("---\n")[1])["configs"]] == [
-        "snli", "snli_nouns", "snli_verbs",
-    ]  # fmt: skip
-
-
-# --- lighteval and Inspect ---
+    configs = [each["config_name"] for each in yaml.safe_load(card.split("---\n")[1])["configs"]]
+    assert configs == ["snli", "snli_nouns", "snli_verbs"]
 
 
 def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +152,7 @@ def test_every_folder_says_how_to_run_it(folder: Path, tmp_path: Path, name: str
     names = contents["configurations" if name == "inspect" else "tasks"]
     text = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert "out" in text
-    assert not [path for path in (tmp_path / "out").rglob("*.*") if str(tmp_path).encode() in
-                path.read_bytes()]  # fmt: skip
+    for path in (tmp_path / "out").rglob("*.*"):
+        assert str(tmp_path).encode() not in path.read_bytes(), path
     assert all(f"`{each}`" in text for each in names)
     assert "{out}" not in text

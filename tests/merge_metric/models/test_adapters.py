@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.answers import answers
 from helpers.tiny_classifiers import tiny_classifier
 from safetensors.torch import load_file, save_file
 
@@ -18,6 +19,7 @@ from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.conversion import unfit_torch
 from merge_metric.models.inspection import CLASSIFIER, inspect
+from merge_metric.models.label_order import parse_order
 from merge_metric.models.opening import find_kind
 from merge_metric.models.pair_model import ModelRequest
 
@@ -27,7 +29,6 @@ KINDS = ("LORA", "IA3", "LOHA", "LOKR")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own."""
     monkeypatch.setenv("MERGE_NLI_CACHE", str(tmp_path / "cache"))
 
 
@@ -55,19 +56,9 @@ def trained(kind: str, folder: Path) -> tuple[Path, Any]:
     return folder, model.eval()
 
 
-def change(folder: Path, **changes: Any) -> None:
-    path = folder / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def answers(folder: Path, order: Any = None) -> np.ndarray:
-    from merge_metric.models.label_order import parse_order
-
-    model = Classifier.load(folder, device="cpu", label_order=order or parse_order("e,n,c"))
-    found = np.empty((len(PAIRS), 3))
-    for positions, probabilities in model.probabilities(PAIRS):
-        found[positions] = probabilities
-    return found
+def answers_of(folder: Path) -> np.ndarray:
+    order = parse_order("e,n,c")
+    return answers(Classifier.load(folder, device="cpu", label_order=order), PAIRS)
 
 
 def expected(model: Any, folder: Path) -> np.ndarray:
@@ -88,7 +79,7 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
     """As unmerged, from safetensors and from a pickle, with and without a configuration."""
     folder, model = trained(kind, tmp_path / "adapter")
     wanted = expected(model, folder)
-    np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
+    np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
     assert find_kind(ModelRequest(model=str(folder))) == "classifier"
     if unfit_torch():
         return  # it may not read the pickle
@@ -96,13 +87,12 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
     torch.save(load_file(weights), folder / "adapter_model.bin")
     weights.unlink()
     assert inspect(folder, CLASSIFIER).class_names == ()
-    np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
+    np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
     stray = json.loads((tiny_classifier("bert-uncased") / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(stray | {"id2label": {0: "neutral", 1: "entailment", 2: "contradiction"}})
-    )
-    assert inspect(folder, CLASSIFIER).class_names == ("neutral", "entailment", "contradiction")
-    np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
+    names = ("neutral", "entailment", "contradiction")
+    (folder / "config.json").write_text(json.dumps(stray | {"id2label": dict(enumerate(names))}))
+    assert inspect(folder, CLASSIFIER).class_names == names
+    np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
 
 
 def test_both_models_are_recorded(tmp_path: Path) -> None:
@@ -116,9 +106,8 @@ def test_both_models_are_recorded(tmp_path: Path) -> None:
     own, _, of_base = loaded.revision.partition("+")
     assert len(own) == 64
     assert of_base == base.revision
-    assert loaded.weights["base"] == {
-        "name": base.name, "revision": base.revision, **base.weights,
-    }  # fmt: skip
+    expected = {"name": base.name, "revision": base.revision, **base.weights}
+    assert loaded.weights["base"] == expected
 
 
 def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +129,8 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ]  # fmt: skip
     for name, changes, edit, reason in cases:
         folder = shutil.copytree(whole, tmp_path / name)
-        change(folder, **changes)
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
         if edit is not None:
             edit(tensors := dict(weights))
             save_file(tensors, folder / "adapter_model.safetensors")

@@ -26,14 +26,6 @@ def letter(text: str, *, is_cut: bool = False) -> str:
     return "" if code == NO_LABEL else "ABC"[code]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [example for form in FORMS for example in form.examples]
-)
-def test_examples_of_the_table(text: str, expected: str) -> None:
-    """Each form's examples are read as the table says."""
-    assert letter(text) == expected
-
-
 SEEN = [
     # answers as chat models write them
     ("A", "A"), ("a", "A"), ("A.", "A"), (" A\n", "A"), ("A)", "A"), ("[B]", "B"), ("`C`", "C"),
@@ -127,9 +119,12 @@ SEEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), SEEN)
-def test_collection_of_forms(text: str, expected: str) -> None:
-    """Each answer, as models really write them, is read as expected."""
+EXAMPLES = [example for form in FORMS for example in form.examples]
+
+
+@pytest.mark.parametrize(("text", "expected"), [*EXAMPLES, *SEEN])
+def test_forms_of_answers(text: str, expected: str) -> None:
+    """Examples of the table, and answers as models really write them."""
     assert letter(text) == expected
 
 

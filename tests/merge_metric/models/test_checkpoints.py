@@ -22,9 +22,8 @@ def test_ids_folders_and_files_are_told_apart(
     (gguf := folder / "mine.Q8.gguf").touch()
     monkeypatch.chdir(folder)
     assert find_files("org/name") == ModelFiles("org/name", "org/name")
-    assert find_files("org/name@refs/pr/1", "a.gguf") == ModelFiles(
-        "org/name", "org/name", "refs/pr/1", "a.gguf"
-    )
+    of_a_commit = ModelFiles("org/name", "org/name", "refs/pr/1", "a.gguf")
+    assert find_files("org/name@refs/pr/1", "a.gguf") == of_a_commit
     assert find_files(folder) == ModelFiles(str(folder), "mine@2", folder=folder)
     assert find_files(".").name == "mine@2"
     in_folder = ModelFiles(str(folder), "mine.Q8", gguf_file="mine.Q8.gguf", folder=folder)

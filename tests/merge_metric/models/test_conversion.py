@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers.answers import answers
 from helpers.tiny_classifiers import tiny_classifier
 from safetensors.torch import load_file
 
@@ -30,17 +31,12 @@ PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy pl
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own."""
     monkeypatch.setenv("MERGE_NLI_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "converted"
 
 
-def answers(folder: Path) -> np.ndarray:
-    model = Classifier.load(folder, device="cpu")
-    found = np.empty((len(PAIRS), 3))
-    for positions, probabilities in model.probabilities(PAIRS):
-        found[positions] = probabilities
-    return found
+def answers_of(folder: Path) -> np.ndarray:
+    return answers(Classifier.load(folder, device="cpu"), PAIRS)
 
 
 def pickled(tmp_path: Path, name: str, save: Callable[[dict[str, Any], Path], object]) -> Path:
@@ -81,7 +77,7 @@ def tied(tensors: dict[str, Any], folder: Path) -> None:
 @reads_pickles
 def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> None:
     """By this torch, by old ones, in files, with tensors that share memory; each once."""
-    expected = answers(tiny_classifier("bert-uncased"))
+    expected = answers_of(tiny_classifier("bert-uncased"))
     ways = {
         "zip": whole, "old": lambda t, f: whole(t, f, _use_new_zipfile_serialization=False),
         "sharded": sharded, "tied": tied,
@@ -89,13 +85,13 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
     for number, (name, save) in enumerate(ways.items(), 1):
         folder = pickled(tmp_path, name, save)
         assert any("once" in note for note in inspect(folder, CLASSIFIER).notes)
-        np.testing.assert_array_equal(answers(folder), expected, err_msg=name)
+        np.testing.assert_array_equal(answers_of(folder), expected, err_msg=name)
         assert inspect(folder, CLASSIFIER).notes == ()
         assert len(list(cache.iterdir())) == number
     # The same bytes elsewhere are not read again.
     again = shutil.copytree(tmp_path / "zip", tmp_path / "again")
     assert find_converted(files_of_folder(again), find_weights(files_of_folder(again)))
-    np.testing.assert_array_equal(answers(again), expected)
+    np.testing.assert_array_equal(answers_of(again), expected)
     assert len(list(cache.iterdir())) == len(ways)
 
 
@@ -189,20 +185,14 @@ def test_several_at_once(
     caplog.set_level("INFO")
     folder = pickled(tmp_path, "zip", whole)
     files = files_of_folder(folder)
-    weights, made = find_weights(files), []
+    weights = find_weights(files)
     rest = cache / conversion.digest_of_files(files, weights.names)
     rest.mkdir(parents=True)
     (rest / "model.safetensors").write_bytes(b"half")
-    threads = [
-        threading.Thread(target=lambda: made.append(convert(files, weights))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: convert(files, weights), range(4)))
     assert made == [rest] * 4
     told = [record.message for record in caplog.records if ": converted " in record.message]
     assert told == [f"{folder}: converted pytorch_model.bin (0.1 MB) to safetensors, once: {rest}"]
-    assert set(load_file(rest / "model.safetensors")) == set(
-        load_file(tiny_classifier("bert-uncased") / "model.safetensors")
-    )
+    whole_file = tiny_classifier("bert-uncased") / "model.safetensors"
+    assert set(load_file(rest / "model.safetensors")) == set(load_file(whole_file))

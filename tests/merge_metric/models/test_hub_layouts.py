@@ -55,8 +55,6 @@ def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
     return run
 
 
-# --- Folders on disk ---
-
 FOLDERS = [name for name, each in LAYOUTS.items() if each.task == "classifier"]
 FIRST = (
     "ynie/xlnet-large-cased-snli_mnli_fever_anli_R1_R2_R3-nli",
@@ -77,7 +75,7 @@ def folder_of(name: str, parent: Path) -> Path:
     return folder
 
 
-def differing(names: tuple[str, ...], predict: Predict, tmp_path: Path) -> list[str]:
+def differing(names: Iterable[str], predict: Predict, tmp_path: Path) -> list[str]:
     """List the folders of models that answer other than the plain model of their kind."""
     found_otherwise = []
     for name in names:
@@ -95,22 +93,17 @@ def differing(names: tuple[str, ...], predict: Predict, tmp_path: Path) -> list[
     return found_otherwise
 
 
-def test_folders_give_what_plain_models_give(predict: Predict, tmp_path: Path) -> None:
-    """The least alike; the others belong to the second tier."""
-    # Too old a torch may not read the pickle.
-    names = FIRST[1:] if unfit_torch() else FIRST
+@pytest.mark.slow(but=["first"])
+@pytest.mark.parametrize("names", [FIRST, {*FOLDERS} - {*FIRST}], ids=["first", "others"])
+def test_folders_give_what_plain_models_give(
+    names: Iterable[str], predict: Predict, tmp_path: Path
+) -> None:
+    """The least alike, and in the second tier the others."""
+    if unfit_torch():  # it may be too old to read the pickle
+        names = {*names} - {FIRST[0]}
     assert differing(names, predict, tmp_path) == []
     assert not (tmp_path / "payload-ran").exists()
 
-
-@pytest.mark.slow
-def test_all_folders_give_what_plain_models_give(predict: Predict, tmp_path: Path) -> None:
-    """Every layout of a classifier."""
-    assert differing(tuple(set(FOLDERS) - set(FIRST)), predict, tmp_path) == []
-    assert not (tmp_path / "payload-ran").exists()
-
-
-# --- Damages ---
 
 SHARPEST = (
     "cut/half", "cut/pickle-pointer", "cut/gguf", "index/upwards", "config/layers",
@@ -141,20 +134,14 @@ def told(damage: Damage, message: str) -> bool:
     return len(lines) == 1 and re.search(damage.named, lines[0]) is not None
 
 
-def test_damages_are_told_in_one_line(predict: Predict, tmp_path: Path) -> None:
+@pytest.mark.slow(but=["first"])
+@pytest.mark.parametrize("names", [SHARPEST, {*DAMAGES} - {*SHARPEST}], ids=["first", "others"])
+def test_damages_are_told_in_one_line(
+    names: Iterable[str], predict: Predict, tmp_path: Path
+) -> None:
     """Exit code 2 and the name of the file; no code of a model runs."""
-    assert told_badly(SHARPEST, predict, tmp_path) == []
+    assert told_badly(names, predict, tmp_path) == []
     assert not (tmp_path / "payload-ran").exists()
-
-
-@pytest.mark.slow
-def test_all_damages_are_told_in_one_line(predict: Predict, tmp_path: Path) -> None:
-    """Every other one."""
-    assert told_badly(DAMAGES.keys() - set(SHARPEST), predict, tmp_path) == []
-    assert not (tmp_path / "payload-ran").exists()
-
-
-# --- The Hub ---
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +157,6 @@ def at() -> Iterator[Console]:
 
 @pytest.fixture
 def fresh(at: Console) -> Console:
-    """Empty caches."""
     at.forget()
     return at
 
@@ -253,10 +239,8 @@ def test_a_branch_that_moves_while_a_model_is_loaded(fresh: Console, tmp_path: P
     # The newest commit is loaded next, and the older one is still there by its name.
     newest = repo.branches["main"]
     assert recorded(fresh.predict("moving/main", "--format", "json"))["revision"] == newest
-    assert (
-        recorded(fresh.predict("moving/main", "--format", "json", offline=True))["revision"]
-        == newest
-    )
+    again = fresh.predict("moving/main", "--format", "json", offline=True)
+    assert recorded(again)["revision"] == newest
     older = fresh.predict("moving/main", "--revision", commit, "--format", "json", offline=True)
     assert recorded(older)["revision"] == commit
     np.testing.assert_allclose(fresh.probabilities(), wanted[version], atol=1e-6)
@@ -343,12 +327,8 @@ def test_two_processes_that_convert_at_once(fresh: Console) -> None:
         _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         np.testing.assert_allclose(fresh.probabilities(f"{number}.parquet"), wanted, atol=1e-6)
-    left = [
-        path.name
-        for path in fresh.home.rglob("*")
-        if re.search("partial|tmp|incomplete", path.name)
-    ]
-    assert left == []
+    names = (path.name for path in fresh.home.rglob("*"))
+    assert [name for name in names if re.search("partial|tmp|incomplete", name)] == []
 
 
 @pytest.mark.slow
@@ -382,7 +362,6 @@ def test_every_layout_online_and_then_offline(part: str, at: Console) -> None:
 
 @pytest.mark.slow
 def test_damages_on_the_hub(at: Console) -> None:
-    """As on disk."""
     odd = []
     for number, (name, damage) in enumerate(DAMAGES.items()):
         at.forget()

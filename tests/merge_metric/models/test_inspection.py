@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from helpers.tiny_classifiers import tiny_classifier
+from safetensors.torch import load_file, save_file
 
+from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head, inspect
 from merge_metric.models.model_files import files_of_folder
 from merge_metric.models.weights import Tensor, read_header
@@ -19,7 +22,6 @@ TOKENIZER = {"tokenizer.json": b"{}"}
 
 
 def safetensors(tensors: dict[str, tuple[int, ...]], *, dtype: str = "F32", size: int = 4) -> bytes:
-    """A file with a header, and zeros."""
     header, end = {}, 0
     for name, shape in tensors.items():
         length = size
@@ -32,7 +34,6 @@ def safetensors(tensors: dict[str, tuple[int, ...]], *, dtype: str = "F32", size
 
 
 def folder_of(tmp_path: Path, files: dict[str, bytes], config: Any = None) -> Path:
-    """A folder with files, and a configuration unless they have one."""
     shutil.rmtree(tmp_path / "model", ignore_errors=True)
     (folder := tmp_path / "model").mkdir()
     settings = {"model_type": "bert", "vocab_size": 7} | (config or {})
@@ -48,9 +49,8 @@ def test_what_is_there(tmp_path: Path) -> None:
     """Format, tokenizer, sizes; nothing is loaded for it."""
     found = inspect(folder_of(tmp_path, WHOLE, {"num_labels": 3}), CLASSIFIER, dtype="float16")
     assert found.problems == found.notes == found.packages == ()
-    assert (found.format, found.tokenizer, found.parameters) == (
-        "safetensors", "tokenizer.json", 24,
-    )  # fmt: skip
+    described = (found.format, found.tokenizer, found.parameters)
+    assert described == ("safetensors", "tokenizer.json", 24)
     assert (found.memory_bytes, found.download_bytes, found.files.commit) == (48, 0, None)
     assert found.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
@@ -119,9 +119,8 @@ def test_pieces_need_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The packages that are missing are named; with a tokenizer.json none is needed."""
     pieces = {"spiece.model": b"", "model.safetensors": WHOLE["model.safetensors"]}
     assert inspect(folder_of(tmp_path, pieces), MASKED_LM).problems == ()
-    monkeypatch.setattr(
-        "merge_metric.models.inspection.has_package", lambda name: name != "protobuf"
-    )
+    checker = "merge_metric.models.inspection.has_package"
+    monkeypatch.setattr(checker, lambda name: name != "protobuf")
     found = inspect(folder_of(tmp_path, pieces), MASKED_LM)
     assert found.packages == ("protobuf",)
     assert found.problems[0].endswith("spiece.model: expected the packages sentencepiece and "
@@ -181,10 +180,7 @@ def test_gguf(tmp_path: Path) -> None:
         (b"PK" + content[2:], "m.gguf: expected a GGUF file, got another"),
         (content[:4] + b"\x07" + content[5:], "m.gguf: expected version 2 or 3 of GGUF, got 7"),
         (content[:8] + b"\xff" * 8 + content[16:], "m.gguf: its header is not whole"),
-        (
-            gguf(values | {"llama.block_count": 99}, tensors),
-            "num_layers 99; the weights have 2 ten",
-        ),
+        (gguf(values | {"llama.block_count": 99}, tensors), "num_layers 99; the weights have 2"),
     ):
         (problem,) = look(changed).problems
         assert said in problem
@@ -208,11 +204,6 @@ def test_weights_of_another_class(
     name: str, edit: dict[str, str], said: str, tmp_path: Path
 ) -> None:
     """Heads and layers that the class does not have are named, not left out."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    from merge_metric.models.checkpoints import load
-
     folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / name)
     tensors = load_file(folder / "model.safetensors")
     for old, new in edit.items():

@@ -21,40 +21,24 @@ from merge_metric.models.label_order import (
 ORDERS = [",".join(order) for order in permutations("enc")]
 
 
-def softmax_like(n: int = 50) -> NDArray[np.float64]:
-    return np.random.default_rng(0).dirichlet([1, 1, 1], n)
-
-
-# --- Permutations ---
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_class_goes_to_its_label(order: str) -> None:
     """Against a look-up by name, row by row."""
-    of_classes = softmax_like()
+    of_classes = np.random.default_rng(0).dirichlet([1, 1, 1], 50)
     of_labels = parse_order(order).rearrange(of_classes)
     for theirs, ours in zip(of_classes, of_labels, strict=True):
         by_name = dict(zip(order.split(","), theirs, strict=True))
         assert ours.tolist() == [by_name["e"], by_name["n"], by_name["c"]]
 
 
-# --- Where an order comes from ---
-
-
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [("e,n,c", (0, 1, 2)), ("C, E, N", (2, 0, 1)), ("contradiction,neutral,entailment", (2, 1, 0))],
-)
-def test_orders_that_are_given(text: str, labels: tuple[int, ...]) -> None:
-    """Letters or names, in any case."""
-    assert parse_order(text) == LabelOrder(labels, "given")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("text", ["e,n", "e,n,n", "e;n;c", "x,y,z", "", "e,n,c,e"])
-def test_orders_that_are_none(text: str) -> None:
-    """Each label once, separated by commas."""
-    with pytest.raises(ValueError, match="each of e, n, c once, such as c,e,n, got"):
-        parse_order(text)
+def test_orders_as_given() -> None:
+    """Letters or names in any case, each label once, separated by commas."""
+    names = "contradiction,neutral,entailment"
+    for text, labels in {"e,n,c": (0, 1, 2), "C, E, N": (2, 0, 1), names: (2, 1, 0)}.items():
+        assert parse_order(text) == LabelOrder(labels, "given")
+    for text in ("e,n", "e,n,n", "e;n;c", "x,y,z", "", "e,n,c,e"):
+        with pytest.raises(ValueError, match="each of e, n, c once, such as c,e,n, got"):
+            parse_order(text)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +85,8 @@ def test_nothing_is_assumed(names: list[str]) -> None:
     ],
 )
 def test_other_numbers_of_classes_are_refused(names: list[str], message: str) -> None:
-    """With the reason."""
     with pytest.raises(ValueError, match=f"some/model: expected a classifier of .*{message}"):
         read_order(dict(enumerate(names)), "some/model")
-
-
-# --- What the seeds say ---
 
 
 def answers(n: int, right: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

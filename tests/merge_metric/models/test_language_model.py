@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.answers import answers
 from helpers.gguf_files import load_lm, smollm2
 from helpers.tiny_language_models import (
     CONTEXT,
@@ -36,15 +37,12 @@ from merge_metric.models.prompts import PromptTokens, common_prefix, read_prompt
 from merge_metric.models.templates import Example, Prompt
 
 TEXTS = sentences(40)
-SHOTS = Prompt(
-    (
-        Example(("A girl plays.", "A girl is here."), 0),
-        Example(("The dog runs outside.", "The dog is happy."), 1),
-        Example(("A man reads a book.", "A man sings."), 2),
-    ),
-    read_prompt("none").template,
-    name="three",
+EXAMPLES = (
+    Example(("A girl plays.", "A girl is here."), 0),
+    Example(("The dog runs outside.", "The dog is happy."), 1),
+    Example(("A man reads a book.", "A man sings."), 2),
 )
+SHOTS = Prompt(EXAMPLES, read_prompt("none").template, name="three")
 PAIRS = [
     *zip(TEXTS[:12], TEXTS[12:24], strict=True),
     ("A girl runs.", "A girl runs."),
@@ -57,19 +55,6 @@ PAIRS = [
 def model_of(kind: str, prompt: Prompt = SHOTS, **options: Any) -> LanguageModel:
     loaded = Loaded(tiny_lm(kind), tiny_tokenizer(kind), kind, "1")
     return LanguageModel(loaded, prompt=prompt, **options)
-
-
-def answers(model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-    """The rows in order, each of which must come once."""
-    found = np.full((len(pairs), 3), np.nan)
-    for rows, probabilities in model.probabilities(pairs):
-        assert probabilities.shape == (len(rows), 3)
-        assert probabilities.dtype == np.float64
-        assert np.isnan(found[rows]).all()
-        assert len(set(rows)) == len(rows)
-        found[rows] = probabilities
-    assert not np.isnan(found).any()
-    return found
 
 
 def slow_answers(
@@ -95,9 +80,6 @@ def slow_answers(
 def oracle(kind: str, prompt: Prompt = SHOTS) -> NDArray[np.float64]:
     texts = [prompt.text(*pair) + KINDS[kind].answer_after for pair in PAIRS]
     return slow_answers(kind, texts, KINDS[kind].letters)
-
-
-# --- Probabilities ---
 
 
 @pytest.mark.slow(
@@ -147,8 +129,6 @@ def _copy(model: Any) -> Any:
     return copy
 
 
-# --- Chats ---
-
 CHAT = (
     "{% for message in messages %}"
     "{% if message.role not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"
@@ -169,9 +149,7 @@ def test_chats(kind: str) -> None:
     """Examples are turns; nothing but the template puts special tokens."""
     block = "[user]\nPremise: {}\nHypothesis: {}\nA. Entailment\nB. Neutral\nC. Contradiction\n"
     block += "Answer:\n[assistant]\n"
-    shown = "".join(
-        block.format(e.texts[0], e.texts[1]) + "ABC"[e.label] + "\n" for e in SHOTS.examples
-    )
+    shown = "".join(block.format(*e.texts) + "ABC"[e.label] + "\n" for e in EXAMPLES)
     texts = [shown + block.format(*pair) for pair in PAIRS]
     expected = slow_answers(kind, texts, KINDS[kind].letters, add_special_tokens=False)
     loaded = Loaded(tiny_lm(kind), with_template(kind, CHAT), kind, "1")
@@ -187,15 +165,6 @@ def test_reasoning_is_switched_off() -> None:
     tokens = PromptTokens(with_template("gpt2", template), SHOTS, chat=True)
     text = tiny_tokenizer("gpt2").decode(tokens.encode([("a", "b")])[0])
     assert text.endswith("[assistant]\nquiet")
-
-
-def test_a_chat_needs_a_template() -> None:
-    """Base models have none."""
-    with pytest.raises(ValueError, match="expected a tokenizer with a chat template"):
-        model_of("gpt2", chat_template=True)
-
-
-# --- Tokens ---
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -230,16 +199,14 @@ def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
     assert given[0] == own[0]
 
 
-def test_letters_that_are_no_tokens() -> None:
-    """A tokenizer that cannot tell B from C."""
+def test_what_cannot_be_asked_for_letters() -> None:
+    """A tokenizer that cannot tell B from C, or could not be checked; chats with base models."""
     with pytest.raises(ValueError, match=r"expected a tokenizer in which the answers A, B, C are"):
         PromptTokens(uncased_words(), SHOTS)
-
-
-def test_only_fast_tokenizers() -> None:
-    """Others could not be checked."""
     with pytest.raises(ValueError, match="expected a fast tokenizer, got object"):
         PromptTokens(object(), SHOTS)
+    with pytest.raises(ValueError, match="expected a tokenizer with a chat template"):
+        model_of("gpt2", chat_template=True)
 
 
 def test_common_prefix() -> None:
@@ -250,9 +217,6 @@ def test_common_prefix() -> None:
         columns = [len(set(column)) == 1 for column in zip(*rows, strict=False)]
         length = columns.index(False) if False in columns else len(columns)
         assert common_prefix(rows) == rows[0][:length]
-
-
-# --- When the cache is not used ---
 
 
 @pytest.mark.parametrize(("kind", "layer"), [("mamba", "no past_key"), ("falcon-h1", "Linear")])
@@ -295,9 +259,6 @@ def test_prompts_that_begin_otherwise_shorten_what_is_shared(
     assert model._cache is not None
 
 
-# --- Limits and reports ---
-
-
 def test_too_long_prompts_are_an_error_before_any_work() -> None:
     """The message names the premise and says what to do."""
     pairs = [*PAIRS, ("very " * CONTEXT, "It is long.")]
@@ -309,20 +270,14 @@ def test_too_long_prompts_are_an_error_before_any_work() -> None:
 def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """A random model hardly answers in letters; the share is that of the slow way."""
     model = model_of("gpt2")
-    n_parameters = sum(p.numel() for p in model._model.parameters())
-    assert model.notes(PAIRS) == {
-        "parameters": n_parameters,
-        "prefix_cached_tokens": len(model._tokens.shared),
-    }
+    n_parameters, n_cached = model._model.num_parameters(), len(model._tokens.shared)
+    assert model.notes(PAIRS) == {"parameters": n_parameters, "prefix_cached_tokens": n_cached}
     assert "parameters" not in model.describe()  # it would make earlier files another run's
     masses = [model.measures for _ in model.probabilities(PAIRS)]
     letter_mass = float(np.concatenate(masses).mean())
     ids = tiny_tokenizer("gpt2").convert_tokens_to_ids(["ĠA", "ĠB", "ĠC", "A", "B", "C"])
-    texts = [SHOTS.text(*pair) for pair in PAIRS]
-    rows = [
-        next_token_probabilities(tiny_lm("gpt2"), tiny_tokenizer("gpt2")(text)["input_ids"])[ids]
-        for text in texts
-    ]
+    encoded = (tiny_tokenizer("gpt2")(SHOTS.text(*pair))["input_ids"] for pair in PAIRS)
+    rows = [next_token_probabilities(tiny_lm("gpt2"), each)[ids] for each in encoded]
     expected = float(torch.stack(rows).sum(1).mean())
     assert letter_mass == pytest.approx(expected, rel=1e-3)
     warn_of_few_letters(model.name, letter_mass)
@@ -340,19 +295,11 @@ def test_what_determines_the_output_is_described() -> None:
     assert model_of("llama", prefix_cache=False).describe() != base
 
 
-# --- Loading ---
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    _copy(tiny_lm("llama")).save_pretrained(folder)
-    tiny_tokenizer("llama").save_pretrained(folder)
-    return folder
-
-
-def test_loading_a_folder(saved: Path) -> None:
+def test_loading_a_folder(tmp_path: Path) -> None:
     """It gives the same answers, is named after the folder, and identified by the files."""
+    saved = tmp_path / "tiny"
+    _copy(tiny_lm("llama")).save_pretrained(saved)
+    tiny_tokenizer("llama").save_pretrained(saved)
     model = LanguageModel(load_lm(saved), prompt=SHOTS)
     np.testing.assert_allclose(answers(model, PAIRS), oracle("llama"), atol=TOLERANCE)
     description = model.describe()
@@ -366,27 +313,17 @@ def test_loading_a_folder(saved: Path) -> None:
     assert again.describe()["dtype"] == "bfloat16"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("empty", "expected a model, found no config.json"),
-        ("headless", r"expected a trained causal language model, but the checkpoint lacks \['lm_h"),
-    ],
-)
-def test_folders_without_a_model(saved: Path, tmp_path: Path, name: str, message: str) -> None:
+def test_folders_without_a_model(tmp_path: Path) -> None:
     """No weights, weights of another task."""
-    folder = tmp_path / name
-    folder.mkdir()
-    if name != "empty":
-        tiny_tokenizer("llama").save_pretrained(folder)
-        model = _copy(tiny_lm("llama"))
-        model.config.save_pretrained(folder)
-        model.model.save_pretrained(folder)
-    with pytest.raises(ValueError, match=message):
-        load_lm(folder)
-
-
-# --- A real model ---
+    with pytest.raises(ValueError, match=r"expected a model, found no config\.json"):
+        load_lm(tmp_path)
+    tiny_tokenizer("llama").save_pretrained(tmp_path)
+    model = _copy(tiny_lm("llama"))
+    model.config.save_pretrained(tmp_path)
+    model.model.save_pretrained(tmp_path)
+    told = r"expected a trained causal language model, but the checkpoint lacks \['lm_h"
+    with pytest.raises(ValueError, match=told):
+        load_lm(tmp_path)
 
 
 @pytest.mark.real

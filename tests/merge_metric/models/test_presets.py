@@ -42,15 +42,6 @@ def test_selection(only: list[str], names: list[str]) -> None:
     assert [preset.name for preset in read_presets("paper", only)] == names
 
 
-def test_unknown_names() -> None:
-    """The messages say what there is."""
-    with pytest.raises(ValueError, match="preset: expected one of paper, sensitivity, poster, got"):
-        read_presets("papers")
-    message = "^only: expected models of the preset paper or its groups S, SMFA, M, LLM, got 'BERT'"
-    with pytest.raises(ValueError, match=message):
-        read_presets("paper", ["SMFA", "BERT"])
-
-
 def test_the_models_of_the_other_papers() -> None:
     """Columns of Table 1 of the paper on sensitivity, in its order; those that the poster names."""
     sensitivity, poster = read_presets("sensitivity"), read_presets("poster")

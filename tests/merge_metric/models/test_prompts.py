@@ -44,9 +44,8 @@ def table_6(prompt: Prompt, premise: str, hypothesis: str, answer: str) -> str:
         for e in prompt.examples
     ]
     template = jinja2.Environment(autoescape=False).from_string(TABLE_6)
-    return template.render(
-        few_shot=shots, premise=premise, hypothesis=hypothesis, choice_text=answer
-    )
+    texts = {"premise": premise, "hypothesis": hypothesis, "choice_text": answer}
+    return template.render(few_shot=shots, **texts)
 
 
 @pytest.mark.parametrize("shots", ["snli", "mnli", "mixed", "none"])
@@ -83,7 +82,6 @@ def test_bundled_examples_are_those_of_table_8(shots: str, order: str) -> None:
 
 
 def test_the_mix_is_half_and_half() -> None:
-    """Three of SNLI's and three others."""
     snli, mnli, mixed = (set(read_prompt(s).examples) for s in ("snli", "mnli", "mixed"))
     assert len(mixed & snli) == 3
     assert not mixed & mnli
@@ -124,10 +122,7 @@ def test_descriptions_tell_prompts_apart() -> None:
     assert len({prompt.describe()["prompt_sha256"] for prompt in prompts}) == 4
     assert prompts[0].describe() == read_prompt("snli").describe()
     assert (prompts[0].describe()["shots"], prompts[0].describe()["n_shots"]) == ("snli", 6)
-
-
-def test_names_of_choices_that_are_not_shown_tell_prompts_apart() -> None:
-    """Answers in words are read by them."""
+    # Answers in words are read by names of choices, though they are not shown.
     shown = read_prompt("none")
     hidden = replace(shown.template, question="{premise} {hypothesis} True, false or unclear?")
     other = [
@@ -165,13 +160,8 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lines = tmp_path / "own.jsonl"
     lines.write_text("\n".join(json.dumps(r, ensure_ascii=False) for r in OWN) + "\n\n", "utf-8")
     tables = tmp_path / "own.toml"
-    tables.write_text(
-        "".join(
-            "[[example]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in row.items())
-            for row in OWN
-        ),
-        "utf-8",
-    )
+    cells = ("".join(f"{k} = {json.dumps(v)}\n" for k, v in row.items()) for row in OWN)
+    tables.write_text("".join(f"[[example]]\n{row}" for row in cells), "utf-8")
     prompt = read_prompt(str(lines))
     assert prompt == read_prompt(str(tables))
     assert prompt.name == "own"
@@ -192,34 +182,21 @@ def test_unbalanced_examples_are_reported(tmp_path: Path, caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.jsonl",
-            '{"premise": "p"}',
-            r"line 1: expected premise, hypothesis, label, got premise",
-        ),
+        ("a.jsonl", '{"premise": "p"}', r"line 1: expected premise, hypothesis, label, got prem"),
         ("a.jsonl", "\n[1]", r"line 2: expected premise, hypothesis, label, got \[1\]"),
         ("a.jsonl", "{", r"line 1: expected JSON"),
         ("a.jsonl", "\n", r"expected at least one example, got none; `shots` none is a"),
         ("a.toml", "x = ", r"expected TOML, could not read it"),
         ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
         ("a.toml", "", r"expected at least one example"),
-        (
-            "a.toml",
-            '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
-            r"example 1: hypothesis: expected a text, got ' '",
-        ),
-        *(
-            (
-                "a.jsonl",
-                json.dumps({"premise": "p", "hypothesis": "h", "label": label}),
-                r"line 1: label: expected one of entailment, neutral, contradiction or its posi",
-            )
-            for label in (3, -1, "A", True, 1.0, None)
-        ),
+        ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
+         r"example 1: hypothesis: expected a text, got ' '"),
+        *(("a.jsonl", json.dumps({"premise": "p", "hypothesis": "h", "label": label}),
+           r"line 1: label: expected one of entailment, neutral, contradiction or its posi")
+          for label in (3, -1, "A", True, 1.0, None)),
     ],
-)
+)  # fmt: skip
 def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) -> None:
-    """Every message says where, what was expected and what came."""
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
@@ -229,10 +206,9 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
 @pytest.mark.parametrize(
     ("shots", "sources", "message"),
     [
-        *(
-            (shots, [], "expected auto, exc, mix, none, snli, mnli, seeds, or a")
-            for shots in ("six", "o.txt", "")
-        ),
+        ("six", [], "expected auto, exc, mix, none, snli, mnli, seeds, or a"),
+        ("o.txt", [], "expected auto, exc, mix, none, snli, mnli, seeds, or a"),
+        ("", [], "expected auto, exc, mix, none, snli, mnli, seeds, or a"),
         ("nowhere.toml", [], r"expected a file at nowhere\.toml, found none"),
         ("exc", [], "expected with exc problems of one of the "),
         ("exc", ["demo"], "expected with exc problems of one of the "),

@@ -6,13 +6,13 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.answers import answers
 from helpers.completions_server import Reply, Request, Server, serving
-from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import letter_probabilities
@@ -72,25 +72,13 @@ def model_at(server: Server, **options: Any) -> RemoteModel:
     return RemoteModel(server.url, "tiny", prompt=PROMPT, **{"backoff": 0.01, **options})
 
 
-def answers(model: RemoteModel, pairs: Sequence[tuple[str, str]] = PAIRS) -> NDArray[np.float64]:
-    """The rows in order, each of which must come once."""
-    found = np.full((len(pairs), 3), np.nan)
-    for rows, probabilities in model.probabilities(pairs):
-        assert np.isnan(found[rows]).all()
-        found[rows] = probabilities
-    return found
-
-
 def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Exception, Server]:
     """The error that a server's answers end in."""
     with serving(answer) as server:
         with pytest.raises((ValueError, ConnectionError)) as caught:
-            answers(model_at(server, **options))
+            answers(model_at(server, **options), PAIRS)
         assert server.url in str(caught.value)
         return caught.value, server
-
-
-# --- Good servers ---
 
 
 @pytest.mark.slow(but=["4-True"])
@@ -98,7 +86,7 @@ def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Ex
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
     """Both endpoints, both forms of a letter, one prompt per request, every pair once."""
-    found = answers(model_at(server, chat=chat, concurrency=concurrency))
+    found = answers(model_at(server, chat=chat, concurrency=concurrency), PAIRS)
     np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS], atol=1e-12)
     assert sorted(pair_of(r.payload) for r in server.requests) == sorted(PAIRS)
     assert len({tuple(row) for row in found.round(3)}) > 5
@@ -134,7 +122,6 @@ def test_requests_overlap() -> None:
 
 
 def test_no_pairs_no_requests(server: Server) -> None:
-    """Nothing to ask."""
     assert answers(model_at(server), []).shape == (0, 3)
     assert server.requests == []
 
@@ -146,9 +133,6 @@ def test_descriptions(server: Server) -> None:
     assert (base["kind"], base["name"]) == ("remote", "tiny")
     assert model_at(server, chat=True).describe() != base
     assert model_at(server, missing="uniform", retries=1).describe() == base
-
-
-# --- Keys ---
 
 
 def test_the_key_comes_from_the_environment(
@@ -191,9 +175,6 @@ def test_urls_that_are_none(url: str) -> None:
     assert "secret" not in str(error.value)
 
 
-# --- Servers in trouble ---
-
-
 @pytest.mark.slow(but=["2-500"])
 @pytest.mark.parametrize(
     "trouble",
@@ -218,21 +199,20 @@ def test_trouble_that_passes(trouble: Reply, every: int) -> None:
 
 
 def test_nobody_there() -> None:
-    """A port without a server."""
     with serving(good) as server:
         pass
     said = r"in 2 attempts; the last one ended in ConnectErr.*; is the server running"
     with pytest.raises(ConnectionError, match=said):
-        answers(model_at(server, retries=6))
+        answers(model_at(server, retries=6), PAIRS)
 
 
 def test_a_server_that_goes_away_and_comes_back() -> None:
     """A server that has answered once is waited for as often as was asked."""
     with serving(good) as server:
         model = model_at(server, retries=3)
-        answers(model)
+        answers(model, PAIRS)
     with pytest.raises(ConnectionError, match="in 4 attempts; the last one ended in ConnectErr"):
-        answers(model)
+        answers(model, PAIRS)
 
 
 def test_a_server_that_hangs() -> None:
@@ -245,7 +225,7 @@ def test_a_server_that_hangs() -> None:
 
     with serving(silent) as server:
         with pytest.raises(ConnectionError, match="ended in ReadTimeout"):
-            answers(model_at(server, retries=1, timeout=0.2))
+            answers(model_at(server, retries=1, timeout=0.2), PAIRS)
         released.set()
 
 
@@ -256,7 +236,7 @@ def test_waiting_grows(monkeypatch: pytest.MonkeyPatch) -> None:
         model = model_at(server, retries=4, backoff=1.0)
         monkeypatch.setattr(model._endpoint._stopped, "wait", lambda s: pauses.append(s))
         with pytest.raises(ConnectionError):
-            answers(model)
+            answers(model, PAIRS)
     assert pauses[3] == 7
     np.testing.assert_allclose(pauses[:3], [1, 2, 4], rtol=0.2001)
 
@@ -296,9 +276,6 @@ def test_refusals(status: int, hint: str) -> None:
     assert len(server.requests) == 1
 
 
-# --- Servers that answer something else ---
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -323,9 +300,6 @@ def test_other_answers(body: Any, message: str, chat: bool) -> None:
     error, server = outcome(lambda *_: Reply(body), chat=chat)
     assert message in str(error)
     assert len(server.requests) == 1
-
-
-# --- Servers that do something else than asked ---
 
 
 def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Request, int], Reply]:
@@ -364,9 +338,6 @@ def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture)
         answers(model, LENGTHS)
     assert caplog.text == ""
     assert model.noted() == {"answers_partial": 0, "answers_without_letters": 0}
-
-
-# --- Letters ---
 
 
 def test_letters_among_other_tokens() -> None:
@@ -439,9 +410,8 @@ def test_secrets_that_a_server_repeats_are_masked(echoed: str) -> None:
     for secret in ("abc", "dXNl", "another", "hunter2", "proj"):
         assert secret not in masked
     assert mask_secrets('{"max_tokens": 5, "key": 1}').startswith('{"max_tokens": 5')
-    assert mask_secrets("the prompt has too many tokens: 5000") == (
-        "the prompt has too many tokens: 5000"
-    )
+    harmless = "the prompt has too many tokens: 5000"
+    assert mask_secrets(harmless) == harmless
 
 
 def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:

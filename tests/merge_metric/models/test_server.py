@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.answers import answers
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
-from numpy.typing import NDArray
 
 from merge_metric.models.language_model import LanguageModel
 from merge_metric.models.prompts import read_prompt
@@ -79,13 +79,6 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def answers(model: LanguageModel | RemoteModel) -> NDArray[np.float64]:
-    found = np.full((len(PAIRS), 3), np.nan)
-    for rows, probabilities in model.probabilities(PAIRS):
-        found[rows] = probabilities
-    return found
-
-
 @pytest.fixture
 def key(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("LOCAL_KEY", "sk-local")
@@ -99,7 +92,7 @@ def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, 
     remote = RemoteModel(
         server, "smollm2", prompt=PROMPT, chat=chat, api_key_env=key, concurrency=3
     )
-    found, expected = answers(remote), answers(local)
+    found, expected = answers(remote, PAIRS), answers(local, PAIRS)
     print(json.dumps({"chat": chat, "nats": float(abs(np.log(found) - np.log(expected)).max())}))
     np.testing.assert_allclose(np.log(found), np.log(expected), atol=NATS)
     np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
@@ -111,7 +104,7 @@ def test_a_wrong_key_is_refused(server: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("WRONG_KEY", "sk-wrong")
     model = RemoteModel(server, "smollm2", prompt=PROMPT, api_key_env="WRONG_KEY")
     with pytest.raises(ValueError, match=r"HTTP 401.*`api_key_env`") as caught:
-        answers(model)
+        answers(model, PAIRS)
     assert "sk-wrong" not in str(caught.value)
 
 

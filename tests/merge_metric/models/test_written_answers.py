@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from helpers.completions_server import Reply, Request, Server, serving
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from hypothesis import given
@@ -134,7 +134,6 @@ def test_forms_of_completions(answer: Any, expected: Said) -> None:
     "answer", [None, [], {}, {"choices": []}, {"choices": [{}]}, {"choices": [{"message": 1}]}]
 )
 def test_no_completion(answer: Any) -> None:
-    """Anything else is an error."""
     with pytest.raises(ValueError, match="expected a completion, got"):
         said_in(answer)
 
@@ -165,13 +164,8 @@ def test_servers_that_stream() -> None:
 
 def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:
     """429 with Retry-After, 500, an overload: asked again, each answer once."""
-    faults: Iterator[Reply] = iter(
-        [
-            Reply({"error": "slow"}, 429, {"Retry-After": "0"}),
-            Reply({"error": "x"}, 500),
-            Reply({"error": "overloaded"}, 529),
-        ]
-    )
+    slow = Reply({"error": "slow"}, 429, {"Retry-After": "0"})
+    faults = iter([slow, Reply({"error": "x"}, 500), Reply({"error": "overloaded"}, 529)])
 
     def flaky(request: Request, number: int) -> Reply:
         return next(faults, None) or spoken(request)
@@ -189,9 +183,7 @@ def test_most_requests(tmp_path: Path) -> None:
     with serving(spoken) as server:
         for concurrency in (1, 4):
             model = model_at(server, max_requests=2, concurrency=concurrency)
-            with pytest.raises(
-                InterruptedError, match="`max_requests` allows were asked; what was"
-            ):
+            with pytest.raises(InterruptedError, match="`max_requests` allows were asked; what"):
                 predict(model, problems(), out, progress=False)
         assert (len(server.requests), out.exists()) == (4, False)
         predict(model_at(server, max_requests=2), problems(), out, progress=False)
@@ -232,9 +224,6 @@ def test_draws_of_questions_that_are_asked_again(monkeypatch: pytest.MonkeyPatch
     assert ask(0, 1, 4) == {position: whole[position] for position in (2, 3, 4, 5)}
 
 
-# --- Several answers ---
-
-
 def test_shares_are_probabilities(tmp_path: Path) -> None:
     """The most frequent counts; answers without a label do not vote, and are counted."""
     script = {0: ["A", "B", "B", "?"], 1: ["?", "?", "?", "?"], 2: ["C", "C", "C", "C"]}
@@ -249,9 +238,8 @@ def test_shares_are_probabilities(tmp_path: Path) -> None:
     found = read_predictions(out)
     assert found["prediction"].to_pylist() == [1, NO_LABEL, 2]
     third = pytest.approx([1 / 3] * 3)
-    assert found["probabilities"].to_pylist() == [
-        pytest.approx([1 / 3, 2 / 3, 0]), third, [0, 0, 1],
-    ]  # fmt: skip
+    first = pytest.approx([1 / 3, 2 / 3, 0])
+    assert found["probabilities"].to_pylist() == [first, third, [0, 0, 1]]
     assert read_metadata(out)["samples_without_label"] == pytest.approx(5 / 12)
     assert pq.read_table(out)["answer_text"][0].as_py().split("\n———\n") == ["A", "B", "B", "?"]
 
@@ -279,9 +267,6 @@ def test_ties_favour_no_label() -> None:
     assert 150 < chosen.count(0) < 250
 
 
-# --- Settings ---
-
-
 class Characters:
     """A tokenizer of characters, whose chat template begins the thinking."""
 
@@ -298,28 +283,31 @@ class Characters:
         return "".join(map(chr, ids))
 
 
-@pytest.mark.parametrize(
-    ("written", "code"),
-    [("It may be A.</think>B", 1), ("The answer is A. Hm, the answer is B", NO_LABEL)],
-)
-def test_thinking_that_the_prompt_begins(written: str, code: int) -> None:
-    """The template writes the opening tag, the model the closing one, if it comes so far."""
-    torch = pytest.importorskip("torch")
+def writing_of(written: str, tokenizer: Characters) -> WritingModel:
+    """A model that was asked once, and wrote this."""
 
     def generate(input_ids: Any, **_: Any) -> Any:
         said = torch.tensor([[*map(ord, written)]] * len(input_ids))
         return torch.cat([input_ids, said], dim=1)
 
     model = SimpleNamespace(
-        generation_config=SimpleNamespace(eos_token_id=0),
+        generation_config=SimpleNamespace(eos_token_id=0), generate=generate, device="cpu",
         config=SimpleNamespace(get_text_config=SimpleNamespace),
-        device="cpu",
-        generate=generate,
-    )
-    loaded: Any = SimpleNamespace(name="m", tokenizer=Characters(), model=model)
+    )  # fmt: skip
+    loaded: Any = SimpleNamespace(name="m", tokenizer=tokenizer, model=model)
     words = Words(max_tokens=len(written))
     writing = WritingModel(loaded, prompt=PROMPT, words=words, chat_template=True)
     list(writing.probabilities(PAIRS[:1]))
+    return writing
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [("It may be A.</think>B", 1), ("The answer is A. Hm, the answer is B", NO_LABEL)],
+)
+def test_thinking_that_the_prompt_begins(written: str, code: int) -> None:
+    """The template writes the opening tag, the model the closing one, if it comes so far."""
+    writing = writing_of(written, Characters())
     assert writing.measures[0, 0] == code
     assert writing.texts[0].startswith("B" if code == 1 else "<think>")
 
@@ -342,22 +330,7 @@ class Marked(Characters):
 
 def test_marks_of_thinking_may_be_special_tokens() -> None:
     """They are kept, other special tokens are not."""
-    torch = pytest.importorskip("torch")
-    written = "The answer is A.{~B~"
-
-    def generate(input_ids: Any, **_: Any) -> Any:
-        said = torch.tensor([[*map(ord, written)]] * len(input_ids))
-        return torch.cat([input_ids, said], dim=1)
-
-    model = SimpleNamespace(
-        generation_config=SimpleNamespace(eos_token_id=0),
-        config=SimpleNamespace(get_text_config=SimpleNamespace),
-        device="cpu",
-        generate=generate,
-    )
-    loaded: Any = SimpleNamespace(name="m", tokenizer=Marked(), model=model)
-    writing = WritingModel(loaded, prompt=PROMPT, words=Words(), chat_template=True)
-    list(writing.probabilities(PAIRS[:1]))
+    writing = writing_of("The answer is A.{~B~", Marked())
     assert (writing.measures[0, 0], writing.texts) == (1, ["B"])
 
 
@@ -408,8 +381,6 @@ def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> No
     with pytest.raises(ValueError, match=message):
         open_model(ModelRequest(**asked))
 
-
-# --- Other problems ---
 
 READING = ProblemFormat(("context", "question", "answer"), ("incorrect", "correct"))
 OWN = """\
@@ -468,27 +439,17 @@ def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: 
 
 
 def test_examples_of_nli_are_of_nli() -> None:
-    """Bundled shots for other problems are refused."""
-    with pytest.raises(
-        ValueError, match=r"shots: expected none, seeds, or a .toml or .jsonl file for prob"
-    ):
+    told = r"shots: expected none, seeds, or a .toml or .jsonl file for prob"
+    with pytest.raises(ValueError, match=told):
         read_prompt("mix", problem_format=READING)
 
 
 def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
     """By letters and in words, with two labels."""
-    table = pa.table(
-        {
-            "variant_id": ["r", "r/1"],
-            "seed_id": ["r", "r"],
-            "context": ["A dog sleeps.", "A cat sleeps."],
-            "question": ["Who?", "Who?"],
-            "answer": ["A dog", "A cat"],
-            "label": [1, 1],
-        }
-    )
+    rows: dict[str, Any] = {"variant_id": ["r", "r/1"], "seed_id": ["r", "r"], "label": [1, 1]}
+    rows |= {"context": ["A dog sleeps.", "A cat sleeps."], "question": ["Who?", "Who?"]}
     noted = {"merge_nli": json.dumps({"format": READING.as_record(), "configs": ["r"]})}
-    table = table.replace_schema_metadata(noted)
+    table = pa.table(rows | {"answer": ["A dog", "A cat"]}, metadata=noted)
 
     def answer(request: Request, number: int) -> Reply:
         assert "Context: A " in request.payload["messages"][-1]["content"]
@@ -500,13 +461,8 @@ def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
 
     with serving(answer) as server:
         for kind in ("letters", "words"):
-            asked = ModelRequest(
-                model="m",
-                base_url=server.url,
-                answers=kind,  # type: ignore[arg-type]
-                shots="none",
-                chat_template=True,
-            )
+            options: dict[str, Any] = {"answers": kind, "shots": "none", "chat_template": True}
+            asked = ModelRequest(model="m", base_url=server.url, **options)
             model = open_model(asked, problem_format=READING)
             out = tmp_path / f"{kind}.parquet"
             predict(model, table, out, progress=False)
@@ -525,6 +481,5 @@ def test_letters_need_choices(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"expected a question with \{choices\}"):
         open_model(asked)
     prompt = read_prompt(str(path))
-    assert prompt.text("C.", "D.").startswith(
-        "A. / B.: entailment, neutral or contradiction? Contr"
-    )
+    expected = "A. / B.: entailment, neutral or contradiction? Contr"
+    assert prompt.text("C.", "D.").startswith(expected)

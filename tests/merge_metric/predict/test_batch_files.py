@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.completions_server import Reply, Request, Server, serving
+from helpers.commands import refused, run
+from helpers.completions_server import Reply, Request, serving
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
@@ -30,18 +29,14 @@ from merge_metric.runs.predictions import read_metadata
 
 N = 12
 PROMPT = read_prompt("none")
-runner = CliRunner()
 
 
 def problems() -> pa.Table:
+    seeds = [f"s{n // 4}" for n in range(N)]
+    ids = [seed if n % 4 == 0 else f"{seed}/{n}" for n, seed in enumerate(seeds)]
+    texts = {"premise": [f"Premise {n}." for n in range(N)], "hypothesis": ["H."] * N}
     return pa.table(
-        {
-            "variant_id": [f"s{n // 4}" if n % 4 == 0 else f"s{n // 4}/{n}" for n in range(N)],
-            "seed_id": [f"s{n // 4}" for n in range(N)],
-            "premise": [f"Premise {n}." for n in range(N)],
-            "hypothesis": ["H."] * N,
-            "label": [n // 4 for n in range(N)],
-        }
+        {"variant_id": ids, "seed_id": seeds, **texts, "label": [n // 4 for n in range(N)]}
     )
 
 
@@ -108,9 +103,8 @@ def test_a_batch_is_as_good_as_asking(
     for _ in range(2):  # the same results again count once
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
             predict(model_at(url, words), problems(), out, progress=False, batch=take)
-    rest = batch_files.write_requests(
-        model_at(url, words), problems(), out, tmp_path / "rest.jsonl"
-    )  # only what is left
+    left = tmp_path / "rest.jsonl"
+    rest = batch_files.write_requests(model_at(url, words), problems(), out, left)
     assert sum(n for _, n in rest) == (words.samples if words else 1)
     last = tmp_path / "last.jsonl"
     last.write_text("\n".join(results_of(rest)))
@@ -163,16 +157,13 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     """Told with file and line; nothing else is written."""
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
     (file, _), *_ = batch_files.write_requests(model, problems(), out, tmp_path / "r.jsonl")
-    run = json.loads(file.read_text().splitlines()[0])["custom_id"].partition("-")[0]
+    id_ = json.loads(file.read_text().splitlines()[0])["custom_id"]
     path = tmp_path / "results.jsonl"
-    path.write_text(line.replace("RUN", run))
+    path.write_text(line.replace("RUN", id_.partition("-")[0]))
     take = partial(batch_files.take_results, paths=[path])
     with pytest.raises(ValueError, match=message):
         predict(model, problems(), out, progress=False, batch=take)
     assert not out.exists()
-
-
-# --- On the command line ---
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +180,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(server: Server | str, dataset: Path, out: Path, *more: object) -> list[str]:
-    url = server if isinstance(server, str) else server.url
+def command(url: str, dataset: Path, out: Path, *more: object) -> list[str]:
     return [
         "predict", "--base-url", url, "--model", "m", "--dataset", str(dataset), "--shots", "none",
         "--chat-template", "--answers", "words", "--out", str(out), *map(str, more),
@@ -202,28 +192,23 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.parquet"
     url = "http://localhost:1/v1"
     more = ("--dry-run", "--prices", "1,10", "--repeat-seeds", 2, "--max-answer-tokens", 100)
-    found = runner.invoke(app, command(url, dataset, out, *more, "--format", "json"))
-    assert found.exit_code == 0, found.output
-    told = json.loads(found.stdout)
+    told = json.loads(run(*command(url, dataset, out, *more, "--format", "json")).stdout)
     assert (told["requests"], told["most_answer_tokens"]) == (16, 1600)
     assert told["most_cost"] == pytest.approx((told["prompt_tokens"] + 16000) / 1e6)
     assert 16 * 15 < told["prompt_tokens"] < 16 * 60
     other = [*more, "--server-setting", "max_tokens=null"]
-    refused = runner.invoke(app, command(url, dataset, out, *other))
-    assert refused.exit_code == 2
-    assert "expected a limit" in refused.output
+    assert "expected a limit" in refused(*command(url, dataset, out, *other))
     other += ["--server-setting", "max_completion_tokens=500", "--format", "json"]
-    told = json.loads(runner.invoke(app, command(url, dataset, out, *other)).stdout)
+    told = json.loads(run(*command(url, dataset, out, *other)).stdout)
     assert told["most_answer_tokens"] == 8000
-    text = runner.invoke(app, command(url, dataset, out, *more)).stdout
+    text = run(*command(url, dataset, out, *more)).stdout
     assert text.startswith("16 requests\nabout ")
     assert "(4 characters a token; other languages and tokenizers differ)" in text
     assert "cost: at most 0.02" in text
     assert [*tmp_path.iterdir()] == []
     for prices in ("1", "a,b", "1,-1", "1,inf"):
-        refused = runner.invoke(app, command(url, dataset, out, "--prices", prices))
-        assert refused.exit_code == 2
-        assert "--prices: expected two numbers" in refused.output
+        told = refused(*command(url, dataset, out, "--prices", prices))
+        assert "--prices: expected two numbers" in told
 
 
 def test_sources_and_lists_of_models(
@@ -239,17 +224,15 @@ def test_sources_and_lists_of_models(
         write_source(folder, [seed], variants, provenance=run_manifest(source))
     asked = command("http://localhost:1/v1", Path("merge-nli"), Path("out"))
     del asked[-2:]
-    told = runner.invoke(app, [*asked, "--dry-run", "--format", "json"])
+    told = run(*asked, "--dry-run", "--format", "json")
     assert json.loads(told.stdout)["requests"] == 4
     assert [*tmp_path.iterdir()] == [tmp_path / "merge-nli"]
-    refused = runner.invoke(app, [*asked, "--batch-out", "r.jsonl"])
-    assert refused.exit_code == 2
-    assert "expected problems of one source, or --out" in " ".join(refused.output.split())
-    one = runner.invoke(app, [*asked, "--config", "mine", "--batch-out", "r.jsonl"])
+    several = refused(*asked, "--batch-out", "r.jsonl")
+    assert "expected problems of one source, or --out" in " ".join(several.split())
+    one = run(*asked, "--config", "mine", "--batch-out", "r.jsonl")
     assert one.stdout == "r.jsonl: 2 requests\n"
     for more in (["--preset", "paper"], ["--model", "m", "--executor", "local"]):
-        listed = ["predict", "--dataset", str(dataset), *more, "--dry-run"]
-        output = " ".join(runner.invoke(app, listed).output.split())
+        output = " ".join(refused("predict", "--dataset", dataset, *more, "--dry-run").split())
         assert f"--dry-run: expected one --model, asked from here, got {more[-2]}" in output
 
 
@@ -257,14 +240,12 @@ def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
     """Out, and in again; usage and cost are said."""
     out, requests = tmp_path / "p.parquet", tmp_path / "r.jsonl"
     with serving(lambda r, n: Reply(answered(r.payload))) as server:
-        written = runner.invoke(app, command(server, dataset, out, "--batch-out", requests))
-        assert written.exit_code == 0, written.output
+        written = run(*command(server.url, dataset, out, "--batch-out", requests))
         assert f"{requests}: 8 requests" in written.stdout
         results = tmp_path / "results.jsonl"
         results.write_text("\n".join(results_of([(requests, 8)])))
         more = ("--batch-in", results, "--prices", "1000,10000")
-        read = runner.invoke(app, command(server, dataset, out, *more))
-    assert read.exit_code == 0, read.output
+        read = run(*command(server.url, dataset, out, *more))
     assert server.requests == []
     assert "8 requests, 240 tokens of prompts and 40 of answers, cost 0.64" in read.stdout
     assert "answers that name no label: 25.0%" in read.stdout
@@ -283,7 +264,7 @@ def test_a_killed_run_goes_on(dataset: Path, tmp_path: Path) -> None:
         return Reply(answered(request.payload))
 
     with serving(answer) as server:
-        arguments = [sys.executable, "-m", "generation", *command(server, dataset, out)]
+        arguments = [sys.executable, "-m", "generation", *command(server.url, dataset, out)]
         arguments += ["--concurrency", "1"]
         process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         assert halfway.wait(120)
@@ -292,7 +273,7 @@ def test_a_killed_run_goes_on(dataset: Path, tmp_path: Path) -> None:
         process.wait(30)
         assert not out.exists()
         before = len(server.requests)
-        assert runner.invoke(app, command(server, dataset, out)).exit_code == 0
+        run(*command(server.url, dataset, out))
     assert before == 6
     assert len(server.requests) == 6 + 3
     table = pq.read_table(out)

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
+from helpers.commands import refused, run
 from helpers.completions_server import Reply, Request, serving
 from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny_tokenizer
 from numpy.typing import NDArray
-from typer.testing import CliRunner
+from typer.testing import Result
 
-from generation.cli import app
 from merge_dataset.schema import LABELS
 from merge_metric.models.prompts import read_prompt
 
@@ -45,9 +44,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def predict(*options: str) -> Result:
-    command = ["predict", "--dataset", "merge-nli", "--out", "out.parquet", *options]
-    return CliRunner().invoke(app, command)
+COMMAND = ("predict", "--dataset", "merge-nli", "--out", "out.parquet")
+
+
+def predict(*options: str, code: int = 0) -> Result:
+    return run(*COMMAND, *options, code=code)
 
 
 def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
@@ -57,19 +58,15 @@ def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
     assert set(rows) == set(PROBLEMS)
     metadata = json.loads(found.schema.metadata[b"merge_nli"])
     ordered = [rows[name] for name in PROBLEMS]
-    return (
-        np.array([r["probabilities"] for r in ordered]),
-        [r["prediction"] for r in ordered],
-        metadata,
-    )
+    probabilities = np.array([row["probabilities"] for row in ordered])
+    return probabilities, [row["prediction"] for row in ordered], metadata
 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("cache", ["--prefix-cache", "--no-prefix-cache"])
 def test_a_model_in_a_folder(cache: str) -> None:
     """Its kind is found out; the file says what was asked, and how surely letters came."""
-    done = predict("--model", "tiny", "--shots", "own.jsonl", "--device", "cpu", cache)
-    assert done.exit_code == 0, done.output
+    predict("--model", "tiny", "--shots", "own.jsonl", "--device", "cpu", cache)
     found, predictions, metadata = table()
     tokenizer = tiny_tokenizer("gpt2")
     tokens = [tokenizer.convert_tokens_to_ids([f"Ġ{letter}", letter]) for letter in "ABC"]
@@ -97,12 +94,10 @@ def test_a_server() -> None:
 
     with serving(answer) as server:
         options = ("--model", "big", "--base-url", server.url, "--concurrency", "2")
-        stopped = predict(*options)
-        assert stopped.exit_code != 0
+        stopped = predict(*options, code=2)
         assert "--missing-letters uniform" in " ".join(stopped.output.split())
         asked = len(server.requests)
-        done = predict(*options, "--missing-letters", "uniform")
-        assert done.exit_code == 0, done.output
+        predict(*options, "--missing-letters", "uniform")
         assert len(server.requests) < asked + len(PROBLEMS), "it goes on where it stopped"
     found, predictions, metadata = table()
     expected = [[0, 0.75, 0.25]] * 5
@@ -127,18 +122,18 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
 
     with serving(answer) as server:
         options = ("--model", "big", "--base-url", server.url, "--concurrency", "1")
-        assert "--strict-server refuses such answers" in predict(*options, "--strict-server").output
-        assert predict(*options).exit_code != 0
+        strict = (*options, "--strict-server")
+        assert "--strict-server refuses such answers" in predict(*strict, code=2).output
+        predict(*options, code=2)
         assert caplog.text.count("the server says they are of small") == 1
         is_odd = False
-        refused = predict(*options, "--strict-server").output
-        assert "remove it to ask again" in " ".join(refused.split())
+        told = predict(*strict, code=2).output
+        assert "remove it to ask again" in " ".join(told.split())
         for count in (2, 3, 4):
-            done = predict(*options)
-            assert done.exit_code == 0, done.output
+            predict(*options)
             assert caplog.text.count("the server says they are of small") == count
-        refused = predict(*options, "--strict-server").output
-    assert "refuses such answers; name another file" in " ".join(refused.split())
+        told = predict(*strict, code=2).output
+    assert "refuses such answers; name another file" in " ".join(told.split())
     _, _, metadata = table()
     assert metadata["answered_as"] == ["small"]
     assert 0 < metadata["answers_partial"] < metadata["distinct_pairs"]
@@ -157,12 +152,10 @@ def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with serving(answer) as server:
         asked = ["--base-url", server.url, "--model", "m", "--chat-template", "--answers", "words"]
         asked += ["--shots", "seeds"]
-        refused = predict(*asked)
-        assert refused.exit_code == 2
-        assert "--shots: expected with seeds problems of one source" in refused.output
+        told = refused(*COMMAND, *asked)
+        assert "--shots: expected with seeds problems of one source" in told
         assert not server.requests
         done = predict(*asked, "--config", "snli")
-        assert done.exit_code == 0, done.output
     metadata = json.loads(pq.read_schema("out.parquet").metadata[b"merge_nli"])
     shots = metadata["problems"]["shots"]["snli"]
     assert (metadata["shots"], metadata["n_shots"], len(shots)) == ("seeds", 6, 6)

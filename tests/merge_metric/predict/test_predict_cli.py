@@ -6,18 +6,20 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
+from helpers import commands
 from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_classifiers import folder_of, one_by_one, tiny_classifier
-from helpers.tiny_models import MAX_TOKENS, tiny_model
-from typer.testing import CliRunner
+from helpers.tiny_models import MAX_TOKENS
+from typer.testing import Result
 
-from generation.cli import app
 from merge_dataset.schema import LABELS
 from merge_metric.models import presets
 from merge_metric.models.opening import find_kind
@@ -36,7 +38,6 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module", autouse=True)
 def model() -> Path:
-    """The classifier at `MODEL`."""
     return tiny_classifier("xlnet")
 
 
@@ -45,12 +46,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command in a folder with the dataset `merge-nli`."""
     write_folder(tmp_path / "merge-nli", PROBLEMS)
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
+    return commands.run
 
 
 @pytest.fixture
 def predict(run: Run) -> Run:
-    return lambda *arguments: run("predict", "--dataset", "merge-nli", *arguments)
+    return partial(run, "predict", "--dataset", "merge-nli")
 
 
 def rows_of(file: str | Path) -> dict[str, dict[str, Any]]:
@@ -68,13 +69,9 @@ def letters(rows: dict[str, dict[str, Any]]) -> list[str]:
     return [LABELS[row["prediction"]][0] for row in rows.values()]
 
 
-# --- One model ---
-
-
 def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
     """The file that is named, its content, and a next command that works."""
     done = predict("--model", MODEL, "--config", "snli_nouns", "--out", "mine.parquet")
-    assert done.exit_code == 0, done.output
     rows = rows_of("mine.parquet")
     assert set(rows) == {n for n in PROBLEMS if n.startswith("snli:") and "/verb/" not in n}
     assert letters(rows) == expected(MODEL, list(rows))
@@ -83,7 +80,6 @@ def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
     command = done.stdout.splitlines()[-1].removeprefix("Next: ")
     assert command == "merge-nli score mine.parquet --dataset merge-nli"
     scored = run(*shlex.split(command)[1:], "--n-bootstrap", "0", "--format", "json")
-    assert scored.exit_code == 0, scored.output
     seeds = [name for name in rows if "/" not in name]
     right = np.mean([rows[name]["label"] == rows[name]["prediction"] for name in seeds])
     figures = json.loads(scored.stdout)["results"]["snli_nouns"]
@@ -92,8 +88,7 @@ def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
 
 def test_a_file_per_source_by_default(predict: Run) -> None:
     """In the folder `predictions`, named after model and source."""
-    done = predict("--model", MODEL)
-    assert done.exit_code == 0, done.output
+    predict("--model", MODEL)
     for source in ("demo", "snli"):
         rows = rows_of(f"predictions/{MODEL.name}-{source}.parquet")
         assert set(rows) == {name for name in PROBLEMS if name.startswith(source)}
@@ -105,7 +100,7 @@ def test_a_file_per_source_by_default(predict: Run) -> None:
 def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> None:
     """So that a try does not replace the real thing."""
     for options in (("--config", "snli"), ("--limit-seeds", "5"), ("--config", "snli_verbs")):
-        assert predict("--model", MODEL, *options).exit_code == 0
+        predict("--model", MODEL, *options)
     names = {path.name.removeprefix(MODEL.name) for path in Path("predictions").iterdir()}
     assert names == {
         "-snli.parquet", "-snli-5-seeds.parquet", "-demo-5-seeds.parquet", "-snli_verbs.parquet",
@@ -116,13 +111,10 @@ def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> No
 def turned(run: Run, tmp_path: Path) -> Path:
     """A model without names for its classes; by the gold labels in `true` they are n,c,e."""
     folder = tiny_classifier("xlnet", GENERIC)
-    truth = [
-        LABELS.index(next(label for label in LABELS if label[0] == letter))
-        for letter in expected(folder, list(PROBLEMS), "n,c,e")
-    ]
+    truth = ["enc".index(letter) for letter in expected(folder, list(PROBLEMS), "n,c,e")]
     labelled = {
-        name: (premise, hypothesis, label)
-        for (name, (premise, hypothesis, _)), label in zip(PROBLEMS.items(), truth, strict=True)
+        name: (*texts[:2], label)
+        for (name, texts), label in zip(PROBLEMS.items(), truth, strict=True)
     }
     write_folder(tmp_path / "true", labelled)
     return folder
@@ -133,7 +125,6 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
     caplog.set_level("INFO")
     options = ("--model", turned, "--dataset", "true", "--config", "snli", "--out", "a.parquet")
     done = run("predict", *options, "--label-order", "seeds", "--format", "json")
-    assert done.exit_code == 0, done.output
     (facts,) = json.loads(done.stdout)["predictions"]
     metadata = facts["metadata"]
     assert metadata["label_order"] == ["neutral", "contradiction", "entailment"]
@@ -145,98 +136,58 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
     assert re.search(f"which class is which label, the seeds tell: {told}", caplog.text)
     again = run("predict", *options, "--label-order", "seeds")
     assert re.search(rf"classes: neutral, contradiction, entailment \(seeds: {told}", again.stdout)
-    warned = run("predict", *options, "--label-order", "e,n,c")
-    assert warned.exit_code == 2
-    assert re.search(
-        "they differ in label order, label order source.*: name another", warned.stderr
-    )
+    warned = run("predict", *options, "--label-order", "e,n,c", code=2)
+    assert re.search("they differ in label order, label order source.*: name ano", warned.stderr)
     warned = run("predict", *options, "--label-order", "e,n,c", "--overwrite")
-    assert warned.exit_code == 0
     assert "right on 100.0% of 40 seeds" not in warned.stdout
 
 
 def test_seeds_that_do_not_tell_the_order(predict: Run) -> None:
     """Gold labels that have nothing to do with the answers: no order is taken."""
-    done = predict("--model", tiny_classifier("xlnet", GENERIC), "--label-order", "seeds")
-    assert done.exit_code == 2
+    done = predict("--model", tiny_classifier("xlnet", GENERIC), "--label-order", "seeds", code=2)
     message = " ".join(done.stderr.split())
     assert "label order from seeds: expected at least 30 seeds on which one order is" in message
-    assert re.search(
-        r"got 50 seeds: .* is right on .*; take more, or give the order with --label-order", message
-    )
+    told = r"got 50 seeds: .* is right on .*; take more, or give the order with --label-order"
+    assert re.search(told, message)
     assert not Path("predictions").exists()
 
 
 def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
     """A run's problems.parquet; there is nothing to score without variants."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = [{"seed_id": name, "source": "snli", "premise": p, "hypothesis": h,
              "label": LABELS[label]} for name, (p, h, label) in PROBLEMS.items()]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "problems.parquet")
     done = run("predict", "--model", MODEL, "--dataset", "problems.parquet")
-    assert done.exit_code == 0, done.output
     assert "Next:" not in done.stdout
     assert len(rows_of(f"predictions/{MODEL.name}-snli-all.parquet")) == len(PROBLEMS)
-
-
-# --- Errors ---
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected either --model or --preset"),
-        (["--model", "x", "--preset", "paper"], "expected either --model or --preset"),
-        (["--model", "x", "--only", "SMFA"], "--only: expected together with --preset"),
-        (["--model", "x/y"], "x/y: HF_HUB_OFFLINE is set, and it is not in the cache"),
         (["--model", "merge-nli"], "expected a model, found no config.json"),
-        (["--model", tiny_model("roberta")], "that says RobertaForMaskedLM; a masked LM suggests"),
-        (["--model", MODEL, "--config", "anli"], "expected configurations out of demo"),
-        (["--model", MODEL, "--out", "a.txt"], "expected the name of a predictions file to end"),
-        (["--model", MODEL, "--label-order", "e,n"], "each of e, n, c once"),
         (["--model", tiny_classifier("electra", ("yes", "no"))], "two classes cannot tell"),
-        (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster"),
-        (["--preset", "paper", "--only", "BERT"], "got 'BERT'"),
         (["--model", "x", "--kind", "remote"], "a remote model: expected --base-url"),
         (["--model", "x", "--kind", "lm", "--label-order", "e,n,c"], "for classifiers only"),
     ],
 )
 def test_what_cannot_be(predict: Run, arguments: list[Any], message: str) -> None:
-    """Exit code 2, and one line that says what to do; no file."""
-    done = predict(*arguments)
-    assert done.exit_code == 2, done.output
+    done = predict(*arguments, code=2)
     assert message in " ".join(done.stderr.split())
     assert not Path("predictions").exists()
 
 
-# --- Kinds of models ---
-
-
-@pytest.mark.parametrize(
-    ("architectures", "kind"),
-    [
-        (["BertForSequenceClassification"], "classifier"),
-        (["LlamaForCausalLM"], "lm"),
-        (["GPT2LMHeadModel"], "lm"),
-        (["Gemma3ForConditionalGeneration"], "lm"),
-    ],
-)
-def test_kinds_by_configuration(architectures: list[str], kind: str, tmp_path: Path) -> None:
-    """From the architecture in config.json, without the heavy libraries."""
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": architectures}))
-    assert find_kind(ModelRequest(model=str(tmp_path))) == kind
-
-
-def test_kinds_by_option() -> None:
-    """A server, or a GGUF file."""
+def test_kinds_of_models(tmp_path: Path) -> None:
+    """From the architecture in config.json, without the heavy libraries; a server; a GGUF file."""
+    for architecture, kind in {
+        "BertForSequenceClassification": "classifier", "LlamaForCausalLM": "lm",
+        "GPT2LMHeadModel": "lm", "Gemma3ForConditionalGeneration": "lm",
+    }.items():  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+        assert find_kind(ModelRequest(model=str(tmp_path))) == kind
     assert find_kind(ModelRequest(model="x", base_url="http://localhost")) == "remote"
     assert find_kind(ModelRequest(model="x", gguf_file="x.gguf")) == "lm"
     assert find_kind(ModelRequest(model="x.gguf")) == "lm"
-
-
-# --- Presets ---
 
 
 @pytest.fixture
@@ -254,8 +205,7 @@ def preset(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
 
 def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: list[Preset]) -> None:
     """Before any model is run, and with the way to run the others."""
-    done = predict("--preset", "mine", "--out", "all")
-    assert done.exit_code == 2
+    done = predict("--preset", "mine", "--out", "all", code=2)
     lines = done.stderr.strip().splitlines()
     assert lines[-4] == "error: 2 of 4 models cannot be used as they are:"
     assert lines[-3].startswith("  Absent (nobody/nothing): HF_HUB_OFFLINE is set, and it is not")
@@ -263,7 +213,7 @@ def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: lis
     assert "nothing says which class is which label" in lines[-2]
     assert lines[-1] == "to run the others: --only First,Last"
     assert not Path("all").exists()
-    assert predict("--preset", "mine", "--only", "First,Last", "--out", "all").exit_code == 0
+    predict("--preset", "mine", "--only", "First,Last", "--out", "all")
 
 
 @pytest.mark.slow
@@ -280,8 +230,7 @@ def test_a_preset_goes_on_past_what_fails(
         return opened(request, problems)
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", open_for)
-    done = predict("--preset", "mine", "--out", "all")
-    assert done.exit_code == 1
+    done = predict("--preset", "mine", "--out", "all", code=1)
     assert sorted(path.name for path in Path("all").iterdir()) == [
         f"{name}-{source}.parquet" for name in ("First", "Last") for source in ("demo", "snli")
     ]
@@ -307,16 +256,13 @@ def test_models_whose_order_no_document_says(
         Preset("Gone", "gone", "S", not_on_hub="it was deleted"),
     ]
     done = run("predict", "--preset", "mine", "--dataset", "true", "--config", "snli")
-    assert done.exit_code == 0, done.output
     assert "classes: neutral, contradiction, entailment (seeds: n,c,e is" in done.stdout
     assert "left out: Gone: it was deleted" in caplog.text
     assert [path.name for path in Path("predictions").iterdir()] == ["Turned-snli.parquet"]
-    few = run("predict", "--preset", "mine", "--dataset", "true", "--limit-seeds", "9")
-    assert few.exit_code == 2
+    few = run("predict", "--preset", "mine", "--dataset", "true", "--limit-seeds", "9", code=2)
     assert f"Turned ({turned}): nothing says which class is which label" in few.stderr
     assert "expected at least 30 seeds to find it out from, got 18" in few.stderr
-    named = run("predict", "--preset", "mine", "--dataset", "true", "--only", "gone")
-    assert named.exit_code == 2
+    named = run("predict", "--preset", "mine", "--dataset", "true", "--only", "gone", code=2)
     assert "Gone: cannot be run: it was deleted" in named.stderr
 
 
@@ -334,7 +280,7 @@ def test_settings_reach_the_models(
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
     monkeypatch.setattr("merge_metric.predict.tasks.require_usable", lambda *_, **__: None)
     options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
-    assert predict("--preset", "mine", *options).exit_code == 1
+    predict("--preset", "mine", *options, code=1)
     first, second = seen[0], seen[-1]
     assert (first.model, first.kind, first.label_order) == ("a/a", "classifier", "seeds")
     assert (second.model, second.kind, second.label_order) == ("b/b", "lm", None)
@@ -355,9 +301,6 @@ def test_names_of_examples_stay_names_in_tasks(
         assert found.shots == (name if name == "mix" else str(tmp_path / name))
 
 
-# --- Unknown tokens ---
-
-
 def test_words_that_the_tokenizer_does_not_know(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -365,27 +308,20 @@ def test_words_that_the_tokenizer_does_not_know(
     few = {name: (p, h, label) for name, (p, h, label) in many_problems(20, 1).items()}
     folder = tiny_classifier("bert-uncased")
     write_folder(tmp_path / "few", few)
-    done = run("predict", "--model", folder, "--dataset", "few", "--out", "few.parquet")
-    assert done.exit_code == 0, done.output
+    run("predict", "--model", folder, "--dataset", "few", "--out", "few.parquet")
     assert "unknown to its tokenizer" not in caplog.text
     many = {name: (f"{p} \u732b \u72ac", h, label) for name, (p, h, label) in few.items()}
     write_folder(tmp_path / "many", many)
-    told = run("predict", "--model", folder, "--dataset", "many", "--out", "m.parquet",
-               "--format", "json")  # fmt: skip
-    assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)["predictions"][0]["metadata"]["unknown_tokens"]
+    words = ("--model", folder, "--dataset", "many", "--out", "m.parquet", "--format", "json")
+    (facts,) = json.loads(run("predict", *words).stdout)["predictions"]
+    found = facts["metadata"]["unknown_tokens"]
     texts = {(p, h) for p, h, _ in many.values()}
     assert (found["texts"], found["unknown"]) == (len(texts), 2 * len(texts))
     assert found["words"] == ["\u732b", "\u72ac"]
     share = f"{100 * found['unknown'] / found['tokens']:.0f}"
-    assert (
-        f"{folder.name}: warning: {share} % of {found['tokens']:,} tokens in {len(texts)}"
-        in caplog.text
-    )
+    told = f"{folder.name}: warning: {share} % of {found['tokens']:,} tokens in {len(texts)}"
+    assert told in caplog.text
     assert caplog.text.count("unknown to its tokenizer, as in '\u732b', '\u72ac'") == 1
-
-
-# --- Language models ---
 
 
 def test_language_models_run_source_by_source(
@@ -410,30 +346,16 @@ def test_language_models_run_source_by_source(
         return Fake(opened[-1])
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", open_for)
-    assert predict("--model", "some/llm", "--kind", "lm").exit_code == 0
+    predict("--model", "some/llm", "--kind", "lm")
     assert opened == [["demo"], ["snli"]]
     assert sorted(path.name for path in Path("predictions").iterdir()) == [
         "llm-exc-demo.parquet", "llm-exc-snli.parquet"]  # fmt: skip
 
 
-# --- Baselines ---
-
-
-def test_a_training_file_that_is_not_there(run: Run) -> None:
-    """Exit code 2 and its name."""
-    done = run("baseline", "hypothesis-only", "--train", "no.jsonl", "--dataset", "merge-nli")
-    assert done.exit_code == 2
-    assert "no.jsonl: expected a file of problems" in done.stderr
-
-
-# --- The real thing ---
-
-
 @pytest.mark.real
 def test_a_real_model(predict: Run, shared_models: Path) -> None:
     """As in the README, with a small model; figures are probabilities of three labels."""
-    done = predict("--model", shared_models / "bert-tiny-nli", "--config", "snli")
-    assert done.exit_code == 0, done.output
+    predict("--model", shared_models / "bert-tiny-nli", "--config", "snli")
     rows = rows_of("predictions/bert-tiny-nli-snli.parquet")
     pairs = [PROBLEMS[name][:2] for name in rows]
     plain = one_by_one(shared_models / "bert-tiny-nli", pairs[:20], 512)

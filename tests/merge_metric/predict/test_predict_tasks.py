@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
+from helpers import commands
 from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_classifiers import folder_of, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.units_here import UnitsHere
-from typer.testing import CliRunner
+from typer.testing import Result
 
-from generation.cli import app
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_dataset.schema import LABELS
 from merge_metric.models import classifier, language_model, written_answers
@@ -50,14 +50,18 @@ def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(classifier, "_WINDOW", 20)
     monkeypatch.setattr(language_model, "_WINDOW", 8)
     fixed = ("predict", "--dataset", "merge-nli", "--device", "cpu", "--batch-tokens", "100")
-    return lambda *arguments: CliRunner().invoke(app, [*fixed, *map(str, arguments)])
+    return partial(commands.run, *fixed)
+
+
+def save_tiny(folder: Path) -> None:
+    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
+        part.save_pretrained(folder)
 
 
 def files(folder: str) -> dict[str, bytes]:
     """Everything in a folder but locks; a file that is left behind shows."""
-    return {
-        path.name: path.read_bytes() if path.is_file() else b"" for path in Path(folder).iterdir()
-    }
+    paths = Path(folder).iterdir()
+    return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
 def test_shares_are_all_of_it() -> None:
@@ -78,34 +82,31 @@ def test_shares_are_all_of_it() -> None:
 
 def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> None:
     """Files of 1, 2 and 5 tasks are those of one process; nothing else is left."""
-    assert predict("--model", MODEL, "--out", "mine.parquet").exit_code == 0
+    predict("--model", MODEL, "--out", "mine.parquet")
     whole = Path("mine.parquet").read_bytes()
     for count in (1, 2, 5):
         done = predict("--model", MODEL, "--out", f"{count}/mine.parquet", *TASKS, count)
-        assert done.exit_code == 0, done.output
         assert tasks.units == [f"{MODEL.name} {i}/{count}" for i in range(count)]
         assert tasks.distribution == Distribution(executor="local", tasks=count)
         assert files(str(count)) == {"mine.parquet": whole}
         assert f"  {count}/mine.parquet\n" in done.stdout
         assert f"{len(PROBLEMS)} problems" in done.stdout
     shutil.copytree(MODEL, "problems")  # as tasks call a file of their own
-    assert predict("--model", "problems", "--out", "p.parquet", *TASKS, 2).exit_code == 0
+    predict("--model", "problems", "--out", "p.parquet", *TASKS, 2)
 
 
 def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> None:
     """A file for each source; how surely letters came is that of all tasks together."""
-    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
-        part.save_pretrained(tmp_path / "tiny")
+    save_tiny(tmp_path / "tiny")
     shots = [{"premise": "A man sleeps.", "hypothesis": "A man naps.", "label": "neutral"}]
     Path("own.jsonl").write_text("\n".join(map(json.dumps, shots)))
     options = ("--model", "tiny", "--shots", "own.jsonl")
-    assert predict(*options).exit_code == 0
+    predict(*options)
     whole = files("predictions")
     assert len(whole) == 2
     for path in Path("predictions").iterdir():
         path.unlink()
     done = predict(*options, *TASKS, 3, "--format", "json")
-    assert done.exit_code == 0, done.output
     assert files("predictions") == whole
     for each in json.loads(done.stdout)["predictions"]:
         assert each["inferred"] == each["distinct_pairs"]
@@ -117,15 +118,13 @@ def test_a_model_that_answers_in_words(
 ) -> None:
     """With no probabilities, of one answer each; and asked about seeds again, in other windows."""
     monkeypatch.setattr(written_answers, "_WINDOW", 8)
-    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
-        part.save_pretrained(tmp_path / "tiny")
+    save_tiny(tmp_path / "tiny")
     words = ("--model", "tiny", "--shots", "none", "--answers", "words", "--max-answer-tokens", 2)
     several = ("--temperature", 1, "--samples", 2, "--repeat-seeds", 2)
     for name, more in {"one": (), "several": several}.items():
         whole, dealt = f"{name}.parquet", f"{name}/{name}.parquet"
-        assert predict(*words, *more, "--out", whole).exit_code == 0
-        done = predict(*words, *more, "--out", dealt, *TASKS, 3)
-        assert done.exit_code == 0, done.output
+        predict(*words, *more, "--out", whole)
+        predict(*words, *more, "--out", dealt, *TASKS, 3)
         assert Path(dealt).read_bytes() == Path(whole).read_bytes()
         names = pq.read_schema(dealt).names
         assert ("probabilities" in names, "repeats" in names) == (bool(more), bool(more))
@@ -135,10 +134,9 @@ def test_an_interrupted_language_model_repeats_its_batches(
     predict: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one process, too: bytes and the letters' probability are those of one that was not."""
-    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
-        part.save_pretrained(tmp_path / "tiny")
+    save_tiny(tmp_path / "tiny")
     options = ("--model", "tiny", "--shots", "none")
-    assert predict(*options, "--out", "whole.parquet").exit_code == 0
+    predict(*options, "--out", "whole.parquet")
     resume = language_model.LanguageModel.resume
 
     def stop(self: Any, *arguments: Any) -> Iterator[Any]:
@@ -149,8 +147,8 @@ def test_an_interrupted_language_model_repeats_its_batches(
 
     with monkeypatch.context() as patch:
         patch.setattr(language_model.LanguageModel, "resume", stop)
-        assert predict(*options, "--out", "again.parquet").exit_code == 130
-    assert predict(*options, "--out", "again.parquet").exit_code == 0
+        predict(*options, "--out", "again.parquet", code=130)
+    predict(*options, "--out", "again.parquet")
     assert Path("again.parquet").read_bytes() == Path("whole.parquet").read_bytes()
 
 
@@ -173,18 +171,14 @@ def test_tasks_that_had_other_models_are_not_mixed(
             answer(folder, unit)
 
     monkeypatch.setattr(dealing, "answer_unit", answer_elsewhere)
-    done = predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2)
-    assert done.exit_code == 1
+    done = predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2, code=1)
     assert "expected the same model, device and versions in every task, got different device" in (
         done.stderr
     )
     assert not Path("mine.parquet").exists()
     monkeypatch.setattr(dealing, "answer_unit", answer)
-    assert predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2).exit_code == 0
+    predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2)
     assert len(tasks.units) == 2
-
-
-# --- Baselines ---
 
 
 def test_baselines_are_trained_once(tmp_path: Path, predict: Run, tasks: UnitsHere) -> None:
@@ -196,38 +190,28 @@ def test_baselines_are_trained_once(tmp_path: Path, predict: Run, tasks: UnitsHe
     ]
     Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for name, *options in (("hypothesis-only", "--train", "train.jsonl"), ("majority",)):
-        command = ["baseline", name, "--dataset", "merge-nli", *options, "--out"]
-        ask = lambda *more, start=command: CliRunner().invoke(app, [*start, *map(str, more)])  # noqa: E731
-        assert ask("mine.parquet").exit_code == 0
+        ask = partial(commands.run, "baseline", name, "--dataset", "merge-nli", *options, "--out")
+        ask("mine.parquet")
         whole = Path("mine.parquet").read_bytes()
         if name == "hypothesis-only":
             tasks.failing = ("train hypothesis-only",)
-            failed = ask("out/mine.parquet", *TASKS, 3)
-            assert failed.exit_code == 1
+            failed = ask("out/mine.parquet", *TASKS, 3, code=1)
             assert "1 of 1 units failed: train hypothesis-only" in failed.stderr
         tasks.failing = (f"{name} 1/3",)
-        failed = ask("out/mine.parquet", *TASKS, 3)
-        assert failed.exit_code == 1
+        failed = ask("out/mine.parquet", *TASKS, 3, code=1)
         assert f"{name}: 1 of 3 tasks did not finish" in failed.stderr
         tasks.failing = ()
-        done = ask("out/mine.parquet", *TASKS, 3, "--gpus-per-task", 1)
-        assert done.exit_code == 0, done.output
+        ask("out/mine.parquet", *TASKS, 3, "--gpus-per-task", 1)
         assert tasks.units == [f"{name} 1/3"]
         assert tasks.distribution == Distribution(executor="local", tasks=3)
         assert files("out") == {"mine.parquet": whole}
         Path("out/mine.parquet").unlink()
         Path("mine.parquet").unlink()
     Path("train.jsonl").write_text('{"sentence2": "x", "gold_label": "perhaps"}')
-    command = ["baseline", "hypothesis-only", "--dataset", "merge-nli", "--train", "train.jsonl"]
-    told = CliRunner().invoke(app, [*command, *TASKS, "3"])
-    assert told.exit_code == 2
-    assert (
-        "expected a label out of entailment, neutral, contradiction, got 'perhaps'" in told.stderr
-    )
+    words = ("baseline", "hypothesis-only", "--dataset", "merge-nli", "--train", "train.jsonl")
+    told = commands.refused(*words, *TASKS, 3)
+    assert "expected a label out of entailment, neutral, contradiction, got 'perhaps'" in told
     assert tasks.units == ["majority 1/3"]
-
-
-# --- Lists of models ---
 
 
 def test_each_task_of_a_list_has_one_model(
@@ -237,32 +221,25 @@ def test_each_task_of_a_list_has_one_model(
     entries = [Preset("A", str(MODEL), "S"), Preset("B", str(MODEL), "M")]
     monkeypatch.setattr("merge_metric.models.presets.read_presets", lambda name, only: entries)
     command = ("--preset", "mine", "--config", "demo")
-    assert predict(*command, "--out", "one").exit_code == 0
+    predict(*command, "--out", "one")
     tasks.failing = ("B 0/2",)
-    failed = predict(*command, "--out", "dealt", *TASKS, 5, "--workers", 3)
-    assert failed.exit_code == 1
+    failed = predict(*command, "--out", "dealt", *TASKS, 5, "--workers", 3, code=1)
     assert tasks.units == ["A 0/2", "A 1/2", "B 0/2", "B 1/2"]
     assert tasks.distribution == Distribution(executor="local", tasks=4, workers=3)
     assert "1 models failed:\n  B: 1 of 2 tasks did not finish" in failed.stderr
     assert Path("dealt/A-demo.parquet").read_bytes() == Path("one/A-demo.parquet").read_bytes()
     tasks.failing = ()
-    again = predict(*command, "--out", "dealt", *TASKS, 5)
-    assert again.exit_code == 0, again.output
+    predict(*command, "--out", "dealt", *TASKS, 5)
     assert "B 0/2" in tasks.units
     assert "B 1/2" not in tasks.units
     assert files("dealt") == files("one")
-    few = predict(*command, "--out", "few", *TASKS, 1)
-    assert few.exit_code == 0
+    predict(*command, "--out", "few", *TASKS, 1)
     assert tasks.units == ["A 0/1", "B 0/1"]
-
-
-# --- Told before anything runs ---
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--tasks", 2), "error: --tasks: expected --executor with it: local, ray or slurm"),
         (
             (*TASKS, 2, "--base-url", "http://localhost:1/v1"),
             "error: --executor: expected a model that tasks load, got one on a server, which is "
@@ -274,8 +251,7 @@ def test_each_task_of_a_list_has_one_model(
 def test_options_that_do_not_fit(
     predict: Run, tasks: UnitsHere, options: tuple[Any, ...], message: str
 ) -> None:
-    done = predict("--model", MODEL, *options)
-    assert done.exit_code == 2
+    done = predict("--model", MODEL, *options, code=2)
     assert message in done.stderr
     assert tasks.units == []
 
@@ -284,11 +260,10 @@ def test_predictions_of_others_are_told_before(predict: Run, tasks: UnitsHere) -
     """And replaced only if that is asked for."""
     Path("mine.jsonl").write_text("{}")
     command = ("--model", MODEL, "--out", "mine.jsonl", *TASKS, 2)
-    done = predict(*command)
-    assert done.exit_code == 2
+    done = predict(*command, code=2)
     assert "mine.jsonl: expected no predictions of another run" in done.stderr
     assert tasks.units == []
-    assert predict(*command, "--overwrite").exit_code == 0
+    predict(*command, "--overwrite")
     assert len(Path("mine.jsonl").read_text().splitlines()) == len(PROBLEMS)
 
 
@@ -298,19 +273,14 @@ def test_a_model_that_does_not_fit_a_task(
     """Tasks at a time share this machine; a cluster's have what they are given."""
     machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
-    assert predict("--model", MODEL, "--out", "a.parquet", *TASKS, 2).exit_code == 0
-    done = predict("--model", MODEL, "--out", "b.parquet", *TASKS, 2, "--workers", 2)
-    assert done.exit_code == 2
+    predict("--model", MODEL, "--out", "a.parquet", *TASKS, 2)
+    done = predict("--model", MODEL, "--out", "b.parquet", *TASKS, 2, "--workers", 2, code=2)
     assert (
         "memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers, or "
         "--dtype bfloat16"
     ) in done.stderr
-    slurm = Distribution(
-        executor="slurm", tasks=9, workers=9, resources=Resources(memory_gb=2, gpus=0)
-    )
-    found = machine_for(slurm, "auto")
+    slurm = partial(Distribution, executor="slurm", tasks=9, workers=9)
+    found = machine_for(slurm(resources=Resources(memory_gb=2, gpus=0)), "auto")
     assert (found.device, found.memory_bytes, found.owner) == ("cpu", 2**31, "a task")
-    with_gpu = Distribution(
-        executor="slurm", tasks=9, workers=9, resources=Resources(memory_gb=2, gpus=1)
-    )
+    with_gpu = slurm(resources=Resources(memory_gb=2, gpus=1))
     assert machine_for(with_gpu, "auto").memory_bytes is None

@@ -51,19 +51,16 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 @pytest.fixture(scope="session")
 def evidence(case: Case) -> Evidence:
-    """Evidence about all models on both sources."""
     return gather_evidence(case.files, case.folder, n_bootstrap=40)
 
 
 @pytest.fixture(scope="session")
 def sources(evidence: Evidence) -> list[SourceSeeds]:
-    """The problems of both sources."""
     return read_seeds(evidence)
 
 
 @pytest.fixture(scope="session")
 def page(evidence: Evidence, sources: list[SourceSeeds]) -> str:
-    """The HTML."""
     return render_html(evidence, sources)
 
 

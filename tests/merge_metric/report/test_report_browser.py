@@ -78,10 +78,11 @@ def text_of(result: dict[str, Any], figure: Figure) -> str:
 def legend(browser: Chrome) -> dict[str, list[str]]:
     """Model → the cells beside it: SV at the threshold with its interval, S, MC."""
     rows = find(browser, "#legend tbody tr")
-    return {
-        text(one(row, ".name")): [text(td) for td in row.find_elements(By.TAG_NAME, "td")]
-        for row in rows
-    }
+    return {text(one(row, ".name")): cells(row) for row in rows}
+
+
+def cells(row: WebElement) -> list[str]:
+    return [text(td) for td in row.find_elements(By.TAG_NAME, "td")]
 
 
 def found(browser: Chrome) -> int:
@@ -347,7 +348,6 @@ def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
 
 @pytest.fixture
 def table(opened: Chrome) -> Chrome:
-    """The table of snli's problems."""
     choose(opened, "config", "snli")
     return opened
 
@@ -388,9 +388,8 @@ def test_filters(table: Chrome, case: Any) -> None:
     assert found(table) == 10
     choose(table, "class", "verb")
     verbs = {row["seed_id"] for row in case.snli.variants if row["word_class"] == "verb"}
-    assert found(table) == len(
-        [r for r in case.snli.seeds if r["label"] == 1 and r["seed_id"] in verbs]
-    )
+    neutral = {row["seed_id"] for row in case.snli.seeds if row["label"] == 1}
+    assert found(table) == len(neutral & verbs)
     choose(table, "class", "any")
     choose(table, "gold", "any")
 
@@ -408,21 +407,12 @@ def test_filters(table: Chrome, case: Any) -> None:
     assert found(table) == len(right_on_seeds("strong") - wrong)
     choose(table, "model", "every model")
     choose(table, "condition", "the seed wrong")
-    every = json_of(table)
-    assert found(table) == every
-
-
-def json_of(browser: Chrome) -> int:
-    """Seeds of snli that all models answer wrong, from the data."""
-    return int(
-        browser.execute_script(
-            """
-            const source = Report.data.sources.find(({ name }) => name === "snli");
-            const wrong = (own, i) => own[i] !== source.gold[i];
-            return source.ids.filter((_, i) => source.own.every((own) => wrong(own, i))).length;
-            """
-        )
-    )
+    every = """
+        const source = Report.data.sources.find(({ name }) => name === "snli");
+        const wrong = (own, i) => own[i] !== source.gold[i];
+        return source.ids.filter((_, i) => source.own.every((own) => wrong(own, i))).length;
+    """
+    assert found(table) == int(table.execute_script(every))
 
 
 def test_opening_a_row(table: Chrome, case: Any) -> None:
@@ -470,10 +460,7 @@ def test_lines_of_replaced_words(table: Chrome, case: Any) -> None:
     until(table, lambda: ids(table) == ["snli:p003"])
     one(table, ".opener").click()
     mine = [row for row in case.snli.variants if row["seed_id"] == "snli:p003"]
-    lines = {
-        text(one(line, "th")): [text(td) for td in line.find_elements(By.TAG_NAME, "td")]
-        for line in find(table, ".words tbody tr")
-    }
+    lines = {text(one(line, "th")): cells(line) for line in find(table, ".words tbody tr")}
     weak = {r["variant_id"]: r["prediction"] for r in case.snli.predictions(0.45, "weak")}
     expected = {}
     for row in mine:
@@ -566,10 +553,8 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
         assert button.text == label
         button.click()
     table = headline(evidence, snli(evidence))
-    wanted = [
-        "figures-snli.csv", "figures-snli.json", f"{table.to_csv()}\n", f"{table.to_json()}\n",
-        table.to_markdown(), table.to_latex(),
-    ]  # fmt: skip
+    wanted = ["figures-snli.csv", "figures-snli.json", table.to_markdown(), table.to_latex()]
+    wanted += [f"{table.to_csv()}\n", f"{table.to_json()}\n"]
     until(opened, lambda: sorted(opened.execute_script("return taken")) == sorted(wanted))
     opened.execute_script("window.taken = []")
     choose(opened, "gold", "neutral")
@@ -593,9 +578,8 @@ def test_phone(browser: Chrome, url: str) -> None:
         assert find(browser, "details.table[open]") == [], "tables wait for whoever wants them"
         for css in (".opener", ".definitions summary", "#curve-values summary"):
             browser.execute_script("arguments[0].click()", one(browser, css))
-        widths = browser.execute_script(
-            "return [document.documentElement.scrollWidth, window.innerWidth]"
-        )
+        sizes = "return [document.documentElement.scrollWidth, window.innerWidth]"
+        widths = browser.execute_script(sizes)
         assert widths == [PHONE["width"], PHONE["width"]]
         chart = one(browser, "#chart canvas")
         assert chart.size["width"] <= PHONE["width"]
@@ -673,8 +657,7 @@ def test_missing_answers(browser: Chrome, case: Any, tmp_path: Path) -> None:
     open_report(browser, evidence, tmp_path / "r.html")
     one(browser, "#search").send_keys(seed.partition(":")[2])
     until(browser, lambda: ids(browser) == [seed])
-    cells = [text(td) for td in find(browser, ".seed td")][2:]
-    assert cells[1] == "– –"
+    assert text(find(browser, ".seed td")[3]) == "– –"
     choose(browser, "model", "x")
     for condition in ("the seed right", "the seed wrong", "anything"):
         choose(browser, "condition", condition)

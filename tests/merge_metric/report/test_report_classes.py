@@ -26,9 +26,6 @@ FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matchi
            "relaxed_fooling_rate", "strict_fooling_rate")  # fmt: skip
 
 
-# --- More data ---
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dict[str, str]]:
     """24 seeds of snli, 16 of them with paraphrases too, and 6 of mnli-m; two models."""
@@ -56,10 +53,8 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
     ]
     words, paraphrases = (evidence.configurations[i].results for i in (1, 2))
     for number, name in enumerate(("weak", "strong")):
-        expected = words[number]["by_group"]["word_class"] | {
-            "all words": words[number],
-            "paraphrase": paraphrases[number],
-        }
+        expected = words[number]["by_group"]["word_class"] | {"all words": words[number]}
+        expected["paraphrase"] = paraphrases[number]
         for variants, result in expected.items():
             for key in FIGURES:
                 assert of[name, variants][key] == result[key]
@@ -68,9 +63,8 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
     n_nouns = sum(min(4 + i % 4, 7) for i in range(24))
     assert of["weak", "noun"]["variants_per_seed"] == pytest.approx(2 * n_nouns / 3 / 24)
     assert of["weak", "verb"]["variants_per_seed"] == pytest.approx(2 * 4 / 3)
-    assert of["weak", "paraphrase"]["variants_per_seed"] == pytest.approx(
-        sum(1 + i % 4 for i in range(24) if i % 3 < 2) / 16
-    )
+    n_paraphrases = sum(1 + i % 4 for i in range(24) if i % 3 < 2)
+    assert of["weak", "paraphrase"]["variants_per_seed"] == pytest.approx(n_paraphrases / 16)
 
 
 def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
@@ -117,9 +111,8 @@ def test_configurations_of_one_class(mixed: Any) -> None:
     evidence = gather_evidence([files["weak"]], folder, configs, n_bootstrap=0)
     (classes,) = evidence.classes
     assert [row["variants"] for row in classes.table.rows] == ["noun", "verb", "paraphrase"]
-    assert [table.name for table in classes.tables] == [
-        "classes-snli", "shared-seeds-snli-nouns", "shared-seeds-snli-verbs",
-    ]  # fmt: skip
+    names = ["classes-snli", "shared-seeds-snli-nouns", "shared-seeds-snli-verbs"]
+    assert [table.name for table in classes.tables] == names
     assert [table.rows[0]["n_seeds"] for table in classes.contrasts] == [16, 8]
 
 
@@ -135,11 +128,7 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
     assert {row["model"] for row in classes.contrasts[0].rows} == {"strong"}
 
 
-# --- What is written ---
-
-
 def test_definitions_follow_the_kinds() -> None:
-    """A variant is defined by the kinds there are."""
     words, both, alone = (
         definitions(replacements=r, paraphrases=p)
         for r, p in ((True, False), (True, True), (False, True))
@@ -154,39 +143,27 @@ def test_definitions_follow_the_kinds() -> None:
     assert words[1:] == both[1:] == alone[1:]
 
 
-# --- In a browser ---
-
-
-@pytest.fixture
-def opened(browser: Chrome, mixed: Any, tmp_path: Path) -> Chrome:
-    """The report, opened from disk."""
+@pytest.mark.browser
+def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
+    """A paraphrase is marked as a whole; long ones fit; nothing of their text runs."""
     evidence, *_ = mixed
     path = tmp_path / "report.html"
     path.write_text(render_html(evidence, read_seeds(evidence)), encoding="utf-8")
     console_errors(browser), requests(browser)
     browser.get(path.as_uri())
-    return browser
-
-
-def fits(browser: Chrome) -> bool:
-    """Whether the page is no wider than the window; drawings follow a little later."""
-    width = "document.documentElement.scrollWidth <= window.innerWidth"
-    return bool(browser.execute_script(f"return {width}"))
-
-
-@pytest.mark.browser
-def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
-    """A paraphrase is marked as a whole; long ones fit; nothing of their text runs."""
-    evidence, *_ = mixed
 
     def find(css: str) -> list[Any]:
-        return opened.find_elements(By.CSS_SELECTOR, css)
+        return browser.find_elements(By.CSS_SELECTOR, css)
+
+    def fits(browser: Chrome) -> bool:  # drawings follow a little later
+        width = "document.documentElement.scrollWidth <= window.innerWidth"
+        return bool(browser.execute_script(f"return {width}"))
 
     Select(find("#source")[0]).select_by_visible_text("snli")
     Select(find("#class")[0]).select_by_visible_text("paraphrase")
     assert find("#found")[0].text == "1–16 of 16 seeds"
     find("#search")[0].send_keys("p001")
-    opened.implicitly_wait(5)
+    browser.implicitly_wait(5)
     assert len(find("#seed-table .seed:only-child")) == 1
     find(".opener")[0].click()
     rows = find(".variants tbody tr")
@@ -199,18 +176,16 @@ def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
     marked = [row.find_element(By.CSS_SELECTOR, "mark") for row in rows]
     assert sorted(mark.get_property("textContent") for mark in marked) == sorted(texts)
     assert any(EVIL in text for text in texts)
-    assert [row.find_element(By.CSS_SELECTOR, ".h").text for row in rows] == [
-        mark.text for mark in marked
-    ]
+    hypotheses = [row.find_element(By.CSS_SELECTOR, ".h").text for row in rows]
+    assert hypotheses == [mark.text for mark in marked]
     assert find(".variants .p mark") == []
-    assert [row.find_element(By.CSS_SELECTOR, ".replaced").text for row in rows] == [
-        "paraphrase"
-    ] * 2
+    replaced = [row.find_element(By.CSS_SELECTOR, ".replaced").text for row in rows]
+    assert replaced == ["paraphrase"] * 2
     for width in (1280, 390):
-        opened.set_window_size(width, 900)
-        WebDriverWait(opened, 10).until(fits, f"wider than {width} pixels")
-    opened.set_window_size(1280, 1000)
-    assert opened.title == "2 models on mnli-m, snli and snli_paraphrases – MERGE report"
+        browser.set_window_size(width, 900)
+        WebDriverWait(browser, 10).until(fits, f"wider than {width} pixels")
+    browser.set_window_size(1280, 1000)
+    assert browser.title == "2 models on mnli-m, snli and snli_paraphrases – MERGE report"
     assert find("img") == []
-    assert console_errors(opened) == []
-    assert outside(requests(opened)) == []
+    assert console_errors(browser) == []
+    assert outside(requests(browser)) == []

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import run
 from helpers.dataset_files import write_predictions
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.compare import compare_files
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import comparison_rows
@@ -36,9 +35,8 @@ def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
     """In the JSON of both, whatever the number of replicates and the seed."""
     out = tmp_path / "report.json"
     options = ["--dataset", str(case.folder), "--n-bootstrap", "30", "--rng-seed", "5"]
-    done = CliRunner().invoke(app, ["report", *case.files, *options, "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    compared = CliRunner().invoke(app, ["compare", *case.files, *options, "--format", "json"])
+    run("report", *case.files, *options, "--out", out)
+    compared = run("compare", *case.files, *options, "--format", "json")
     expected = {each["config"]: each for each in json.loads(compared.stdout)["comparisons"]}
     configurations = json.loads(out.read_text(encoding="utf-8"))["configurations"]
     assert {c["name"]: c["comparison"] for c in configurations} == expected
@@ -139,7 +137,6 @@ def test_no_seed_in_common(case: Any, tmp_path: Path, caplog: pytest.LogCaptureF
         files.append(str(write_predictions(tmp_path / f"{name}.parquet", rows)))
     evidence = gather_evidence(files, case.folder, ["mnli-m"], allow_missing=True, n_bootstrap=10)
     assert evidence.configurations[0].comparison is None
-    assert "the models are not compared: mnli-m: expected predictions for the same seeds" in (
-        caplog.text
-    )
+    told = "the models are not compared: mnli-m: expected predictions for the same seeds"
+    assert told in caplog.text
     assert all(evidence.configurations[0].results)

@@ -8,29 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import refused
 from helpers.dataset_files import write_predictions
 from helpers.latex import PDFLATEX, compiled
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_metric.analyses import analyse
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.wording import dataset_facts, model_text
-from merge_metric.report.write import format_of, render_latex, write_report
+from merge_metric.report.write import render_latex, write_report
 
 
-@pytest.fixture
-def run() -> Any:
-    return CliRunner().invoke
+def test_latex(evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path) -> None:
+    """Environments and braces close, rows have their columns, special characters are escaped.
 
-
-# --- Content ---
-
-
-def test_latex_is_balanced(evidence: Evidence, sources: list[SourceSeeds]) -> None:
-    """Environments and braces close, rows have their columns, special characters are escaped."""
+    Set by LaTeX, all fits on its pages.
+    """
     text = render_latex(evidence, sources)
     begun = re.findall(r"\\begin\{(\w+)\}", text)
     assert set(begun) == {"longtable", "xltabular"}
@@ -39,24 +33,14 @@ def test_latex_is_balanced(evidence: Evidence, sources: list[SourceSeeds]) -> No
     plain = re.sub(r"\\[{}]", "", text)
     assert plain.count("{") == plain.count("}")
     for block in re.findall(r"\\toprule(.*?)\\end\{", text, re.DOTALL):
-        rows = [
-            line
-            for line in block.splitlines()
-            if line.endswith((r" \\", r" \\*")) and not line.startswith(r"\caption")
-        ]
+        lines = [line for line in block.splitlines() if not line.startswith(r"\caption")]
+        rows = [line for line in lines if line.endswith((r" \\", r" \\*"))]
         assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
     labels = re.findall(r"\\label\{([^}]*)\}", text)
     assert len(labels) == len(set(labels))
     assert "$r_r$" in text
     assert r"\& another" in text
     assert r"\textless{}/script" in text
-
-
-def test_many_tables_are_placed(
-    evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
-) -> None:
-    """Tables set by LaTeX fit on its pages."""
-    text = render_latex(evidence, sources)
     if PDFLATEX:
         log = compiled(text, tmp_path)
         assert "Overfull" not in log
@@ -79,12 +63,10 @@ def test_hardest_as_the_analysis_has_them(
 def test_facts_of_other_makers() -> None:
     """Provenance of another form is told as it is; settings without a value are not."""
     other = {"generator": "flan-t5-xl", "sampling": {"beams": 10, "seed": None}, "n": 12345}
-    assert dataset_facts(other) == [
-        ("Further", "generator: flan-t5-xl; sampling, beams: 10; n: 12,345")
-    ]
-    assert dataset_facts({"config": {"recipe": "r"}, "ablation": "union"}) == [
-        ("Recipe", "r, ablation union")
-    ]
+    further = "generator: flan-t5-xl; sampling, beams: 10; n: 12,345"
+    assert dataset_facts(other) == [("Further", further)]
+    ours = dataset_facts({"config": {"recipe": "r"}, "ablation": "union"})
+    assert ours == [("Recipe", "r, ablation union")]
     assert model_text({"rows": 3, "name": "x"}) == ""
     seeds = {"seeds": 40, "right": {"e,n,c": 30, "e,c,n": 10}, "p_value": 0.0001}
     assert model_text({"label_order_evidence": seeds}) == (
@@ -93,30 +75,18 @@ def test_facts_of_other_makers() -> None:
     )
 
 
-# --- Files ---
-
-
-def test_formats() -> None:
-    """By the suffix; another one is an error that names those that there are."""
-    assert format_of(Path("a.b.tex")) == "latex"
-    with pytest.raises(ValueError, match=r"expected a name that ends in \.html, .*got '\.pdf'"):
-        format_of(Path("report.pdf"))
-
-
 @pytest.mark.parametrize(
     ("library", "options"),
     [("jinja2", ["--out", "r.html"]), ("matplotlib", ["--out", "r.md", "--figures", "plots"])],
 )
 def test_missing_extra_is_named_first(
-    library: str, options: list[str], run: Any, monkeypatch: pytest.MonkeyPatch
+    library: str, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the predictions are read, which here are not there either."""
     monkeypatch.setitem(sys.modules, library, None)
-    done = run(app, ["report", "none.parquet", "--dataset", "none", *options])
-    assert done.exit_code == 2
-    assert done.stderr == (
-        f"error: this command needs {library}; run: pip install 'merge-nli[report]'\n"
-    )
+    told = refused("report", "none.parquet", "--dataset", "none", *options)
+    expected = f"error: this command needs {library}; run: pip install 'merge-nli[report]'\n"
+    assert told == expected
 
 
 def test_no_local_paths(case: Any, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,8 @@ def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
     assert all((both.answers[file] == alone.answers[file]).all() for file in alone.answers)
     changed = {**seeds[0], "prediction": (seeds[0]["prediction"] + 1) % 3}
     other = write_predictions(tmp_path / "other.parquet", [changed])
-    with pytest.raises(
-        ValueError,
-        match=r"to answer different problems, .*of the model m, got several answers to 1 prob",
-    ):
+    told = r"to answer different problems, .*of the model m, got several answers to 1 prob"
+    with pytest.raises(ValueError, match=told):
         gather_evidence([f"m={whole}", f"m={other}"], case.folder, n_bootstrap=0)
 
 
@@ -58,12 +55,10 @@ def test_names(case: Any, tmp_path: Path) -> None:
     rows = case.mnli.predictions(0.5, "x")
     named = write_predictions(tmp_path / "run.parquet", rows, {"name": "some/model"})
     bare = write_predictions(tmp_path / "bare.v2.parquet", rows)
-    lines = tmp_path / "lines.jsonl"
-    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    files = [str(named), f"mine={named}", str(bare), str(lines)]
+    files = [str(named), f"mine={named}", str(bare)]
     evidence = gather_evidence(files, case.folder, n_bootstrap=0)
-    assert evidence.names == ["some/model", "mine", "bare.v2", "lines"]
-    assert evidence.title == "4 models on mnli-m"
+    assert evidence.names == ["some/model", "mine", "bare.v2"]
+    assert evidence.title == "3 models on mnli-m"
     assert gather_evidence(files[:1], case.folder, n_bootstrap=0).title == "some/model on mnli-m"
 
 
@@ -106,14 +101,9 @@ def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
-    """A report is about one folder, which must be one."""
     other = problems(3, "anli").write(tmp_path / "other")
     with pytest.raises(ValueError, match="a report is about one dataset folder"):
         gather_evidence([f"{case.files[0]}@{other}"], case.folder)
-    with pytest.raises(NotADirectoryError):
-        gather_evidence(case.files, tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"weak-0\.parquet: expected predictions for problems of"):
-        gather_evidence(case.files[:1], other)
 
 
 @pytest.mark.parametrize("text", ["[]", "{"])

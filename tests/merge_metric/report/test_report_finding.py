@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -69,17 +69,9 @@ def _evidence(
     comparison: Comparison | None = None,
     classes: tuple[Classes, ...] = (),
 ) -> tuple[Evidence, Configuration]:
-    class Model:
-        description = MappingProxyType(dict[str, Any]())
-
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-    made = tuple(
-        Configuration(config, each, comparison)
-        for config, each in zip(configs, results, strict=True)
-    )
-    models: Any = tuple(map(Model, names))
+    each = zip(configs, results, strict=True)
+    made = tuple(Configuration(config, of, comparison) for config, of in each)
+    models: Any = tuple(SimpleNamespace(name=name, description={}) for name in names)
     return Evidence("", Path(), models, made, classes, {}, 1000), made[0]
 
 
@@ -159,15 +151,11 @@ def test_many_models() -> None:
     ],
 )
 def test_unsupported_is_unsaid(models: dict[str, Result], unsaid: str) -> None:
-    """Neither from few seeds nor where an interval has zero in it."""
+    """Neither from few seeds, which is said, nor where an interval has zero in it."""
+    assert say({"m": result(n=9)}) == ["9 seeds: too few for a finding, which takes 30."]
     assert not any(unsaid in sentence for sentence in say(models))
     enough = {"m": result(n=FEW_SEEDS + 20)}
     assert any(unsaid in sentence for sentence in say(enough))
-
-
-def test_few_seeds_are_said() -> None:
-    """The only sentence is that there is none."""
-    assert say({"m": result(n=9)}) == ["9 seeds: too few for a finding, which takes 30."]
 
 
 def test_a_fall_that_is_sure_for_some() -> None:
@@ -239,8 +227,7 @@ def flips(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 
 
 def _is_flipped(row: Mapping[str, Any]) -> bool:
-    changed = (row["seed_id"], row["replacement"])
-    return changed in (("snli:p002", "dog"), ("snli:p005", "waits"))
+    return (row["seed_id"], row["replacement"]) in {("snli:p002", "dog"), ("snli:p005", "waits")}
 
 
 def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
@@ -250,11 +237,8 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
     example = flipped_example(flips, configuration, sources)
     assert example is not None
     assert (example.model, example.others) == ("bad", ("good",))
-    row = next(
-        row
-        for row in sources[0].read(["seed_id", "original", "replacement", *NLI.fields]).to_pylist()
-        if _is_flipped(row) and row["seed_id"] == example.seed_id
-    )
+    rows = sources[0].read(["seed_id", "original", "replacement", *NLI.fields]).to_pylist()
+    (row,) = (r for r in rows if _is_flipped(r) and r["seed_id"] == example.seed_id)
     assert example.variant == (row["premise"], row["hypothesis"])
     assert example.gold != example.answer
     for text, marks in zip(example.seed, example.seed_marks, strict=True):
@@ -294,16 +278,12 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
     assert example.variant[0] != best["premise"]
 
 
-def test_sentences_are_plain(flips: Evidence) -> None:
-    """No number has more than one decimal, and every sentence ends."""
+def test_what_is_said_of_files(flips: Evidence) -> None:
+    """It stands before the findings, as `score` says it; findings have one decimal at most."""
     for configuration in flips.configurations:
         for sentence in findings(flips, configuration):
             assert sentence.endswith(".")
             assert not re.search(r"\d\.\d\d", sentence)
-
-
-def test_what_a_model_did_otherwise(flips: Evidence) -> None:
-    """It stands before the findings, as `score` says it; of few seeds, too."""
     usual = findings(flips, flips.configurations[0])
     metadata = {"truncated": 9, "distinct_pairs": 30, "max_tokens": 8}
     cut = replace(flips, models=(replace(flips.models[0], description=metadata), *flips.models[1:]))

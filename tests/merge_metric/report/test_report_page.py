@@ -92,17 +92,10 @@ def threshold(low: float, high: float | None = None) -> dict[str, float]:
     return {"matching_threshold": low, **ends}
 
 
-# --- Figures ---
-
-
-def test_elements_are_closed(parsed: Page) -> None:
-    """The parser complains otherwise."""
+def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> None:
+    """A row per model, every figure with its interval; all elements are closed."""
     assert parsed.open == []
     assert [tag for tag, _ in parsed.elements].count("h1") == 1
-
-
-def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> None:
-    """A row per model, every figure with its interval."""
     for nth, configuration in enumerate(evidence.configurations):
         rows = parsed.rows("figures", nth)[2:]
         for name, result, row in zip(evidence.names, configuration.results, rows, strict=True):
@@ -124,6 +117,11 @@ def test_cells_by_hand() -> None:
     assert cells["matching_threshold"] == (56.0, None, None)
     assert cells["relaxed_fooling_rate"] == (None, None, None)
     assert cell(result, SV90) == (50.0, 25.0, 100.0)
+    # Wide ranges of thresholds have no value, narrow ones their lower end.
+    perfect, other = result | threshold(1.0, 100.0), result | threshold(86.0, 90.0)
+    assert shown(perfect, MATCHING) == "1–100"
+    assert cell(perfect, MATCHING) == (None, None, None)
+    assert shown(other, MATCHING) == "86.0"
 
 
 def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
@@ -173,16 +171,6 @@ def test_best_figures() -> None:
     assert [is_best(results, result, MATCHING) for result in results] == [False, True]
 
 
-def test_undetermined_thresholds_are_ranges() -> None:
-    """Wide ones are shown as a range and have no value; narrow ones as their lower end."""
-    result = {"seed_accuracy": 1.0, "variant_accuracy": 1.0, "relaxed_fooling_rate": 0.0}
-    result |= {"sv_curve": {"accuracy": [1.0] * 100}}
-    perfect, other = result | threshold(1.0, 100.0), result | threshold(86.0, 90.0)
-    assert shown(perfect, MATCHING) == "1–100"
-    assert cell(perfect, MATCHING) == (None, None, None)
-    assert shown(other, MATCHING) == "86.0"
-
-
 def test_paths_are_the_curves() -> None:
     """Walking a path gives every threshold's value back."""
     curve = [100.0, 100.0, 87.5, 87.5, *[40.0] * 95, 10.0]
@@ -196,9 +184,6 @@ def test_paths_are_the_curves() -> None:
         else:
             y = float(second or first)
     assert walked == [round(value, 1) for value in curve]
-
-
-# --- Safety ---
 
 
 def test_texts_stay_texts(page: str, parsed: Page) -> None:
@@ -227,22 +212,16 @@ def test_names_stay_texts(case: Any, tmp_path: Path) -> None:
 
 def test_only_its_own_scripts_run(parsed: Page) -> None:
     """The policy names the hash of each script and style, and allows nothing else."""
-    (policy,) = (
-        of["content"] or ""
-        for tag, of in parsed.elements
-        if of.get("http-equiv") == "Content-Security-Policy"
-    )
+    head = "Content-Security-Policy"
+    (policy,) = (of["content"] or "" for _, of in parsed.elements if of.get("http-equiv") == head)
     rules = {words[0]: words[1:] for words in (rule.split() for rule in policy.split("; "))}
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == ["'none'"]
     for kind, tag in (("script-src", "script"), ("style-src", "style")):
         texts = [text for name, of, text in parsed.raw if name == tag and "type" not in of]
-        assert rules[kind] == [source_hash(text) for text in texts]
+        hashes = [hashlib.sha256(text.encode()).digest() for text in texts]
+        assert rules[kind] == [f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes]
         assert not any("</" in text for text in texts if tag == "script")
     assert set(rules) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
-
-
-def source_hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def test_nothing_is_loaded(parsed: Page) -> None:
@@ -267,9 +246,6 @@ def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
             if attributes.get(name):
                 target = str(attributes[name]).removeprefix("#")
                 assert target in ids or unquote(target.removeprefix("seed=")) in seeds
-
-
-# --- The same again, and not too large ---
 
 
 @pytest.mark.slow

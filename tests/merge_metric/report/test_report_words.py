@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -40,10 +40,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         }
         for n, row in enumerate([*seeds, *variants])
     ]
-    told = {"prompt": "Premise: {premise}\nIs it <right>?"} | {
-        "name": "talker", "requests": 30, "prompt_tokens": 9, "answer_tokens": 7,
-    }  # fmt: skip
-    table = with_metadata(pa.Table.from_pylist(rows), {**told, "prices": [1e6, 2e6]})
+    told: dict[str, Any] = {"name": "talker", "prompt": "Premise: {premise}\nIs it <right>?"}
+    told |= {"requests": 30, "prompt_tokens": 9, "answer_tokens": 7, "prices": [1e6, 2e6]}
+    table = with_metadata(pa.Table.from_pylist(rows), told)
     write_predictions(folder / "p.parquet", table)
     out = folder / "report.html"
     evidence = gather_evidence([folder / "p.parquet"], folder / "merge-nli", n_bootstrap=0)
@@ -51,21 +50,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return out.read_text(encoding="utf-8")
 
 
-def test_the_prompt_is_shown(page: str) -> None:
-    """In lines, as text."""
+def test_words_in_the_page(page: str) -> None:
+    """Prompt and answers as text, answers cut; how many name no label, noise, usage and cost."""
     assert '<pre class="prompt">Premise: {premise}\nIs it &lt;right&gt;?</pre>' in page
-
-
-def test_own_words_are_text(page: str) -> None:
-    """They are embedded, cut, and cannot be taken for a script."""
     assert "The answer is B." in page
     assert "<script>alert(1)" not in page
     assert "x" * 101 not in page
     assert "x" * 100 in page
-
-
-def test_what_is_said_of_answers(page: str) -> None:
-    """The share without a label, the noise, the usage and the cost."""
     text = " ".join(re.sub("<script.*?</script>", "", page, flags=re.DOTALL).split())
     assert "talker: 5.6% of the answers name no label and count as wrong." in text
     assert "6 seeds answered right, asked 2 more times" in text
@@ -89,11 +80,3 @@ def test_own_words_have_room(page: str, tmp_path: Path) -> None:
         assert len(said) == 2
         assert said[0].text == f"talker: {'x' * 100} … {'x' * 100}"
         assert min(each.size["width"] for each in said) > 300
-
-
-def test_words_of_files(tmp_path: Path) -> None:
-    """Files keep the columns; JSON lines too."""
-    rows = [{"variant_id": "s", "seed_id": "s", "label": 1, "prediction": 1, "answer_text": "B"}]
-    path = tmp_path / "p.jsonl"
-    write_predictions(path, pa.Table.from_pylist(rows))
-    assert json.loads(path.read_text())["answer_text"] == "B"

@@ -1,0 +1,22 @@
+"""What a model answers, in the order of the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def answers(model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+    """Label probabilities (n, 3) of the pairs, each of which must be answered once."""
+    found = np.full((len(pairs), 3), np.nan)
+    for rows, probabilities in model.probabilities(pairs):
+        assert probabilities.shape == (len(rows), 3)
+        assert probabilities.dtype == np.float64
+        assert np.isnan(found[rows]).all()
+        assert len(set(rows)) == len(rows)
+        found[rows] = probabilities
+    assert not np.isnan(found).any()
+    return found
