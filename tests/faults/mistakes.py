@@ -37,7 +37,7 @@ class Mistake:
     """The mistake in it."""
     command: str
     """Words after `merge-nli`, with spaces between."""
-    exit: int = 0
+    exit: int = 2
     message: str = ""
     """On stderr from the error on, the folder called …; else the first lines on stdout."""
 
@@ -175,8 +175,8 @@ def record(mistakes: Sequence[Mistake]) -> None:
 
 
 def _as_toml(mistake: Mistake) -> str:
-    values = asdict(mistake).items()
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values]
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}"
+             for name, value in asdict(mistake).items() if (name, value) != ("exit", 2)]  # fmt: skip
     if "\n" in mistake.message:
         lines[-1] = f"message = '''\n{mistake.message}'''"
     return "\n".join(["[[mistake]]", *lines, ""])

@@ -7,13 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused, run
 from helpers.scored_folder import E, predicted, write_folder
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from generation.cli import app
 from merge_metric.score import failures, read_gates
-
-runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
 
 @pytest.fixture
@@ -24,17 +22,15 @@ def files(tmp_path: Path) -> tuple[Path, str, str]:
     return path, "--dataset", str(folder)
 
 
-def score(*arguments: object) -> Result:
-    return runner.invoke(app, ["score", *map(str, arguments), "--n-bootstrap", "0"])
+def score(*words: object, code: int = 0) -> Result:
+    return run("score", *words, "--n-bootstrap", 0, code=code)
 
 
 def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
     """Exit code 1 and a line for each that says figure, value and what was wanted."""
     gates = ("seed_accuracy=0.7", "variant_accuracy=0.75", "sv_at_51=0.9", "holding_threshold=52")
-    result = score(
-        *files, "--config", "snli", *(x for gate in gates for x in ("--fail-under", gate))
-    )
-    assert result.exit_code == 1
+    limits = (word for gate in gates for word in ("--fail-under", gate))
+    result = score(*files, "--config", "snli", *limits, code=1)
     assert result.stderr.splitlines()[-3:] == [
         "snli: seed_accuracy is 0.6667, wanted 0.7 or more",
         "snli: sv_at_51 is 0.5, wanted 0.9 or more",
@@ -45,16 +41,15 @@ def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
 
 def test_every_configuration_counts(files: tuple[Path, str, str]) -> None:
     """One that reaches the limit does not help another; figures that are better low have a cap."""
-    result = score(*files, "--fail-over", "relaxed_fooling_rate=0.3", "--format", "json")
-    assert result.exit_code == 1
+    result = score(*files, "--fail-over", "relaxed_fooling_rate=0.3", "--format", "json", code=1)
     lines = [line for line in result.stderr.splitlines() if "wanted" in line]
     assert lines == ["snli: relaxed_fooling_rate is 0.5, wanted 0.3 or less"]
-    assert score(*files, "--fail-over", "relaxed_fooling_rate=0.5").exit_code == 0
+    score(*files, "--fail-over", "relaxed_fooling_rate=0.5")
 
 
 def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
     """Also where rounding stays a little below."""
-    assert score(*files, "--fail-under", "seed_accuracy=0.6666666666666667").exit_code == 0
+    score(*files, "--fail-under", "seed_accuracy=0.6666666666666667")
     (gate,) = read_gates(["agreement=0.7"])
     assert not gate.fails(0.7 - 1e-12)
     range_ = {"matching_threshold_low": 1.0, "matching_threshold_high": 5.0}
@@ -69,12 +64,10 @@ def test_undefined_figures_are_refused(tmp_path: Path) -> None:
     wrong = [{**row, "prediction": E} for row in rows]
     pq.write_table(pa.Table.from_pylist(wrong), path := tmp_path / "p.parquet")
     gate = ("--fail-over", "strict_fooling_rate=0.5")
-    result = score(path, "--dataset", folder, *gate)
-    assert result.exit_code == 2
+    result = score(path, "--dataset", folder, *gate, code=2)
     assert "error: demo: strict_fooling_rate is undefined, so it cannot be" in result.stderr
     pq.write_table(pa.Table.from_pylist(rows), path)
-    result = score(path, "--dataset", folder, "--fail-under", "matching_threshold=40")
-    assert result.exit_code == 2
+    result = score(path, "--dataset", folder, "--fail-under", "matching_threshold=40", code=2)
     assert "demo: matching_threshold is undetermined (1–100), so it cannot" in result.stderr
 
 
@@ -85,8 +78,6 @@ def test_undefined_figures_are_refused(tmp_path: Path) -> None:
          "95 (1 to 100), got 'seed_acuracy'; did you mean 'seed_accuracy'?"),
         ("--fail-under=sv_at_101=0.7", "--fail-under: expected the name of a figure, such as"),
         ("--fail-under=seed_accuracy", "--fail-under: expected FIGURE=VALUE, such as"),
-        ("--fail-under=seed_accuracy=70",
-         "from 0 to 1 for seed_accuracy, got '70'; did you mean 0.7?"),
         ("--fail-under=seed_accuracy=nan", "from 0 to 1 for seed_accuracy, got 'nan'"),
         ("--fail-under=agreement=high", "from 0 to 1 for agreement, got 'high'"),
         ("--fail-under=matching_threshold=101", "a percent from 0 to 100 for matching_threshold"),
@@ -94,14 +85,11 @@ def test_undefined_figures_are_refused(tmp_path: Path) -> None:
          "qt_gap is the better the lower it is; use --fail-over qt_gap=0.1"),
         ("--fail-over=agreement=0.1",
          "agreement is the better the higher it is; use --fail-under agreement"),
-        ("--figure=agreemnt", "got 'agreemnt'; did you mean 'agreement'?"),
     ],
 )  # fmt: skip
 def test_unusable_gates(gate: str, message: str) -> None:
     """Refused before a file is looked for."""
-    result = score("nowhere.parquet", gate)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in refused("score", "nowhere.parquet", gate)
 
 
 def test_figures_on_request(files: tuple[Path, str, str]) -> None:
@@ -120,19 +108,14 @@ def test_seeds_of_a_premise_are_drawn_together(tmp_path: Path) -> None:
     """The signature, the title and the note say so; other texts are refused by name."""
     folder = write_folder(tmp_path / "merge-nli")
     pq.write_table(pa.Table.from_pylist(predicted("snli")), path := tmp_path / "p.parquet")
-    arguments = ["score", str(path), "--dataset", str(folder), "--cluster"]
-    result = runner.invoke(app, [*arguments, "premise"])
-    assert result.exit_code == 0, result.output
-    assert "subsamples; seeds in 1 cluster" in result.stdout
-    assert "|bootstrap:1000|cluster:premise|" in result.stdout
-    assert "by bootstrap over seeds, those with the same premise\ntogether." in result.stdout
-    result = runner.invoke(app, [*arguments, "promise"])
-    assert result.exit_code == 2
-    assert "clustered by a text of theirs, premise or hypothesis, got 'promise'" in result.stderr
-    result = runner.invoke(app, [*arguments, "premise", "--n-bootstrap", "0"])
-    assert (
-        "--cluster: expected intervals by bootstrap, which clusters by premise change"
-        in result.stderr
-    )
-    result = runner.invoke(app, ["score", str(path), "--cluster", "premise"])
-    assert "expected a dataset folder with --cluster, got none" in result.stderr
+    words = ("score", path, "--dataset", folder, "--cluster")
+    printed = run(*words, "premise").stdout
+    assert "subsamples; seeds in 1 cluster" in printed
+    assert "|bootstrap:1000|cluster:premise|" in printed
+    assert "by bootstrap over seeds, those with the same premise\ntogether." in printed
+    told = refused(*words, "promise")
+    assert "clustered by a text of theirs, premise or hypothesis, got 'promise'" in told
+    told = refused(*words, "premise", "--n-bootstrap", 0)
+    assert "--cluster: expected intervals by bootstrap, which clusters by premise change" in told
+    told = refused("score", path, "--cluster", "premise")
+    assert "expected a dataset folder with --cluster, got none" in told

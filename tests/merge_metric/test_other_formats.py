@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused, run
 from helpers.format_run import PAIRS, READING, write_format_run
 from helpers.tiny_classifiers import tiny_classifier
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import ProblemFormat
 from merge_metric.models.label_order import (
@@ -62,9 +61,6 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-# --- Predictions and figures ---
-
-
 @pytest.mark.parametrize("name", ["p.parquet", "p.jsonl"])
 def test_scores_by_name(folder: Path, tmp_path: Path, name: str) -> None:
     """The seed is right, its variant not: by the dataset's labels, with these names."""
@@ -99,23 +95,11 @@ def test_scores_by_position_and_probabilities(folder: Path, tmp_path: Path) -> N
 def test_texts_fewer_than_those_of_other_problems(folder: Path, tmp_path: Path) -> None:
     """Pairs are known by their digests also where the folder has problems of three texts."""
     path = tmp_path / "p.parquet"
-    predict(
-        Majority(np.array([1]), {}, PAIRS.labels),
-        read_problems(str(folder), ["pairs"]),
-        path,
-        progress=False,
-    )
+    model = Majority(np.array([1]), {}, PAIRS.labels)
+    predict(model, read_problems(str(folder), ["pairs"]), path, progress=False)
     (result,) = score_file(path, folder, n_bootstrap=0).values()
     assert "|texts:unverified|" not in result["signature"]
     assert result["seed_variant_accuracy"] == 1
-
-
-def test_names_of_other_labels(folder: Path, tmp_path: Path) -> None:
-    """The message has those of the dataset."""
-    rows = [OF_PAIRS[0], OF_PAIRS[1] | {"prediction": "neutral"}]
-    path = write(tmp_path / "p.jsonl", rows)
-    with pytest.raises(ValueError, match="line 2: prediction: expected one of other, same, got"):
-        score_file(path, folder)
 
 
 def test_one_set_of_labels_per_file(folder: Path, tmp_path: Path) -> None:
@@ -136,15 +120,10 @@ def test_predictions_read_without_the_dataset(tmp_path: Path) -> None:
 
 def test_written_by_name_and_read_back(tmp_path: Path) -> None:
     """With the order of labels in the metadata, for the probabilities."""
-    table = pa.table(
-        {
-            "variant_id": ["x:1", "x:1/noun/a/b"],
-            "seed_id": ["x:1", "x:1"],
-            "label": [2, 2],
-            "prediction": [0, 2],
-            "probabilities": [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]],
-        }
-    )
+    rows: dict[str, Any] = {"variant_id": ["x:1", "x:1/noun/a/b"], "seed_id": ["x:1", "x:1"]}
+    rows |= {"label": [2, 2], "prediction": [0, 2]}
+    rows["probabilities"] = [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]
+    table = pa.table(rows)
     path = tmp_path / "p.parquet"
     write_predictions(path, labelled(with_metadata(table, {"name": "m"}), ("c", "a", "b")))
     assert pq.read_table(path)["label"].to_pylist() == ["b", "b"]
@@ -154,15 +133,16 @@ def test_written_by_name_and_read_back(tmp_path: Path) -> None:
 
 
 def test_runs_with_different_labels(folder: Path, tmp_path: Path) -> None:
-    """Tables per label want one set of them."""
+    """Tables per label want one set of them, and overlap is told of hypotheses."""
     paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
     runs = list(read_runs([parse_source(str(path)) for path in paths], folder))
     assert common_labels(runs[:1]) == ("other", "same")
     with pytest.raises(ValueError, match="the same labels, got pairs: other, same; reading: wrong"):
         common_labels(runs)
-
-
-# --- Models ---
+    said = refused("report", *paths, "--dataset", folder, "--out", tmp_path / "r.html")
+    assert "error: expected problems with the same labels, got pairs: other, same" in said
+    said = refused("analyse", "overlap", paths[0], "--dataset", folder)
+    assert "pairs: expected problems of NLI" in said
 
 
 def test_problems_of_a_folder(folder: Path) -> None:
@@ -177,12 +157,6 @@ def test_problems_of_a_folder(folder: Path) -> None:
         read_problems(str(folder))
 
 
-def run_cli(*arguments: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, done.output
-    return done.output
-
-
 @pytest.mark.parametrize("config", ["pairs", "reading"])
 def test_a_classifier_of_two_labels(folder: Path, tmp_path: Path, config: str) -> None:
     """Its classes go by their names, or as told; what it says can be scored."""
@@ -190,40 +164,27 @@ def test_a_classifier_of_two_labels(folder: Path, tmp_path: Path, config: str) -
     model = tiny_classifier("bert-uncased", tuple(label.upper() for label in labels))
     out = tmp_path / "p.parquet"
     arguments = ("predict", "--model", model, "--dataset", folder, "--config", config, "--out")
-    run_cli(*arguments, out)
+    run(*arguments, out)
     table = pq.read_table(out)
     assert set(table["label"].to_pylist()) == {labels[1]}
     shares = np.array(table["probabilities"].to_pylist())
     assert shares.shape == (2, 2)
     assert table["prediction"].to_pylist() == [labels[i] for i in shares.argmax(1)]
     other = tmp_path / "o.parquet"
-    run_cli(*arguments, other, "--label-order", ",".join(labels[::-1]))
+    run(*arguments, other, "--label-order", ",".join(labels[::-1]))
     turned = np.array(pq.read_table(other)["probabilities"].to_pylist())
     assert np.allclose(turned[:, ::-1], shares)
-    assert config in run_cli("score", out, "--dataset", folder)
+    assert config in run("score", out, "--dataset", folder).stdout
 
 
 def test_classifiers_of_other_classes(folder: Path) -> None:
     """As many as the labels, and called like them."""
     arguments = ("predict", "--dataset", folder, "--config", "pairs", "--model")
-    said = run_cli(*arguments, tiny_classifier("bert-uncased"), code=2)
+    said = refused(*arguments, tiny_classifier("bert-uncased"))
     assert "expected a classifier of other, same, got one of 3 classes" in said
     nameless = tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1"))
-    said = run_cli(*arguments, nameless, code=2)
+    said = refused(*arguments, nameless)
     assert "id2label names other, same, got LABEL_0, LABEL_1" in said
-
-
-def test_what_is_for_nli_only(folder: Path, tmp_path: Path) -> None:
-    """It says so."""
-    model = ("--kind", "lm", "--model", tmp_path, "--shots", "snli")
-    said = run_cli("predict", "--dataset", folder, "--config", "pairs", *model, code=2)
-    assert (
-        "--shots: expected none, seeds, or a .toml or .jsonl file for problems with the fields f"
-        in said
-    )
-    predictions = write(tmp_path / "p.parquet", OF_PAIRS)
-    said = run_cli("analyse", "overlap", predictions, "--dataset", folder, code=2)
-    assert "pairs: expected problems of NLI" in said
 
 
 @pytest.mark.parametrize("config", ["pairs", "reading"])
@@ -236,12 +197,11 @@ def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None
         for n in range(30)
         for label in [problem_format.labels[n % 3 > 0].upper() if n else "-"]
     ]
-    options = (
-        "--dataset", folder, "--config", config, "--train", write(tmp_path / "t.jsonl", rows),
-    )  # fmt: skip
+    train = write(tmp_path / "t.jsonl", rows)
+    options = ("--dataset", folder, "--config", config, "--train", train)
     for name, more in (("majority", options[:4]), ("hypothesis-only", options)):
         out = tmp_path / f"{name}.parquet"
-        run_cli("baseline", name, *more, "--out", out)
+        run("baseline", name, *more, "--out", out)
         found = pq.read_table(out)
         assert set(found["prediction"].to_pylist()) <= set(problem_format.labels)
         assert len(found["probabilities"][0]) == len(problem_format.labels)
@@ -249,7 +209,7 @@ def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None
     assert described["training_data"]["left_out"] == 1
     rows[3]["label"] = "perhaps"
     write(tmp_path / "t.jsonl", rows)
-    said = run_cli("baseline", "hypothesis-only", *options, "--out", out, "--overwrite", code=2)
+    said = refused("baseline", "hypothesis-only", *options, "--out", out, "--overwrite")
     assert f"expected a label out of {', '.join(problem_format.labels)}, got 'perhaps'" in said
 
 
@@ -268,16 +228,6 @@ def test_label_orders() -> None:
     many = tuple("abcdefg")
     with pytest.raises(ValueError, match="expected at most 6 labels, got 7"):
         order_from_seeds(gold, gold, many)
-
-
-# --- Exports and the report ---
-
-
-def test_a_report_on_different_labels(folder: Path, tmp_path: Path) -> None:
-    """Is refused."""
-    paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
-    said = run_cli("report", *paths, "--dataset", folder, "--out", tmp_path / "r.html", code=2)
-    assert "error: expected problems with the same labels, got pairs: other, same" in said
 
 
 def test_texts_as_pairs(tmp_path: Path) -> None:

@@ -72,9 +72,6 @@ def predicted(
 ALL = ("snli", "anli-r1")
 
 
-# --- Problems to predict ---
-
-
 def test_predicted_by_default(folder: Path) -> None:
     """Replacements and paraphrases of every source, each problem and each seed once."""
     table = read_problems(str(folder))
@@ -107,9 +104,6 @@ def test_the_same_seed_must_be_the_same_problem(folder: Path) -> None:
         read_problems(str(folder))
 
 
-# --- What a file is for ---
-
-
 @pytest.mark.parametrize(
     ("names", "without", "expected"),
     [
@@ -132,9 +126,6 @@ def test_what_a_file_is_for(
     path = predicted(tmp_path / "p.parquet", *names, without=without)
     (model,) = read_models([PredictionsSource("m", path)], folder)
     assert choose(model.tally) == expected
-
-
-# --- Figures ---
 
 
 def test_one_file_for_both_is_scored_on_both(folder: Path, tmp_path: Path) -> None:
@@ -163,9 +154,8 @@ def test_one_file_for_both_is_scored_on_both(folder: Path, tmp_path: Path) -> No
 def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> None:
     """Masked language models are none, and no group; the text has no empty heading of them."""
     path = predicted(tmp_path / "p.parquet", "snli")
-    results = score_file(
-        path, folder, ["snli_paraphrases"], by=["mlms", "word_class"], n_bootstrap=0
-    )
+    by = ["mlms", "word_class"]
+    results = score_file(path, folder, ["snli_paraphrases"], by=by, n_bootstrap=0)
     groups = results["snli_paraphrases"]["by_group"]
     assert groups["mlms"] == {}
     assert groups["word_class"]["paraphrase"]["n_variants"] == 3
@@ -187,9 +177,6 @@ def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
         score_file(path, folder, n_bootstrap=0)
     results = score_file(path, folder, allow_missing=True, n_bootstrap=0)
     assert results["snli_paraphrases"]["n_seeds_left_out"] == 1
-
-
-# --- Few-shot examples ---
 
 
 @pytest.mark.parametrize("sources", [["anli-r1"], ["anli-r3", "anli-r2"], ["anli-r1", "mnli-m"]])

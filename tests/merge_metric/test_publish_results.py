@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers.dataset_files import write_rows
+from helpers.hub.files import files_of
 from helpers.hub.publishing import STRANGER, TOKEN, Desk, Result
-from helpers.hub.repositories import Entry, Repo
+from helpers.hub.repositories import Entry, Repo, entries_of
 from helpers.scored_folder import predicted, without, write_folder
 from huggingface_hub import ModelInfo, eval_result_entries_to_yaml
 
@@ -42,12 +43,7 @@ def predictions(tmp_path: Path) -> Path:
 def dataset(desk: Desk, folder: Path) -> Repo:
     """The folder, published as version v1.0.0."""
     repo = desk.hub.make("dataset", DATASET)
-    files = {
-        path.relative_to(folder).as_posix(): Entry(path.read_bytes(), path.suffix == ".parquet")
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    repo.tags["v1.0.0"] = repo.add("main", files, "Data")
+    repo.tags["v1.0.0"] = repo.add("main", entries_of(files_of(folder)), "Data")
     return repo
 
 

@@ -12,24 +12,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused, run
 from helpers.scored_folder import Rows, predicted, without, write_folder
-from typer.testing import CliRunner, Result
 
-from generation.cli import app
 from merge_metric.score import score_file
-
-runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The small dataset folder."""
     return write_folder(tmp_path / "merge-nli")
 
 
 @pytest.fixture
 def predictions(tmp_path: Path) -> Path:
-    """Predictions for all of its source `snli`."""
     return write(tmp_path / "p.parquet", predicted("snli"))
 
 
@@ -41,29 +36,18 @@ def write(path: Path, rows: Rows) -> Path:
     return path
 
 
-def score(*arguments: object) -> Result:
-    return runner.invoke(app, ["score", *map(str, arguments)])
-
-
 def some_of(result: dict[str, Any], *keys: str) -> list[Any]:
     return [result[key] for key in keys]
-
-
-# --- Figures by hand ---
 
 
 def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:
     """Among a's three variants, big suggested 1 and 2, small 1 and 3."""
     (nouns,) = score_file(predictions, folder, ["snli_nouns"], by=["mlms"]).values()
     groups = nouns["by_group"]["mlms"]
-    assert {name: group["n_variants"] for name, group in groups.items()} == {
-        "x/big": 3,
-        "y/small": 3,
-    }
-    assert some_of(groups["x/big"], "variant_accuracy", "relaxed_fooling_rate") == [
-        pytest.approx((2 / 3 + 1) / 2),
-        0.25,
-    ]
+    assert [groups[name]["n_variants"] for name in ("x/big", "y/small")] == [3, 3]
+    big = groups["x/big"]
+    assert big["variant_accuracy"] == pytest.approx((2 / 3 + 1) / 2)
+    assert big["relaxed_fooling_rate"] == 0.25
     assert groups["y/small"]["variant_accuracy"] == 1.0
 
 
@@ -77,57 +61,32 @@ def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
     assert "|bootstrap:20|rng_seed:3|" in snli["signature"]
 
 
-# --- Missing predictions and other errors ---
-
-
 def test_allow_missing(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An error without it; with it the complete seeds, and how many were left out."""
     path = write(tmp_path / "p.jsonl", without(predicted("snli"), "snli:a/noun/2", "snli:b/verb/1"))
-    refused = score(path, "--dataset", folder)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"error: {path}: snli: predictions are missing for 2" in refused.stderr
-    assert "--allow-missing scores the complete seeds, 1 of 3" in refused.stderr
-    result = score(path, "--dataset", folder, "--allow-missing", "--format", "json")
+    told = refused("score", path, "--dataset", folder)
+    assert f"error: {path}: snli: predictions are missing for 2" in told
+    assert "--allow-missing scores the complete seeds, 1 of 3" in told
+    result = run("score", path, "--dataset", folder, "--allow-missing", "--format", "json")
     (snli,) = json.loads(result.stdout)["results"].values()
     assert some_of(snli, "n_seeds", "n_seeds_left_out", "seed_accuracy", "variant_accuracy") == [
         1, 2, 0.0, 0.5,
     ]  # fmt: skip
     assert [m for m in caplog.messages if m.startswith("snli: 2 of 3 seeds are left out")]
-    text = score(path, "--dataset", folder, "--allow-missing").stdout
+    text = run("score", path, "--dataset", folder, "--allow-missing").stdout
     assert "; 2 seeds left out, as predictions are missing\n" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--ct", "0.9"], "expected an integer percent from 1 to 100, got 0.9: did you mean 90?"),
-        (["--ct", "101"], "expected an integer percent from 1 to 100, got 101"),
         (["--config", "snli"], "expected a dataset folder with --config, got none"),
         (["--by", "mlms"], "expected a dataset folder with --by, got none"),
         (["--allow-missing"], "expected a dataset folder with --allow-missing, got none"),
-        (["--dataset", "nowhere"], "nowhere: expected a dataset folder, found no folder there"),
-        (["--n-bootstrap", "-1"], "--n-bootstrap: expected 0 or more, got '-1'"),
-        (["--format", "xml"],
-         "--format: expected one of text, markdown, latex, csv, json, got 'xml'"),
     ],
 )  # fmt: skip
 def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> None:
-    """Exit code 2, the message on stderr, nothing on stdout."""
-    result = score(predictions, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert message in result.stderr
-
-
-def test_errors_in_files(tmp_path: Path, folder: Path) -> None:
-    """Messages of the readers and the metric reach stderr, with the file's name."""
-    path = write(tmp_path / "p.jsonl", [{**row, "label": 7} for row in predicted("snli")])
-    result = score(path, "--dataset", folder)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"error: {path}: line 1: label: expected one of 0 to 2" in result.stderr
-    result = score(write(path, without(predicted("snli"), "snli:c")))
-    assert result.exit_code == 2
-    assert f"error: {path}: expected every seed to have a row of its own" in result.stderr
-    assert "'snli:c'" in result.stderr
+    assert message in refused("score", predictions, *arguments)
 
 
 def test_probabilities_in_another_order(
@@ -152,41 +111,13 @@ def test_probabilities_in_another_order(
     ]
 
 
-def test_stdout_is_the_result_only(predictions: Path) -> None:
-    """In a process of its own, warnings go to stderr."""
-    code = "import sys; from generation.cli import app; app(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "score", str(predictions), "--format", "json"]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["dataset"] is None
-    assert done.stderr.startswith("Every variant in the file counts once. With --dataset FOLDER")
-
-
-def test_several_files_are_for_compare(predictions: Path, folder: Path) -> None:
-    """`score` names the command that takes them."""
-    result = runner.invoke(app, ["score", str(predictions), "b.jsonl", "--dataset", str(folder)])
-    assert result.exit_code == 2
-    assert f"run: merge-nli compare {predictions} b.jsonl --dataset" in result.stderr
-
-
-def test_the_nearest_configuration_is_named(predictions: Path, folder: Path) -> None:
-    """Where one is misspelt."""
-    arguments = ["score", str(predictions), "--dataset", str(folder), "--config", "snli_noun"]
-    result = runner.invoke(app, arguments)
-    assert result.exit_code == 2
-    assert "got 'snli_noun'; did you mean 'snli_nouns'?" in result.stderr
-
-
-# --- Formats ---
-
-
 def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
     """Markdown and LaTeX have a table per configuration, CSV one that names it in each row."""
     path = write(tmp_path / "p.parquet", predicted("snli"))
     told = ["--dataset", folder, "--n-bootstrap", 9]
-    whole = score(path, *told, "--format", "json")
+    whole = run("score", path, *told, "--format", "json")
     results = json.loads(whole.stdout)["results"]
-    rows = list(csv.DictReader(score(path, *told, "--format", "csv").stdout.splitlines()))
+    rows = list(csv.DictReader(run("score", path, *told, "--format", "csv").stdout.splitlines()))
     assert {row["config"] for row in rows} == set(results)
     for row in rows:
         if row["of"] == "all":
@@ -194,8 +125,7 @@ def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
             assert float(row["seed_accuracy"]) == pytest.approx(result["seed_accuracy"])
             assert float(row["variant_accuracy_ci_low"]) == result["variant_accuracy_ci"][0]
     for form, mark in (("markdown", "| seeds / variants |"), ("latex", r"\caption{")):
-        result = score(path, *told, "--format", form)
-        assert result.exit_code == 0
+        result = run("score", path, *told, "--format", form)
         assert result.stdout.count(mark) >= len(results)
 
 
@@ -203,8 +133,8 @@ def test_what_figures_mean_is_told_on_request(folder: Path, predictions: Path) -
     """Else a line says how to ask."""
     told = ["--dataset", folder, "--n-bootstrap", 0]
     meaning = "S: Share of the seeds themselves answered right."
-    assert meaning in score(predictions, *told, "--explain").stdout
-    short = score(predictions, *told).stdout
+    assert meaning in run("score", predictions, *told, "--explain").stdout
+    short = run("score", predictions, *told).stdout
     assert meaning not in short
     assert short.endswith("In percent. What the figures mean: --explain.\n")
 

@@ -132,11 +132,11 @@ class Repo:
         return messages
 
 
-_LARGE = (".bin", ".safetensors", ".gguf", ".h5", ".msgpack", ".model", ".pt", ".onnx")
+_LARGE = (".parquet", ".bin", ".safetensors", ".gguf", ".h5", ".msgpack", ".model", ".pt", ".onnx")
 
 
 def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
-    """Files of a model, large ones told by their suffixes."""
+    """Files of a repository, large ones told by their suffixes."""
     return {path: Entry(content, path.endswith(_LARGE)) for path, content in files.items()}
 
 

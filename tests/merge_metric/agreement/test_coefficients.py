@@ -46,9 +46,6 @@ def test_linear_kappa_by_hand() -> None:
     assert kappa(ONE, OTHER, 5, "linear") == pytest.approx(21 / 26)
 
 
-# --- Against slow definitions ---
-
-
 def slow_kappa(a: Codes, b: Codes, weighting: Weighting) -> float:
     """1 less the mean distance of pairs, over the mean distance of any answers of the two."""
     power = {"plain": 0, "linear": 1, "quadratic": 2}[weighting]
@@ -96,7 +93,6 @@ def by_sklearn(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
 
 
 def by_statsmodels(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
-    """κ of statsmodels."""
     table = confusions(a, b, k).sum(axis=0)
     if len(np.flatnonzero(table.sum(axis=0) + table.sum(axis=1))) < 2:
         return np.nan
@@ -105,15 +101,13 @@ def by_statsmodels(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
 
 
 def by_krippendorff(codes: Codes, k: int, level: Level) -> float:
-    """α of the package krippendorff."""
     pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
     if len(np.unique(pairable[pairable > 0])) < 2:
         return np.nan
     data = np.where(pairable > 0, pairable, np.nan)
     domain = np.arange(1.0, k + 1)
-    return float(
-        krippendorff.alpha(reliability_data=data, value_domain=domain, level_of_measurement=level)
-    )
+    how = {"value_domain": domain, "level_of_measurement": level}
+    return float(krippendorff.alpha(reliability_data=data, **how))
 
 
 def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> Codes:
@@ -145,23 +139,15 @@ def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(numbe
         assert by_krippendorff(codes, k, level) == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
-def test_draws_depend_on_the_seed_alone() -> None:
+def test_seeds_are_drawn_with_all_their_variants() -> None:
+    """As many seeds as there are, wherever their variants stand; drawn by the seed alone."""
     nine = list("abcdefghi")
-    one, again, other = (
-        resampled(nine, Settings(n_bootstrap=5, rng_seed=seed)) for seed in (1, 1, 2)
-    )
+    one, again, other = (resampled(nine, Settings(n_bootstrap=5, rng_seed=n)) for n in (1, 1, 2))
     assert (one == again).all()
     assert (one != other).any()
-
-
-def test_seeds_are_drawn_with_all_their_variants() -> None:
-    """As many seeds as there are, wherever their variants stand."""
     draws = resampled(["s", "t", "s", "u"], Settings(n_bootstrap=50))
     assert (draws[:, 0] == draws[:, 2]).all()
     assert set(draws[:, [0, 1, 3]].sum(axis=1)) == {3.0}
-
-
-# --- Where there is none ---
 
 
 def test_undefined_where_nothing_differs() -> None:

@@ -41,9 +41,6 @@ def of(judgements: Judgements, mlm: str) -> dict[str, Any]:
     return dict(row)
 
 
-# --- By hand ---
-
-
 def test_what_goes_with_a_masked_lm() -> None:
     """Replacements it alone validated in some text, whoever did in the other."""
     found = judged(
@@ -102,11 +99,7 @@ def test_variants_have_to_be_known() -> None:
         drop_table(Judgements.from_answers(answers_table([("ann", "a", 5, 5)])))
 
 
-# --- On data in which one is bad ---
-
-
 def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
-    """Its verdict alone."""
     table = drop_table(read_judgements([study]))
     assert [row["mlm"] for row in table.rows] == sorted(MLMS)
     assert dropped(table) == [BAD]

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.commands import refused, run
 from helpers.judged import kappa
 from helpers.paraphrase_run import write_paraphrase_run
-from typer.testing import CliRunner
 
-from generation.cli import app
 from merge_dataset.annotation.answers import Equivalence, answers_path, append
 from merge_dataset.annotation.session import open_session
 from merge_dataset.export import export_dataset
@@ -46,9 +45,8 @@ def test_the_papers_figures_fit_together() -> None:
 
 def test_shares_by_hand() -> None:
     """Answers count alike; a pair is the same for all where nobody says no."""
-    rows = {
-        (row["by"], row["group"]): row for row in meaning_table(judged("yynn", "yn.y", "y..y")).rows
-    }
+    table = meaning_table(judged("yynn", "yn.y", "y..y"))
+    rows = {(row["by"], row["group"]): row for row in table.rows}
     whole = rows["all", ""]
     assert (whole["n"], whole["n_answers"], whole["n_yes"], whole["n_by_all"]) == (4, 9, 6, 1)
     assert (whole["yes"], whole["by_all"]) == (6 / 9, 1 / 4)
@@ -66,10 +64,8 @@ def test_the_command(tmp_path: Path) -> None:
     for who, no in (("ann", names[:2]), ("bo", names[:1])):
         said = [Equivalence(name, name not in no) for name in names]
         append(answers_path(session.folder, who), said)
-    arguments = ["agreement", str(session.folder), "--n-bootstrap", "50"]
-    found = CliRunner().invoke(app, [*arguments, "--format", "json"])
-    assert found.exit_code == 0, found.output
-    tables = json.loads(found.stdout)["tables"]
+    words = ("agreement", session.folder, "--n-bootstrap", 50)
+    tables = json.loads(run(*words, "--format", "json").stdout)["tables"]
     assert list(tables) == ["kappa", "alpha", "confusion same", "meaning"]
     n = len(names)
     row = tables["kappa"]["rows"][0]
@@ -81,16 +77,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert [who_said[key] for key in ("both", "a_only", "b_only", "neither")] == [n - 2, 0, 1, 1]
     assert tables["meaning"]["rows"][0]["by_all"] == pytest.approx((n - 2) / n)
     assert [row["group"] for row in tables["meaning"]["rows"]] == ["", "snli", "ann", "bo"]
-    drawn = CliRunner().invoke(app, [*arguments, "--plots", str(tmp_path / "plots")])
-    assert drawn.exit_code == 2
-    assert "--plots: expected scores of fluency and reasoning" in drawn.stderr
-    text = CliRunner().invoke(app, arguments)
-    assert text.exit_code == 0, text.output
-    assert "κ linear" not in text.stdout
-    assert "Paraphrases that mean the same as their original" in text.stdout
-    refused = CliRunner().invoke(
-        app, ["analyse", "signals", "--dataset", str(paraphrases), "--annotations",
-              str(session.folder), "--config", "snli_paraphrases"],
-    )  # fmt: skip
-    assert refused.exit_code == 2
-    assert "expected scores of fluency and reasoning, got answers about para" in refused.stderr
+    drawn = refused(*words, "--plots", tmp_path / "plots")
+    assert "--plots: expected scores of fluency and reasoning" in drawn
+    text = run(*words).stdout
+    assert "κ linear" not in text
+    assert "Paraphrases that mean the same as their original" in text
+    some = ("--annotations", session.folder, "--config", "snli_paraphrases")
+    told = refused("analyse", "signals", "--dataset", paraphrases, *some)
+    assert "expected scores of fluency and reasoning, got answers about para" in told

@@ -64,15 +64,10 @@ def test_groups_by_hand() -> None:
     found = shares(NOUNS_AND_VERBS)
     counts = {key: (row["n_good"], row["n"]) for key, row in found.items()}
     assert counts == {
-        ("all", ""): (3, 6),
-        ("class", "noun"): (2, 4),
-        ("class", "verb"): (1, 2),
-        ("source", "snli"): (3, 6),
-        ("MLM", "x/one"): (2, 4),
-        ("MLM", "x/two"): (2, 4),
-        ("number of MLMs", "1"): (2, 4),
-        ("number of MLMs", "2"): (1, 2),
-    }
+        ("all", ""): (3, 6), ("class", "noun"): (2, 4), ("class", "verb"): (1, 2),
+        ("source", "snli"): (3, 6), ("MLM", "x/one"): (2, 4), ("MLM", "x/two"): (2, 4),
+        ("number of MLMs", "1"): (2, 4), ("number of MLMs", "2"): (1, 2),
+    }  # fmt: skip
     nouns = found["class", "noun"]
     assert (nouns["fluency"], nouns["reasoning"]) == (15 / 4, 18 / 4)
 
@@ -114,10 +109,8 @@ def test_annotators_are_averaged_before_it_is_decided() -> None:
     found = Judgements.from_answers(answers_table(rows))
     assert found.good.tolist() == [True, False, True]
     rows_of = shares(found)
-    assert (rows_of["all", ""]["n_good"], rows_of["all", ""]["fluency"]) == (
-        2,
-        pytest.approx((9 / 2 + 13 / 3 + 14 / 3) / 3),
-    )
+    assert rows_of["all", ""]["n_good"] == 2
+    assert rows_of["all", ""]["fluency"] == pytest.approx((9 / 2 + 13 / 3 + 14 / 3) / 3)
     by_one = {name: rows_of["annotator", name]["good"] for name in ("ann", "ben", "eve")}
     assert by_one == {"ann": 1, "ben": pytest.approx(2 / 3), "eve": 0}
     assert rows_of["annotator", "eve"]["n"] == 2
@@ -202,9 +195,8 @@ def test_what_was_not_judged_is_said() -> None:
     seeds = {("snli", "noun"): 30, ("snli", "verb"): 10, ("snli", "adjective"): 5}
     table = share_table(NOUNS_AND_VERBS, seeds, Settings(n_bootstrap=0, rng_seed=0))
     assert "snli noun 30, snli verb 10;" in table.notes[1]
-    assert table.notes[2] == (
-        "Not judged, and so not counted in what is weighted: snli adjective 5."
-    )
+    told = "Not judged, and so not counted in what is weighted: snli adjective 5."
+    assert table.notes[2] == told
 
 
 def test_without_items_or_weights_there_is_less() -> None:
@@ -218,9 +210,8 @@ def test_without_items_or_weights_there_is_less() -> None:
 def test_scores_are_shared_among_the_annotators_of_a_variant() -> None:
     """F of a: half 5, half 4; of b: 1. Nouns and verbs weigh 3 to 1."""
     rows = [("ann", "a", 5, 5), ("ben", "a", 4, 5), ("ann", "b", 1, 2)]
-    found = Judgements.from_answers(
-        answers_table(rows), {"a": item("noun"), "b": item("verb", "x/one")}
-    )
+    items = {"a": item("noun"), "b": item("verb", "x/one")}
+    found = Judgements.from_answers(answers_table(rows), items)
     table = score_shares_table(found, {("snli", "noun"): 3, ("snli", "verb"): 1})
     rows_of = {(r["score"], r["by"], r["group"]): r for r in table.rows}
 

@@ -100,9 +100,8 @@ def test_names_and_order_decide_nothing(rng: random.Random) -> None:
 
 def test_weights_are_of_whole_premises() -> None:
     """Seeds of a premise are drawn equally often, and as many premises as there are."""
-    counts = count(
-        read_rows(**columns(problems(*LINES)), clusters={"premise": [*np.repeat(PREMISES, 4)]})
-    )
+    clusters = {"premise": [*np.repeat(PREMISES, 4)]}
+    counts = count(read_rows(**columns(problems(*LINES)), clusters=clusters))
     (weights,) = seed_weights(5, Settings(n_bootstrap=50), counts.clusters)
     assert weights.shape == (50, 5)
     assert (weights[:, 0] == weights[:, 2]).all()
@@ -150,6 +149,5 @@ def test_signature_says_so() -> None:
     ],
 )
 def test_unusable_clusters(clusters: Any, message: str) -> None:
-    """Named with what was expected."""
     with pytest.raises(ValueError, match=message):
         score(**columns(problems(*LINES)), clusters=clusters)

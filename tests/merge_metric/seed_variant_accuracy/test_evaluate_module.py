@@ -57,9 +57,6 @@ def named(column: list[int]) -> list[str]:
     return [LABELS[label] for label in column]
 
 
-# --- Ways in ---
-
-
 def test_digits_stay_strings(load: Load) -> None:
     """The ids 1 and 01 are two seeds, and 0 is a name that must be among the labels."""
     columns = {**ROWS, "seed_ids": ["1", "1", "01", "01"]}
@@ -79,12 +76,9 @@ def test_batches_and_single_rows(load: Load) -> None:
     expected = score(**columns)
     assert metric.compute() == expected
     for row in range(40):
-        metric.add(
-            prediction=columns["predictions"][row],
-            reference=np.int64(columns["references"][row]),
-            seed_ids=columns["seed_ids"][row],
-            seed_predictions=torch.tensor(columns["seed_predictions"])[row].item(),
-        )
+        one = {name: columns[name][row] for name in ("seed_ids", "seed_predictions")}
+        reference = np.int64(columns["references"][row])
+        metric.add(prediction=columns["predictions"][row], reference=reference, **one)
     assert metric.compute() == expected
     metric.add_batch(**part(columns, 0, 30))
     assert len(metric) == 30
@@ -124,8 +118,6 @@ def test_options_reach_score(load: Load) -> None:
     assert result["seed_variant_accuracy"] == 1.0
     assert result["strict_fooling_rate"] == 0.5
 
-
-# --- What is refused ---
 
 NAN = float("nan")
 
@@ -229,7 +221,6 @@ def test_missing_and_unknown_names(load: Load) -> None:
 
 
 def test_unknown_configuration(load: Load) -> None:
-    """The two there are stand in the message."""
     with pytest.raises(ValueError, match="expected the configuration 'default' or 'subsamples'"):
         load("subsample")
 
@@ -273,9 +264,6 @@ def test_contradictions_are_forgotten(load: Load, keep_in_memory: bool) -> None:
         metric.compute(**{**ROWS, "references": [1, 1, 1, 1]})
     assert len(metric) == 0
     assert metric.compute(**ROWS) == score(**ROWS)
-
-
-# --- Together with other metrics and processes ---
 
 
 class LocalAccuracy(evaluate.Metric):
@@ -340,9 +328,6 @@ def test_two_processes(tmp_path: Path) -> None:
     assert json.loads(result) == score(**ROWS)
     assert outputs[1][0].splitlines() == ["null"]
     assert list((tmp_path / "home" / "metrics").rglob("*.arrow")) == []
-
-
-# --- What it says of itself ---
 
 
 def test_documentation_of_an_instance(load: Load) -> None:

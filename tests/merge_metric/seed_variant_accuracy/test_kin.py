@@ -77,7 +77,6 @@ def test_they_fit_together(seeds: list[tuple[str, str, list[str]]], ct: int) -> 
 def test_agreement_needs_no_gold_label(
     seeds: list[tuple[str, str, list[str]]], gold: list[str]
 ) -> None:
-    """Other gold labels, the same agreement."""
     others = [(gold[number % 3], own, variants) for number, (_, own, variants) in enumerate(seeds)]
     results = [scored(rows_of(each)) for each in (seeds, others)]
     assert results[0]["agreement"] == results[1]["agreement"]

@@ -88,14 +88,11 @@ def one_hot(label: str) -> list[float]:
 def file_rows() -> list[dict[str, Any]]:
     """Two seeds, both right, 2 of 3 and 1 of 2 of their variants right, all with certainty."""
     rows = [
-        ("a", "a", ENTAILMENT, ENTAILMENT),
-        ("a:1", "a", ENTAILMENT, ENTAILMENT),
-        ("a:2", "a", ENTAILMENT, NEUTRAL),
-        ("a:3", "a", ENTAILMENT, ENTAILMENT),
-        ("b:1", "b", CONTRADICTION, ENTAILMENT),
-        ("b:2", "b", CONTRADICTION, CONTRADICTION),
+        ("a", "a", ENTAILMENT, ENTAILMENT), ("a:1", "a", ENTAILMENT, ENTAILMENT),
+        ("a:2", "a", ENTAILMENT, NEUTRAL), ("a:3", "a", ENTAILMENT, ENTAILMENT),
+        ("b:1", "b", CONTRADICTION, ENTAILMENT), ("b:2", "b", CONTRADICTION, CONTRADICTION),
         ("b", "b", CONTRADICTION, CONTRADICTION),
-    ]
+    ]  # fmt: skip
     return [dict(zip(COLUMNS, row, strict=True), probabilities=one_hot(row[-1])) for row in rows]
 
 
@@ -129,9 +126,8 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def example(app: Any, **options: Any) -> dict[str, Any]:
-    return score(
-        **split_predictions(**app.read_table(app.EXAMPLE)), **{"n_bootstrap": 0, **options}
-    )
+    columns = split_predictions(**app.read_table(app.EXAMPLE))
+    return score(**columns, **{"n_bootstrap": 0, **options})
 
 
 def cells(table: str) -> list[list[str]]:
@@ -145,12 +141,8 @@ def cells(table: str) -> list[list[str]]:
 def test_table_becomes_columns(app: Any) -> None:
     """Cells are trimmed, rows without entries skipped."""
     rows = [[" s ", "s", "neutral", " neutral"], ["", None, " ", ""], [7, "s", *["neutral"] * 2]]
-    assert list(app.read_table(rows).values()) == [
-        ["s", "7"],
-        ["s", "s"],
-        ["neutral", "neutral"],
-        ["neutral", "neutral"],
-    ]
+    columns = [["s", "7"], ["s", "s"], ["neutral", "neutral"], ["neutral", "neutral"]]
+    assert list(app.read_table(rows).values()) == columns
 
 
 @pytest.mark.parametrize(
@@ -246,9 +238,8 @@ def test_figures_of_the_example(app: Any) -> None:
     assert {interval for interval, _ in by_name.values()} == {""}
     rows = cells(app.figures_table(example(app, n_bootstrap=10), 90))
     assert all(" – " in row[2] for row in rows[:2])
-    assert cells(app.labels_table(example(app), 90))[2] == [
-        CONTRADICTION, "1", "4", "0.0 %", "0.0 %", "50.0 %",
-    ]  # fmt: skip
+    row = cells(app.labels_table(example(app), 90))[2]
+    assert row == [CONTRADICTION, "1", "4", "0.0 %", "0.0 %", "50.0 %"]
 
 
 def test_curve_is_a_step_function_beside_s(app: Any) -> None:
@@ -468,9 +459,8 @@ def test_uploading_a_file(page: Page, tmp_path: Path) -> None:
     page.wait(lambda: "predictions.jsonl: seeds 2, variants 5" in page.text("message"))
     assert page.figures()[: len(FILE_FIGURES)] == list(FILE_FIGURES.values())
     assert "Jensen–Shannon" in page.text("figures")
-    page.one(
-        "#sva-upload button[aria-label='Remove this file'], #sva-upload button[aria-label=Clear]"
-    ).click()
+    labels = ("'Remove this file'", "Clear")
+    page.one(", ".join(f"#sva-upload button[aria-label={name}]" for name in labels)).click()
     page.wait(lambda: "From the table" in page.text("message"))
     rows = [row for row in file_rows() if row["variant_id"] != "a"]
     page.upload(write_parquet(tmp_path / "lacking.parquet", rows))

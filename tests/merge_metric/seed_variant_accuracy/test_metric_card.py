@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from helpers.commands import run
 from helpers.metric_loading import ROOT, ROWS, SPACE, card_blocks, python
 from helpers.metric_oracle import WHERE_CURVE_MEETS_S
 from packaging.specifiers import SpecifierSet
-from typer.testing import CliRunner
+from packaging.version import Version
 
-from generation.cli import app
 from merge_metric.register import register_metric
 from merge_metric.seed_variant_accuracy import seed_variant_accuracy as module
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -45,9 +45,6 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-# --- Code ---
-
-
 def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
     """One after the other; a comment behind a print is its output. Training has its own test."""
     register_metric(tmp_path / "home" / "modules")
@@ -63,31 +60,19 @@ def test_command_of_the_card() -> None:
     """`merge-nli score` has the options that the card gives it."""
     (command,) = card_blocks("sh")
     program, name, *arguments = command.split()
-    help_text = CliRunner(env={"COLUMNS": "200"}).invoke(app, [name, "--help"]).stdout
+    help_text = run(name, "--help").stdout
     assert program == "merge-nli"
     assert {word for word in arguments if word.startswith("-") and word not in help_text} == set()
-
-
-# --- Tables ---
-
-
-def every_result() -> dict[str, Any]:
-    probabilities = np.full((4, 3), 1 / 3)
-    return score(
-        **ROWS,
-        subsamples=[[0], [1], [0], [1]],
-        probabilities=probabilities,
-        seed_probabilities=probabilities,
-        groups={"half": ["a", "b", "a", "b"]},
-        clusters={"premise": ["p"] * 4},
-    )
 
 
 def test_outputs_are_the_keys_of_a_result() -> None:
     """Every key is documented and every documented key exists."""
     documented = [name for row in rows(section("Outputs")) for name in names(row[0])]
     assert len(documented) == len(set(documented))
-    result = every_result()
+    both = dict.fromkeys(("probabilities", "seed_probabilities"), np.full((4, 3), 1 / 3))
+    groups, clusters = {"half": ["a", "b", "a", "b"]}, {"premise": ["p"] * 4}
+    drawn = [[0], [1], [0], [1]]
+    result = score(**ROWS, **both, subsamples=drawn, groups=groups, clusters=clusters)
     assert {"<key>_ci", "<key>_std"} <= set(documented)
     figures = {key for key in result if f"{key}_ci" in result}
     spread = {f"{key}_std" for key in figures if key not in WHERE_CURVE_MEETS_S}
@@ -137,9 +122,8 @@ def test_ranges_of_the_outputs() -> None:
 def test_inputs_are_those_of_the_module() -> None:
     """Columns of both configurations, and all options with their defaults."""
     columns, options = section("Inputs").split("| option |")
-    assert [name for row in rows(columns) for name in names(row[0])] == list(
-        module.CONFIGURATIONS["subsamples"]
-    )
+    shown = [name for row in rows(columns) for name in names(row[0])]
+    assert shown == list(module.CONFIGURATIONS["subsamples"])
     documented = {name: row[1] for row in rows("| option |" + options) for name in names(row[0])}
     assert set(documented) == set(module.OPTIONS)
     assert documented["correctness_threshold"] == "90"
@@ -150,18 +134,9 @@ def test_inputs_are_those_of_the_module() -> None:
 def test_definition_by_its_own_example() -> None:
     """Three of four variants right: solved at CT 75, not at CT 76."""
     assert "3 of 4 variants" in CARD
-    curve = score(
-        predictions=[0, 0, 0, 1],
-        references=[0] * 4,
-        seed_ids=[0] * 4,
-        seed_predictions=[0] * 4,
-        n_bootstrap=0,
-    )["sv_curve"]["accuracy"]
-    assert curve[:75] == [1.0] * 75
-    assert curve[75:] == [0.0] * 25
-
-
-# --- The Space ---
+    zeros = dict.fromkeys(("references", "seed_ids", "seed_predictions"), [0] * 4)
+    result = score(predictions=[0, 0, 0, 1], **zeros, n_bootstrap=0)
+    assert result["sv_curve"]["accuracy"] == [1.0] * 75 + [0.0] * 25
 
 
 def test_front_matter() -> None:
@@ -172,7 +147,7 @@ def test_front_matter() -> None:
     assert (SPACE / matter["app_file"]).is_file()
     assert "license" in matter
     needed = requirements()
-    assert version(needed["gradio"]) <= version(matter["sdk_version"])
+    assert Version(needed["gradio"]) <= Version(matter["sdk_version"])
     assert {"evaluate", "datasets", "numpy", "gradio"} <= set(needed)
 
 
@@ -193,22 +168,14 @@ def requirements() -> dict[str, str]:
     return dict(line.split(">=") for line in lines if line and not line.startswith("#"))
 
 
-def version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))
-
-
 def test_citation_is_the_modules() -> None:
     """The card and `evaluate` show the same entries."""
     (block,) = card_blocks("bibtex")
     assert block.strip() == module.CITATION.strip()
 
 
-# --- Numbers of the papers ---
-
-
 @pytest.fixture
 def published(shared_data: Path) -> dict[str, Any]:
-    """The papers' tables."""
     return json.loads((shared_data.parent / "spec" / "paper_tables.json").read_text())
 
 

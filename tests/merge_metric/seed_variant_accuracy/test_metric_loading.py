@@ -79,9 +79,6 @@ print(json.dumps(metric.compute(**ROWS)))
     assert json.loads(lines[-1]) == score(**ROWS)
 
 
-# --- What is copied ---
-
-
 def test_the_script_imports_every_sibling() -> None:
     """The loader copies what the script imports, and nothing that only siblings import."""
     copied = {Path(name).stem for name in module_files()}
@@ -100,14 +97,9 @@ def test_the_loader_reads_every_import() -> None:
     """The loader's own reading of the script finds the same siblings."""
     imports = evaluate.loading.get_imports(str(SPACE / f"{METRIC_NAME}.py"))
     internal = {name for kind, name, *_ in imports if kind == "internal"}
-    assert {f"{name}.py" for name in internal} == set(module_files()) - {
-        "__init__.py",
-        f"{METRIC_NAME}.py",
-    }
+    siblings = set(module_files()) - {"__init__.py", f"{METRIC_NAME}.py"}
+    assert {f"{name}.py" for name in internal} == siblings
     assert {kind for kind, *_ in imports} == {"internal", "library"}
-
-
-# --- register ---
 
 
 def entries(cache: Path) -> Path:
@@ -119,9 +111,8 @@ def test_every_command_registers(
 ) -> None:
     """The command runs also where the cache cannot be written to, or another registers."""
     (tmp_path / "no folder").touch()
-    with exclusive(
-        entries(tmp_path / "held").with_name(f".evaluate-metric--{METRIC_NAME}.lock"), ""
-    ):
+    lock = entries(tmp_path / "held").with_name(f".evaluate-metric--{METRIC_NAME}.lock")
+    with exclusive(lock, ""):
         for cache in (tmp_path / "modules", tmp_path / "no folder", tmp_path / "held"):
             monkeypatch.setenv("HF_MODULES_CACHE", str(cache))
             monkeypatch.setattr(sys, "argv", ["merge-nli", "--version"])
@@ -146,9 +137,8 @@ def test_entry_has_the_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in entry.iterdir()) == sorted(module_files())
     for name in module_files():
         assert (entry / name).read_bytes() == (SPACE / name).read_bytes()
-    assert sorted(path.name for path in entries(tmp_path).iterdir()) == sorted(
-        [entry.name, "__init__.py"]
-    )
+    there = {path.name for path in entries(tmp_path).iterdir()}
+    assert there == {entry.name, "__init__.py"}
     assert not (entry / "app.py").exists()
 
 

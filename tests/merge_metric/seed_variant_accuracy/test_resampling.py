@@ -259,9 +259,8 @@ def test_comparison_says_both_figures_and_their_difference(two_models: Models) -
 def test_comparison_is_antisymmetric(two_models: Models) -> None:
     """Model b against a is a against b with every sign turned, at the same p-values."""
     a, b, *_ = two_models
-    there, back = (
-        compare(x, y, Settings(n_bootstrap=101, rng_seed=3)) for x, y in ((a, b), (b, a))
-    )
+    settings = Settings(n_bootstrap=101, rng_seed=3)
+    there, back = compare(a, b, settings), compare(b, a, settings)
     for key in oracle.FIGURES:
         assert there[key]["a"] == back[key]["b"]
         assert there[key]["difference"] == -back[key]["difference"]
@@ -304,13 +303,10 @@ def test_rounding_is_no_difference() -> None:
         answers = [[rng.choice("EEEN") for _ in range(7)] for _ in range(3)]
         for subsample, predictions in enumerate(answers):
             for model, each in ((first, predictions), (second, answers[(subsample + 1) % 3])):
-                model += [
-                    replace(row, seed_id=seed, subsamples=(subsample,))
-                    for row in problems(f"E {'EN'[seed % 2]} {''.join(each)}")
-                ]
-    result = compare(
-        *(counts_of(rows, subsamples=True) for rows in (first, second)), Settings(n_bootstrap=50)
-    )
+                rows = problems(f"E {'EN'[seed % 2]} {''.join(each)}")
+                model += [replace(row, seed_id=seed, subsamples=(subsample,)) for row in rows]
+    both = (counts_of(rows, subsamples=True) for rows in (first, second))
+    result = compare(*both, Settings(n_bootstrap=50))
     for key in oracle.FIGURES:
         assert result[key]["ci"] == pytest.approx([0, 0], abs=1e-9), key
         assert result[key]["p_value"] == 1.0, key
@@ -321,10 +317,8 @@ def test_both_models_see_the_same_resamples() -> None:
     n, differing = 60, 8
     lines = ["E E EE", "E N EN"] * 30
     better = problems(*lines)
-    worse = [
-        replace(row, own="neutral") if row.seed_id in {f"s:{2 * i}" for i in range(8)} else row
-        for row in better
-    ]
+    lost = {f"s:{2 * i}" for i in range(differing)}
+    worse = [replace(row, own="neutral") if row.seed_id in lost else row for row in better]
     result = compare(counts_of(better), counts_of(worse), Settings(n_bootstrap=REPLICATES))
     binomial = stats.binom(n, differing / n)
     expected = [binomial.ppf(at) / n for at in (0.025, 0.975)]

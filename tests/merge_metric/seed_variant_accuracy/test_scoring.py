@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -68,9 +69,7 @@ def test_three_of_four_variants_right() -> None:
     """Paper, Figure 1: variant accuracy .75 is SV accuracy 1 at CT 50 and 75, 0 at 95."""
     at = {ct: scored("N N NNNC", correctness_threshold=ct) for ct in (50, 75, 76, 95)}
     assert at[50]["variant_accuracy"] == 0.75
-    assert {ct: result["seed_variant_accuracy"] for ct, result in at.items()} == {
-        50: 1.0, 75: 1.0, 76: 0.0, 95: 0.0,
-    }  # fmt: skip
+    assert [result["seed_variant_accuracy"] for result in at.values()] == [1, 1, 0, 0]
     curve = at[50]["sv_curve"]["accuracy"]
     assert curve == [1.0] * 75 + [0.0] * 25
 
@@ -97,15 +96,10 @@ def test_floats_fail_at_seven_of_twenty_steps_and_we_do_not() -> None:
 @pytest.mark.parametrize("n", range(1, 61))
 def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
     """Among seeds with 0, 1, … n of n right, just those with k/n ≥ CT/100 are counted."""
-    rows = [
-        Row(k, "entailment", "entailment", LABELS[0 if i < k else 2])
-        for k in range(n + 1)
-        for i in range(n)
-    ]
-    found = score(**columns(rows), n_bootstrap=0)["sv_curve"]["accuracy"]
-    assert found == [
-        sum(Fraction(k, n) >= Fraction(ct, 100) for k in range(n + 1)) / (n + 1)
-        for ct in range(1, 101)
+    found = scored(*(f"E E {'E' * k}{'C' * (n - k)}" for k in range(n + 1)))
+    shares = [Fraction(k, n) for k in range(n + 1)]
+    assert found["sv_curve"]["accuracy"] == [
+        sum(share >= Fraction(ct, 100) for share in shares) / (n + 1) for ct in range(1, 101)
     ]
 
 
@@ -114,16 +108,8 @@ def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
 
 def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
     """Quoted, low, high and holding threshold, and the gap."""
-    return tuple(
-        result[key]
-        for key in (
-            "matching_threshold",
-            "matching_threshold_low",
-            "matching_threshold_high",
-            "holding_threshold",
-            "matching_gap",
-        )
-    )
+    ends = (result[f"matching_threshold{end}"] for end in ("", "_low", "_high"))
+    return *ends, result["holding_threshold"], result["matching_gap"]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +190,7 @@ def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
 
 def test_subsamples_are_scored_apart_and_averaged() -> None:
     """SV of the union would be 0 here; subsample 0 has it 1, subsample 1 has it 0."""
-    result = score(
-        **columns(problems("E E EENC")), subsamples=[[0], [0, 1], [1], []], n_bootstrap=0
-    )
+    result = scored("E E EENC", subsamples=[[0], [0, 1], [1], []])
     assert result["n_subsamples"] == 2
     assert (result["n_seeds"], result["n_variants"]) == (1, 3)
     assert result["seed_variant_accuracy"] == 0.5
@@ -248,11 +232,8 @@ def test_agrees_with_the_slow_oracle(number: int) -> None:
     rng = random.Random(number)
     rows = random_problems(rng, seeds=rng.randint(1, 12))
     threshold = rng.randint(1, 100)
-    result = score(
-        **columns(rows, labels=LABELS if number % 2 else None, groups=True),
-        correctness_threshold=threshold,
-        n_bootstrap=0,
-    )
+    given = columns(rows, labels=LABELS if number % 2 else None, groups=True)
+    result = score(**given, correctness_threshold=threshold, n_bootstrap=0)
     assert_all_same(result, rows, threshold=threshold)
     assert not [key for key in result if key.endswith(("_ci", "_std"))]
 
@@ -263,11 +244,9 @@ def test_agrees_with_the_slow_oracle_in_subsamples(number: int) -> None:
     rng = random.Random(1000 + number)
     rows = random_problems(rng, seeds=rng.randint(1, 8), subsamples=rng.randint(1, 5))
     threshold = rng.randint(1, 100)
-    result = score(
-        **columns(rows, labels=LABELS if number % 2 else None, subsamples=True, groups=True),
-        correctness_threshold=threshold,
-        n_bootstrap=0,
-    )
+    labels = LABELS if number % 2 else None
+    given = columns(rows, labels=labels, subsamples=True, groups=True)
+    result = score(**given, correctness_threshold=threshold, n_bootstrap=0)
     assert_all_same(result, rows, threshold=threshold)
 
 
@@ -275,12 +254,10 @@ def test_agrees_with_the_slow_oracle_in_subsamples(number: int) -> None:
 def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
     """Answers that name no label: wrong, changed, no opposite; by label and group, too."""
     rng = random.Random(3000 + number)
-    rows = random_problems(
-        rng, seeds=rng.randint(1, 12), subsamples=number % 3, unlabelled=rng.choice([0.1, 0.5, 1])
-    )
-    given = columns(
-        rows, labels=LABELS if number % 2 else None, subsamples=number % 3 > 0, groups=True
-    )
+    seeds, share = rng.randint(1, 12), rng.choice([0.1, 0.5, 1])
+    rows = random_problems(rng, seeds=seeds, subsamples=number % 3, unlabelled=share)
+    labels = LABELS if number % 2 else None
+    given = columns(rows, labels=labels, subsamples=number % 3 > 0, groups=True)
     if number % 5 == 1:  # as files have them, where a column holds no null
         none = -1 if number % 2 else ""
         for name in ("predictions", "seed_predictions"):
@@ -303,13 +280,8 @@ def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
 def test_an_answer_without_a_label_by_hand() -> None:
     """One of a right seed's variants: fooled relaxed, never strict, not even of neutral."""
     for gold, others in ((0, [0, 0, 0]), (1, [1, 1, 1])):
-        result = score(
-            predictions=[None, *others],
-            references=[gold] * 4,
-            seed_ids=[7] * 4,
-            seed_predictions=[gold] * 4,
-            n_bootstrap=0,
-        )
+        given = {"references": [gold] * 4, "seed_ids": [7] * 4, "seed_predictions": [gold] * 4}
+        result = score(predictions=[None, *others], **given, n_bootstrap=0)
         assert (result["relaxed_fooling_rate"], result["strict_fooling_rate"]) == (1, 0)
         assert (result["variant_accuracy"], result["agreement"]) == (0.75, 0.75)
         assert result["without_label"] == {"seeds": 0, "variants": 1, "share": 0.2}
@@ -323,18 +295,9 @@ def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
     rng.shuffle(labels)
     opposites = [("down", "up"), ("left", "right")][: len(set(labels) & {"left", "right"})]
     rows = random_problems(rng, seeds=10, labels=labels, subsamples=number % 3)
-    result = score(
-        **columns(rows, labels=labels if number % 2 else None, subsamples=number % 3 > 0),
-        labels=labels,
-        opposites=opposites,
-        n_bootstrap=0,
-    )
-    assert_all_same(result, [*_plain(rows)], opposites=opposites)
-
-
-def _plain(rows: Sequence[Row]) -> list[Row]:
-    """Rows without groups; those of no subsample stay out."""
-    return [Row(r.seed_id, r.gold, r.own, r.prediction, r.subsamples) for r in rows]
+    given = columns(rows, labels=labels if number % 2 else None, subsamples=number % 3 > 0)
+    result = score(**given, labels=labels, opposites=opposites, n_bootstrap=0)
+    assert_all_same(result, [replace(row, groups=()) for row in rows], opposites=opposites)
 
 
 @pytest.mark.slow
@@ -408,22 +371,13 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
     own = {row.seed_id: random_probabilities(rng, favoured(row.own), 3) for row in rows}
     seed_probabilities = [own[row.seed_id] for row in rows]
     probabilities = [random_probabilities(rng, favoured(row.prediction), 3) for row in rows]
-    result = score(
-        **columns(rows),
-        probabilities=probabilities,
-        seed_probabilities=seed_probabilities,
-        n_bootstrap=0,
-    )
+    both = {"probabilities": probabilities, "seed_probabilities": seed_probabilities}
+    result = score(**columns(rows), **both, n_bootstrap=0)
     expected = oracle.divergences(rows, probabilities, seed_probabilities)
     assert set(expected) == set(DIVERGENCES)
     for key, wanted in expected.items():
         approximate = None if wanted is None else pytest.approx(wanted, rel=1e-9, abs=1e-12)
         assert result[key] == approximate, key
-
-
-def test_without_probabilities_nothing_is_said_of_them() -> None:
-    """The keys are absent, not None."""
-    assert not set(DIVERGENCES) & set(scored("E E EC"))
 
 
 # --- The result as a whole ---
@@ -487,31 +441,27 @@ def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
 
 def test_groups_absent() -> None:
     """Without groups there is no `by_group`; a group column without values has none."""
+    assert not set(DIVERGENCES) & set(scored("E E EC")), "nor keys of probabilities"
     assert "by_group" not in scored("E E EE")
     assert scored("E E EE", groups={"g": [None, []]})["by_group"] == {"g": {}}
     assert scored("E E EE", groups={})["by_group"] == {}
 
 
-def test_group_values_that_read_alike() -> None:
-    """1 and "1" are one value in the result, which names values by strings."""
-    result = scored("E E EENC", groups={"g": [1, "1", 1, "2"]})["by_group"]["g"]
-    assert {value: figures["n_variants"] for value, figures in result.items()} == {"1": 3, "2": 1}
-
-
-def test_a_group_named_twice_for_a_row_holds_it_once() -> None:
-    """As where two MLMs of one family are both called by its name."""
-    values = [["bert", "bert"], ["bert"], ["roberta", "bert", 1], [1, "1"]]
-    result = scored("E E EENC", groups={"mlms": values})["by_group"]["mlms"]
-    counts = {value: figures["n_variants"] for value, figures in result.items()}
-    assert counts == {"1": 2, "bert": 3, "roberta": 1}
-    assert result["bert"]["variant_accuracy"] == pytest.approx(2 / 3)
+@pytest.mark.parametrize(
+    ("values", "counts"),
+    [
+        ([1, "1", 1, "2"], {"1": 3, "2": 1}),  # the result names values by strings
+        (["noun", None, float("nan"), float("nan")], {"noun": 1}),  # NaN is none in tables
+        # As where two MLMs of one family are both called by its name.
+        ([["bert", "bert"], ["bert"], ["roberta", "bert", 1], [1, "1"]],
+         {"1": 2, "bert": 3, "roberta": 1}),
+    ],
+)  # fmt: skip
+def test_groups_are_distinct_values(values: list[Any], counts: dict[str, int]) -> None:
+    """Those that read alike are one, one named twice holds a row once, missing ones none."""
+    result = scored("E E EENC", groups={"g": values})["by_group"]["g"]
+    assert {value: figures["n_variants"] for value, figures in result.items()} == counts
+    if "bert" in counts:
+        assert result["bert"]["variant_accuracy"] == pytest.approx(2 / 3)
     right = scored("E E EN", groups={"g": [[1, "1"], [1]]})["by_group"]["g"]["1"]
     assert right["variant_accuracy"] == 0.5
-
-
-def test_missing_group_values_leave_rows_out() -> None:
-    """None is no group, and neither is the NaN that tables have for it."""
-    nan = float("nan")
-    values = ["noun", None, nan, float("nan")]
-    result = scored("E E EENC", groups={"g": values})["by_group"]["g"]
-    assert {value: figures["n_variants"] for value, figures in result.items()} == {"noun": 1}

@@ -57,13 +57,8 @@ def test_many_variants_in_narrow_ints() -> None:
     zeros = np.zeros(1000, np.int8)
     predictions = zeros.copy()
     predictions[:90] = 1
-    found = score(
-        predictions=predictions,
-        references=zeros,
-        seed_ids=zeros,
-        seed_predictions=zeros,
-        n_bootstrap=0,
-    )
+    others = dict.fromkeys(("references", "seed_ids", "seed_predictions"), zeros)
+    found = score(predictions=predictions, **others, n_bootstrap=0)
     assert found["variant_accuracy"] == 0.91
     assert found["matching_threshold_high"] == 91
 
@@ -85,9 +80,8 @@ def test_tensors() -> None:
     """Columns of a model's output, probabilities included."""
     tensors = {name: torch.tensor(column) for name, column in INTS.items()}
     probabilities = torch.tensor([[0.5, 0.25, 0.25]] * len(ROWS))
-    found = score(
-        **tensors, probabilities=probabilities, seed_probabilities=probabilities, n_bootstrap=0
-    )
+    both = dict.fromkeys(("probabilities", "seed_probabilities"), probabilities)
+    found = score(**tensors, **both, n_bootstrap=0)
     assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)
     assert found["seed_accuracy"] == result()["seed_accuracy"]
 
@@ -104,19 +98,10 @@ def test_labels_as_an_enumeration() -> None:
 
 def test_labels_of_ones_own() -> None:
     """Names in the order of the ints."""
-    labels = ["no", "yes"]
-    found = score(
-        predictions=[1, 1, 0],
-        references=[1, 1, 0],
-        seed_ids=["a", "a", "b"],
-        seed_predictions=[1, 1, 1],
-        labels=labels,
-        n_bootstrap=0,
-    )
-    assert {label: figures["n_seeds"] for label, figures in found["by_label"].items()} == {
-        "no": 1,
-        "yes": 1,
-    }
+    given = {"predictions": [1, 1, 0], "references": [1, 1, 0], "seed_ids": ["a", "a", "b"]}
+    found = score(**given, seed_predictions=[1] * 3, labels=["no", "yes"], n_bootstrap=0)
+    counts = {label: each["n_seeds"] for label, each in found["by_label"].items()}
+    assert counts == {"no": 1, "yes": 1}
     assert found["by_label"]["yes"]["seed_accuracy"] == 1.0
 
 
@@ -129,37 +114,21 @@ def test_variants_of_different_seeds_may_share_an_id() -> None:
 # --- Options ---
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [(0.9, "90"), (0.75, "75"), (0.07, "7"), (0.29, "29"), (1.0, "100"), (0.01, "1"), (90.0, "90")],
-)
-def test_fractions_are_no_thresholds(value: float, hint: str) -> None:
-    """The message says which percent was probably meant."""
-    assert_refused(
-        "expected an integer percent from 1 to 100",
-        f"got {value}",
-        f"did you mean {hint}?",
-        correctness_threshold=value,
-    )
+EXPECTED = "expected an integer percent from 1 to 100"
 
 
-@pytest.mark.parametrize("value", [0, -5, 101, "90", None, True, float("nan"), [90]])
-def test_other_thresholds(value: Any) -> None:
-    """Out of range, or no int at all."""
-    assert_refused(
-        "correctness_threshold",
-        "expected an integer percent from 1 to 100",
-        f"got {value!r}",
-        correctness_threshold=value,
-    )
-
-
-@pytest.mark.parametrize("value", [0.004, 0.0])
-def test_the_percent_suggested_can_be_used(value: float) -> None:
-    """No message recommends a threshold of 0."""
-    with pytest.raises(ValueError, match="from 1 to 100") as caught:
-        result(correctness_threshold=value)
-    assert "did you mean 0?" not in str(caught.value)
+def test_thresholds_that_are_none() -> None:
+    """Of a fraction the message says which percent was probably meant, but never 0."""
+    for value, hint in ((0.75, 75), (0.07, 7), (0.29, 29), (1.0, 100), (0.01, 1), (90.0, 90)):
+        told = (EXPECTED, f"got {value}", f"did you mean {hint}?")
+        assert_refused(*told, correctness_threshold=value)
+    for value in (0, -5, 101, "90", None, True, float("nan"), [90]):
+        told = ("correctness_threshold", EXPECTED, f"got {value!r}")
+        assert_refused(*told, correctness_threshold=value)
+    for value in (0.004, 0.0):
+        with pytest.raises(ValueError, match="from 1 to 100") as caught:
+            result(correctness_threshold=value)
+        assert "did you mean 0?" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["n_bootstrap", "rng_seed"])
@@ -225,14 +194,8 @@ def test_missing_values_in_tables(name: str) -> None:
 def test_floats(name: str) -> None:
     """Logits or probabilities of one label, or ints that became floats."""
     for value in (0.5, 1.0, np.float32(0.25)):
-        assert_refused(
-            name,
-            "expected ints or strings",
-            "got the float",
-            "in row 3",
-            "argmax",
-            **{**INTS, name: changed(INTS[name], 3, value)},
-        )
+        told = ("expected ints or strings", "got the float", "in row 3", "argmax")
+        assert_refused(name, *told, **{**INTS, name: changed(INTS[name], 3, value)})
     array = np.array(INTS[name], float)
     assert_refused(name, "got the float 0.0 in row 0", "int()", **{**INTS, name: array})
 
@@ -258,30 +221,22 @@ def test_booleans(name: str) -> None:
 def test_strings_mixed_with_ints(name: str) -> None:
     """Within a column, both are shown with their rows."""
     mixed = changed(NAMES[name], 5, 1)
-    assert_refused(
-        name, "strings mixed with ints", repr(mixed[0]), "in row 0", "1 in row 5", **{name: mixed}
-    )
+    told = ("strings mixed with ints", repr(mixed[0]), "in row 0", "1 in row 5")
+    assert_refused(name, *told, **{name: mixed})
 
 
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
 def test_label_columns_of_different_kinds(name: str) -> None:
     """Names in one column and positions in another."""
-    assert_refused(
-        "labels",
-        "all ints or all strings",
-        "strings mixed with ints",
-        "convert",
-        **{name: INTS[name]},
-    )
+    told = ("all ints or all strings", "strings mixed with ints", "convert")
+    assert_refused("labels", *told, **{name: INTS[name]})
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("value", [b"entailment", ["entailment"], 1j, object()])
 def test_other_types(name: str, value: Any) -> None:
-    """Bytes, lists and whatever else."""
-    assert_refused(
-        name, "expected ints or strings", "row 1", **{name: changed(NAMES[name], 1, value)}
-    )
+    odd = changed(NAMES[name], 1, value)
+    assert_refused(name, "expected ints or strings", "row 1", **{name: odd})
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -292,35 +247,19 @@ def test_no_columns(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
-@pytest.mark.parametrize(
-    ("value", "known"),
-    [
-        ("Entailment", "entailment, neutral, contradiction"),
-        ("1", "entailment, neutral, contradiction"),
-        ("-", "entailment, neutral, contradiction"),
-        ("", "entailment, neutral, contradiction"),
-        (3, "0 to 2 (entailment, neutral, contradiction)"),
-        (-1, "0 to 2 (entailment, neutral, contradiction)"),
-    ],
-)
-def test_labels_outside_the_set(name: str, value: Any, known: str) -> None:
+@pytest.mark.parametrize("value", ["Entailment", "1", "-", "", 3, -1])
+def test_labels_outside_the_set(name: str, value: Any) -> None:
     """Unknown names, digits as strings, and −1, SNLI's label of problems without gold."""
     if value in ("", -1) and name != "references":
         return  # an answer that names no label
     source = NAMES if isinstance(value, str) else INTS
     rows = changed(changed(source[name], 0, value), 6, value)
-    assert_refused(
-        name,
-        "expected labels out of",
-        known,
-        f"got {value!r} in 2 of 9 rows",
-        "labels=",
-        **{**source, name: rows},
-    )
+    known = ", ".join(LABELS) if isinstance(value, str) else f"0 to 2 ({', '.join(LABELS)})"
+    told = ("expected labels out of", known, f"got {value!r} in 2 of 9 rows", "labels=")
+    assert_refused(name, *told, **{**source, name: rows})
 
 
 def test_columns_of_strings_for_ints() -> None:
-    """All labels as digits."""
     digits = {name: [str(v) for v in INTS[name]] for name in COLUMNS if name != "seed_ids"}
     assert_refused("predictions", "expected labels out of", "got '0', '1', '2'", **digits)
 
@@ -332,7 +271,6 @@ def test_ints_too_large(name: str) -> None:
 
 
 def test_empty_columns() -> None:
-    """No rows, no figures."""
     for empty in ([], np.array([], int), np.array([], str)):
         assert_refused("expected at least one variant", "empty", **dict.fromkeys(COLUMNS, empty))
 
@@ -346,24 +284,16 @@ def test_columns_of_different_lengths(name: str) -> None:
 
 def test_seeds_with_two_gold_labels() -> None:
     """The seed and both labels are named."""
-    assert_refused(
-        "references",
-        "expected one gold label per seed",
-        "entailment and neutral",
-        "'s:1'",
-        references=changed(NAMES["references"], 5, "entailment"),
-    )
+    two = changed(NAMES["references"], 5, "entailment")
+    told = ("expected one gold label per seed", "entailment and neutral", "'s:1'")
+    assert_refused("references", *told, references=two)
 
 
 def test_seeds_with_two_predictions_of_their_own() -> None:
     """As happens where the columns of variants and seeds are confused."""
-    assert_refused(
-        "seed_predictions",
-        "expected one own prediction per seed",
-        "contradiction and entailment",
-        "seed 2",
-        **{**INTS, "seed_predictions": changed(INTS["seed_predictions"], 8, 2)},
-    )
+    two = {"seed_predictions": changed(INTS["seed_predictions"], 8, 2)}
+    told = ("expected one own prediction per seed", "contradiction and entailment", "seed 2")
+    assert_refused("seed_predictions", *told, **{**INTS, **two})
     assert_refused("seed_predictions", "2 such seeds", seed_predictions=NAMES["predictions"])
 
 
@@ -371,13 +301,8 @@ def test_repeated_variants() -> None:
     """With ids of variants a row that came twice is noticed; seed and variant are named."""
     ids = [f"v{number}" for number in range(9)]
     assert result(variant_ids=ids) == result()
-    assert_refused(
-        "each variant once per seed",
-        "duplicate (seed, variant)",
-        "('s:0', 'v1')",
-        "drop",
-        variant_ids=changed(ids, 2, "v1"),
-    )
+    told = ("each variant once per seed", "duplicate (seed, variant)", "('s:0', 'v1')", "drop")
+    assert_refused(*told, variant_ids=changed(ids, 2, "v1"))
     assert_refused("same length", "variant_ids 8", variant_ids=ids[:-1])
     assert_refused("variant_ids", "None in row 3", variant_ids=changed(ids, 3, None))
 
@@ -390,13 +315,8 @@ WHOLE = [[0, 1]] * len(ROWS)
 def test_a_seed_that_no_subsample_drew() -> None:
     """Empty lists for all rows of a seed leave it without variants."""
     lists = [*WHOLE[:4], [], [], [], *WHOLE[7:]]
-    assert_refused(
-        "every seed to have variants", "a seed with no variants", "'s:1'", subsamples=lists
-    )
-
-
-def test_nothing_drawn_at_all() -> None:
-    """Empty lists for all rows."""
+    told = ("every seed to have variants", "a seed with no variants", "'s:1'")
+    assert_refused(*told, subsamples=lists)
     assert_refused("a seed with no variants", "'s:0'", "3", subsamples=[[]] * len(ROWS))
 
 
@@ -415,18 +335,10 @@ def test_subsamples_that_are_no_lists_of_ints(value: Any) -> None:
     assert_refused("subsamples", "expected", subsamples=changed(WHOLE, 3, value))
 
 
-def test_the_row_of_a_broken_subsample_is_named() -> None:
-    """The row of the column, not a position among all numbers of all lists."""
+def test_broken_subsamples() -> None:
+    """The row of the column is named; a variant is drawn once or not; both lengths are told."""
     assert_refused("subsamples", "row 3", subsamples=changed(WHOLE, 3, [1, None]))
-
-
-def test_a_row_twice_in_a_subsample() -> None:
-    """A variant is drawn once or not."""
     assert_refused("subsamples", "once", "twice", subsamples=changed(WHOLE, 2, [1, 0, 1]))
-
-
-def test_subsamples_of_another_length() -> None:
-    """Both lengths are named."""
     assert_refused("subsamples", "9", "got 8", subsamples=WHOLE[:-1])
 
 
@@ -481,9 +393,8 @@ def test_softmaxes_of_low_precision() -> None:
     found = result(probabilities=rough, seed_probabilities=rough)
     assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)
     exact = [[p / 1.003 for p in row] for row in rough]
-    assert found["sigma_seeds"] == pytest.approx(
-        result(probabilities=exact, seed_probabilities=exact)["sigma_seeds"], abs=1e-12
-    )
+    expected = result(probabilities=exact, seed_probabilities=exact)["sigma_seeds"]
+    assert found["sigma_seeds"] == pytest.approx(expected, abs=1e-12)
     off = [[0.53, 0.25, 0.25]] * len(ROWS)
     assert_refused("seed_probabilities", "sum to 1", probabilities=UNIFORM, seed_probabilities=off)
 
@@ -491,16 +402,12 @@ def test_softmaxes_of_low_precision() -> None:
 # --- Groups ---
 
 
-@pytest.mark.parametrize("values", [["noun"] * 8, ["noun"] * 10, [], "abcdefghi", "noun", 3, None])
-def test_group_columns_of_another_length(values: Any) -> None:
-    """One value, or list of values, per row; the column is named."""
-    assert_refused("word_class", "expected", "9", groups={"word_class": values})
-
-
-@pytest.mark.parametrize("groups", [["noun"] * 9, "word_class", 3])
-def test_groups_that_are_no_columns(groups: Any) -> None:
-    """A mapping from names to columns."""
-    assert_refused("groups", "expected", groups=groups)
+def test_groups_that_are_no_columns() -> None:
+    """A mapping from names to columns of one value, or list of values, per row."""
+    for values in (["noun"] * 8, ["noun"] * 10, [], "abcdefghi", "noun", 3, None):
+        assert_refused("word_class", "expected", "9", groups={"word_class": values})
+    for groups in (["noun"] * 9, "word_class", 3):
+        assert_refused("groups", "expected", groups=groups)
 
 
 # --- Predictions files ---
@@ -553,10 +460,7 @@ def test_splitting_ints_and_probabilities() -> None:
     [
         ({"variant_id": ["a", "a1", "b1", "b", "a1"]}, ["expected one row per id", "'a1'", "drop"]),
         ({"variant_id": ["a", "a1", "b", "b", "a2"]}, ["expected one row per id", "'b'"]),
-        (
-            {"variant_id": ["a", "a1", "b1", "b2", "a2"]},
-            ["expected every seed", "row of its", "'b'"],
-        ),
+        ({"variant_id": ["a", "a1", "b1", "b2", "a2"]}, ["expected every seed", "row of its"]),
         ({"seed_id": ["a", "a", "a", "b", "a"]}, ["expected every seed to have variants", "'b'"]),
         ({"label": ["entailment"] * 4 + ["neutral"]}, ["label", "gold label of its seed", "'a2'"]),
         ({"seed_id": ["a"] * 4}, ["same length"]),
@@ -571,6 +475,5 @@ def test_splitting_ints_and_probabilities() -> None:
     ],
 )
 def test_broken_predictions_files(changes: dict[str, Any], telling: list[str]) -> None:
-    """Each kind of damage and its message."""
     with pytest.raises(ValueError, match="(?s)" + ".*".join(map(re.escape, telling))):
         split_predictions(**{**FILE, **changes})

@@ -23,7 +23,10 @@ SEEDS = st.lists(
 """Gold label, the seed's prediction and the variants' predictions of every seed."""
 
 
-def rows_of(seeds: list[tuple[str, str, list[str]]]) -> list[Row]:
+Seeds = list[tuple[str, str, list[str]]]
+
+
+def rows_of(seeds: Seeds) -> list[Row]:
     return [
         Row(f"s:{number}", gold, own, prediction)
         for number, (gold, own, variants) in enumerate(seeds)
@@ -52,31 +55,21 @@ def without_signature(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if not key.startswith("signature")}
 
 
-@given(SEEDS)
-def test_the_curve_never_rises(seeds: list[tuple[str, str, list[str]]]) -> None:
-    """A stricter threshold is met by no more seeds."""
-    curve = plain(rows_of(seeds))["sv_curve"]["accuracy"]
+@given(SEEDS, st.integers(1, 100))
+def test_the_curve_never_rises(seeds: Seeds, threshold: int) -> None:
+    """A stricter threshold is met by no more seeds.
+
+    At 100 all variants must be right; at 1, of fewer than 100 variants, one must be.
+    """
+    result = plain(rows_of(seeds), correctness_threshold=threshold)
+    curve = result["sv_curve"]["accuracy"]
     assert len(curve) == 100
     assert all(a >= b for a, b in pairwise(curve))
     assert all(0 <= value <= 1 for value in curve)
-
-
-@given(SEEDS)
-def test_the_ends_of_the_curve(seeds: list[tuple[str, str, list[str]]]) -> None:
-    """At 100 all variants must be right; at 1, of fewer than 100 variants, one must be."""
-    curve = plain(rows_of(seeds))["sv_curve"]["accuracy"]
+    assert result["seed_variant_accuracy"] == curve[threshold - 1]
     right = [[prediction == gold for prediction in variants] for gold, _, variants in seeds]
     assert curve[99] == sum(map(all, right)) / len(seeds)
     assert curve[0] == sum(map(any, right)) / len(seeds)
-
-
-@given(SEEDS, st.integers(1, 100))
-def test_accuracy_at_the_threshold_is_on_the_curve(
-    seeds: list[tuple[str, str, list[str]]], threshold: int
-) -> None:
-    """`seed_variant_accuracy` and the curve are one computation."""
-    result = plain(rows_of(seeds), correctness_threshold=threshold)
-    assert result["seed_variant_accuracy"] == result["sv_curve"]["accuracy"][threshold - 1]
 
 
 @given(
@@ -87,7 +80,7 @@ def test_accuracy_at_the_threshold_is_on_the_curve(
     )
 )
 def test_the_area_under_the_curve_is_variant_accuracy(
-    seeds: list[tuple[str, str, list[str]]],
+    seeds: Seeds,
 ) -> None:
     """If all seeds have n variants and n divides 100, the curve's mean is variant accuracy."""
     result = plain(rows_of(seeds))
@@ -124,9 +117,7 @@ def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], seve
 
 
 @given(SEEDS, st.integers(2, 4))
-def test_duplicating_all_variants_changes_nothing(
-    seeds: list[tuple[str, str, list[str]]], times: int
-) -> None:
+def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> None:
     """Every figure and interval is of shares; only the number of variants grows."""
     rows = rows_of(seeds)
     once, often = (
@@ -165,7 +156,7 @@ def test_strict_is_no_more_than_relaxed(rows: list[Row], several: bool) -> None:
 
 @given(SEEDS)
 def test_the_interval_holds_exactly_the_thresholds_of_least_gap(
-    seeds: list[tuple[str, str, list[str]]],
+    seeds: Seeds,
 ) -> None:
     """From low to high every gap is the least, outside every gap is greater."""
     rows = rows_of(seeds)
@@ -181,7 +172,7 @@ def test_the_interval_holds_exactly_the_thresholds_of_least_gap(
 
 @given(SEEDS)
 def test_the_holding_threshold_is_the_last_that_holds(
-    seeds: list[tuple[str, str, list[str]]],
+    seeds: Seeds,
 ) -> None:
     """SV ≥ S up to it and not beyond; it is no less than a match without a gap."""
     rows = rows_of(seeds)
@@ -233,7 +224,7 @@ def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
 
 
 @given(SEEDS)
-def test_a_label_column_as_group_is_by_label(seeds: list[tuple[str, str, list[str]]]) -> None:
+def test_a_label_column_as_group_is_by_label(seeds: Seeds) -> None:
     """Grouping by gold label gives what `by_label` gives, intervals included."""
     rows = rows_of(seeds)
     result = score(**columns(rows), groups={"gold": [row.gold for row in rows]}, n_bootstrap=10)
@@ -241,7 +232,7 @@ def test_a_label_column_as_group_is_by_label(seeds: list[tuple[str, str, list[st
 
 
 @given(SEEDS)
-def test_labels_average_to_the_whole(seeds: list[tuple[str, str, list[str]]]) -> None:
+def test_labels_average_to_the_whole(seeds: Seeds) -> None:
     """Seed figures weighted by seeds, variant accuracy by variants."""
     result = plain(rows_of(seeds))
     by_label = result["by_label"].values()
@@ -256,7 +247,7 @@ def test_labels_average_to_the_whole(seeds: list[tuple[str, str, list[str]]]) ->
 
 
 @given(SEEDS, st.permutations(LABELS))
-def test_labels_are_names(seeds: list[tuple[str, str, list[str]]], names: list[str]) -> None:
+def test_labels_are_names(seeds: Seeds, names: list[str]) -> None:
     """Labels permuted in all columns and in the opposites give the same figures, permuted."""
     new = dict(zip(LABELS, names, strict=True))
     rows = rows_of(seeds)
@@ -271,7 +262,7 @@ def test_labels_are_names(seeds: list[tuple[str, str, list[str]]], names: list[s
 
 
 @given(SEEDS)
-def test_ints_are_names_by_position(seeds: list[tuple[str, str, list[str]]]) -> None:
+def test_ints_are_names_by_position(seeds: Seeds) -> None:
     """0, 1, 2 are entailment, neutral, contradiction; of other labels, their positions."""
     rows = rows_of(seeds)
     expected = without_signature(plain(rows))
@@ -284,9 +275,7 @@ def test_ints_are_names_by_position(seeds: list[tuple[str, str, list[str]]]) -> 
 
 
 @given(SEEDS, st.integers(0, 8))
-def test_a_better_answer_never_lowers_accuracy(
-    seeds: list[tuple[str, str, list[str]]], which: int
-) -> None:
+def test_a_better_answer_never_lowers_accuracy(seeds: Seeds, which: int) -> None:
     """Setting one variant right raises variant accuracy by 1/n and lowers no SV."""
     rows = rows_of(seeds)
     at = which % len(rows)

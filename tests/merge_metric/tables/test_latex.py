@@ -40,9 +40,6 @@ def passages(n_rows: int) -> Table:
     return Table(name="p", title="Seeds", columns=columns, rows=rows)
 
 
-# --- Form ---
-
-
 def test_intervals_are_below_their_values() -> None:
     """A caption that ends, a head for every page, and no page break above an interval."""
     some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
@@ -94,19 +91,15 @@ def test_long_names_may_be_broken() -> None:
     assert r"varun-v-rao/\allowbreak{}bert-large\_\allowbreak{}cased-lora" in latex
 
 
-def test_rows_do_not_begin_with_an_argument() -> None:
-    """A bracket or asterisk after the end of a row would be taken for one."""
+def test_rows_and_lines() -> None:
+    """A bracket or asterisk after the end of a row would be taken for an argument of it.
+
+    An empty line in a table without rows would be a paragraph between two rules.
+    """
     lines = table(2, 0, names=("[x]", "*")).to_latex().splitlines()
     assert r"{}[x] \\" in lines
     assert r"{}* \\" in lines
-
-
-def test_a_table_without_rows_has_no_empty_line() -> None:
-    """An empty line would be a paragraph between two rules."""
     assert "\n\n" not in table(0, 1).to_latex()
-
-
-# --- Escapes ---
 
 
 @pytest.mark.parametrize("character", list('\\~^<>|"–—−±≥≤Δσ→↔×∩∪·…’“&%$#_{}'))
@@ -120,19 +113,11 @@ def test_no_bare_special_character(character: str) -> None:
     assert "U+" not in escaped
 
 
-def test_hyphens_and_dashes() -> None:
-    """Two hyphens are no dash, and a dash is none of theirs."""
+def test_escapes_by_hand() -> None:
+    """Two hyphens are no dash; Latin stays, others become numbers; rates are formulas."""
     assert escape("1–3 --top a—b") == "1--3 -{}-top a---b"
-
-
-def test_other_characters() -> None:
-    """Letters of Latin stay; others become their number rather than an error."""
     assert escape("Zgreabăn é ß") == "Zgreabăn é ß"
     assert escape("猫 😀") == "[U+732B] [U+1F600]"
-
-
-def test_fooling_rates_are_set_as_formulas() -> None:
-    """But not what merely ends like them."""
     assert escape("r_r, r_s (r_r)") == "$r_r$, $r_s$ ($r_r$)"
     assert escape("model_r_r for_sale") == r"model\_r\_r for\_sale"
 
@@ -155,9 +140,6 @@ def test_every_character_of_our_texts_is_known() -> None:
     characters = {c for text in texts for c in text if not c.isascii()}
     assert {"–", "−", "σ", "↔", "→", "†"} <= characters
     assert [c for c in sorted(characters) if "U+" in escape(c)] == []
-
-
-# --- pdflatex ---
 
 
 @pytest.mark.skipif(not PDFLATEX, reason="needs pdflatex")

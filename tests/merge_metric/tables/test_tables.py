@@ -109,12 +109,13 @@ def test_values_are_shown_by_their_kind(kind: str, value: object, shown: str) ->
     assert Column("k", "K", kind).show({"k": value}) == shown  # type: ignore[arg-type]
 
 
-def test_bounds_of_differences_need_no_plus() -> None:
-    """The interval of a difference is shown as numbers; an undefined one not at all."""
+def test_bounds_and_numbers() -> None:
+    """Bounds of differences without a plus, undefined ones not at all; numbers with decimals."""
     column = Column("d", "D", "points", interval="d_ci")
     assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[−3.1, 5.2]"
-    assert column.show_interval({"d_ci": [None, 0.052]}) == ""
-    assert column.show_interval({}) == ""
+    assert column.show_interval({"d_ci": [None, 0.052]}) == column.show_interval({}) == ""
+    table = Table("t", "T", (Column("x", "X", "number"),), ({"x": 14.305}, {"x": None}))
+    assert table.to_text().splitlines()[4:] == ["14.30", "    –"]
 
 
 def test_csv_has_unrounded_values_and_bounds() -> None:
@@ -130,9 +131,3 @@ def test_csv_has_unrounded_values_and_bounds() -> None:
         "c,,,,,,-1",
     ]
     assert Table("t", "T", table.columns, ()).to_csv() == "model,x"
-
-
-def test_numbers_have_two_decimals() -> None:
-    """Plain numbers, such as lengths on average."""
-    table = Table("t", "T", (Column("x", "X", "number"),), ({"x": 14.305}, {"x": None}))
-    assert table.to_text().splitlines()[4:] == ["14.30", "    –"]
