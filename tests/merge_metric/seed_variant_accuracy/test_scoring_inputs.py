@@ -37,9 +37,6 @@ def assert_refused(*telling: str, **changes: Any) -> None:
         result(**changes)
 
 
-# --- What is accepted ---
-
-
 @pytest.mark.parametrize(
     "kind",
     [tuple, np.array, pd.Series, lambda column: pd.Series(column, index=range(50, 41, -1))],
@@ -52,7 +49,7 @@ def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, An
     assert score(**converted, n_bootstrap=0) == score(**source, n_bootstrap=0)
 
 
-def test_many_variants_in_narrow_ints() -> None:
+def test_narrow_ints_and_great_numbers() -> None:
     """1000 variants in int8 columns are counted past 127."""
     zeros = np.zeros(1000, np.int8)
     predictions = zeros.copy()
@@ -61,18 +58,10 @@ def test_many_variants_in_narrow_ints() -> None:
     found = score(predictions=predictions, **others, n_bootstrap=0)
     assert found["variant_accuracy"] == 0.91
     assert found["matching_threshold_high"] == 91
-
-
-def test_seeds_of_great_numbers() -> None:
-    """Ids that agree in their last bits are different seeds."""
+    # Ids that agree in their last bits are different seeds.
     numbers = np.array([0, 2**8, 2**32, -(2**62)])
-    found = score(
-        predictions=np.zeros(4, int),
-        references=np.array([0, 1, 2, 0]),
-        seed_ids=numbers,
-        seed_predictions=np.array([0, 1, 0, 1]),
-        n_bootstrap=0,
-    )
+    labels = {"references": np.array([0, 1, 2, 0]), "seed_predictions": np.array([0, 1, 0, 1])}
+    found = score(predictions=np.zeros(4, int), seed_ids=numbers, **labels, n_bootstrap=0)
     assert (found["n_seeds"], found["seed_accuracy"]) == (4, 0.5)
 
 
@@ -103,15 +92,6 @@ def test_labels_of_ones_own() -> None:
     counts = {label: each["n_seeds"] for label, each in found["by_label"].items()}
     assert counts == {"no": 1, "yes": 1}
     assert found["by_label"]["yes"]["seed_accuracy"] == 1.0
-
-
-def test_variants_of_different_seeds_may_share_an_id() -> None:
-    """Only a repeated pair of seed and variant is a duplicate."""
-    ids = [0, 1, 2, 3, 0, 1, 2, 0, 1]
-    assert result(variant_ids=ids) == result()
-
-
-# --- Options ---
 
 
 EXPECTED = "expected an integer percent from 1 to 100"
@@ -146,24 +126,44 @@ def test_labels_that_are_no_names(labels: Any) -> None:
     assert_refused("labels", "expected", "distinct names", f"got {labels!r}", labels=labels)
 
 
-@pytest.mark.parametrize(
-    "opposites",
-    [
-        [("entailment", "refutation")],
-        [("entailment", "neutral", "contradiction")],
-        ["entailment", "contradiction"],
-        [("entailment",)],
-        [("neutral", "neutral")],
-        [("entailment", "neutral"), ("entailment", "contradiction")],
-        [(0, 2)],
-    ],
-)
+@pytest.mark.parametrize("opposites", [
+    [("entailment", "refutation")], [("entailment", "neutral", "contradiction")],
+    ["entailment", "contradiction"], [("entailment",)], [("neutral", "neutral")],
+    [("entailment", "neutral"), ("entailment", "contradiction")], [(0, 2)],
+])  # fmt: skip
 def test_opposites_that_are_no_pairs(opposites: Any) -> None:
     """Pairs of two different known labels, each label once."""
     assert_refused("opposites", "expected pairs of", f"got {opposites!r}", opposites=opposites)
 
 
-# --- Columns ---
+@pytest.mark.parametrize("name", COLUMNS)
+def test_wrong_columns(name: str) -> None:
+    """Logits, booleans, names among positions, ints too large, another length or none."""
+    for value in (0.5, 1.0, np.float32(0.25)):
+        told = ("expected ints or strings", "got the float", "in row 3", "argmax")
+        assert_refused(name, *told, **{**INTS, name: changed(INTS[name], 3, value)})
+    array = np.array(INTS[name], float)
+    assert_refused(name, "got the float 0.0 in row 0", "int()", **{**INTS, name: array})
+    for at, flag in ((0, True), (1, np.True_)):
+        assert_refused(
+            name, "expected ints", "True", **{**INTS, name: changed(INTS[name], at, flag)}
+        )
+    assert_refused(name, "expected ints", "True", **{**INTS, name: np.ones(len(ROWS), bool)})
+    mixed = changed(NAMES[name], 5, 1)
+    told = ("strings mixed with ints", repr(mixed[0]), "in row 0", "1 in row 5")
+    assert_refused(name, *told, **{name: mixed})
+    assert_refused(name, "64 bits", **{**INTS, name: changed(INTS[name], 1, 2**70)})
+    for nothing in ("entailment", 3, None, iter([])):
+        assert_refused(name, "expected one entry per variant", **{name: nothing})
+    assert_refused("same length", f"{name} 8", **{name: NAMES[name][:-1]})
+    assert_refused("same length", f"{name} 0", **{name: []})
+    gap = changed(INTS[name], 2, np.nan)  # which makes floats of ints
+    columns = [pd.Series(gap), np.array(gap)]
+    if not name.endswith("predictions"):  # which may name no label
+        columns.append(pd.Series(changed(NAMES[name], 2, None)))
+    for column in columns:
+        source = NAMES if column.dtype.kind == "O" or column.dtype == "str" else INTS
+        assert_refused(name, "in row 2", **{**source, name: column})
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -178,51 +178,12 @@ def test_missing_values(name: str, value: Any) -> None:
         assert_refused(name, "expected ints or strings", f"got {shown} in row 4", **broken)
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_missing_values_in_tables(name: str) -> None:
-    """A Series or array with a gap, which makes floats of ints."""
-    gap = changed(INTS[name], 2, np.nan)
-    columns = [pd.Series(gap), np.array(gap)]
-    if not name.endswith("predictions"):  # which may name no label
-        columns.append(pd.Series(changed(NAMES[name], 2, None)))
-    for column in columns:
-        source = NAMES if column.dtype.kind == "O" or column.dtype == "str" else INTS
-        assert_refused(name, "in row 2", **{**source, name: column})
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_floats(name: str) -> None:
-    """Logits or probabilities of one label, or ints that became floats."""
-    for value in (0.5, 1.0, np.float32(0.25)):
-        told = ("expected ints or strings", "got the float", "in row 3", "argmax")
-        assert_refused(name, *told, **{**INTS, name: changed(INTS[name], 3, value)})
-    array = np.array(INTS[name], float)
-    assert_refused(name, "got the float 0.0 in row 0", "int()", **{**INTS, name: array})
-
-
 @pytest.mark.parametrize("name", ["predictions", "seed_predictions"])
 def test_logits(name: str) -> None:
     """A table of scores, as array, tensor or lists, gets told of argmax."""
     logits = np.random.default_rng(0).normal(size=(len(ROWS), 3))
     for table in (logits, torch.tensor(logits), logits.tolist()):
         assert_refused(name, "expected", "argmax", **{**INTS, name: table})
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_booleans(name: str) -> None:
-    """True is not label 1, neither in a list nor in an array."""
-    assert_refused(name, "expected ints", "True", **{**INTS, name: changed(INTS[name], 0, True)})
-    assert_refused(name, "expected ints", "True", **{**INTS, name: np.ones(len(ROWS), bool)})
-    value = np.True_
-    assert_refused(name, "expected ints", "True", **{**INTS, name: changed(INTS[name], 1, value)})
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_strings_mixed_with_ints(name: str) -> None:
-    """Within a column, both are shown with their rows."""
-    mixed = changed(NAMES[name], 5, 1)
-    told = ("strings mixed with ints", repr(mixed[0]), "in row 0", "1 in row 5")
-    assert_refused(name, *told, **{name: mixed})
 
 
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
@@ -239,13 +200,6 @@ def test_other_types(name: str, value: Any) -> None:
     assert_refused(name, "expected ints or strings", "row 1", **{name: odd})
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("value", ["entailment", 3, None, iter([])])
-def test_no_columns(name: str, value: Any) -> None:
-    """One label for all, or something without a length."""
-    assert_refused(name, "expected one entry per variant", **{name: value})
-
-
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
 @pytest.mark.parametrize("value", ["Entailment", "1", "-", "", 3, -1])
 def test_labels_outside_the_set(name: str, value: Any) -> None:
@@ -259,46 +213,28 @@ def test_labels_outside_the_set(name: str, value: Any) -> None:
     assert_refused(name, *told, **{**source, name: rows})
 
 
-def test_columns_of_strings_for_ints() -> None:
+def test_columns_of_digits_and_empty_ones() -> None:
     digits = {name: [str(v) for v in INTS[name]] for name in COLUMNS if name != "seed_ids"}
     assert_refused("predictions", "expected labels out of", "got '0', '1', '2'", **digits)
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_ints_too_large(name: str) -> None:
-    """No column holds ints beyond 64 bits."""
-    assert_refused(name, "64 bits", **{**INTS, name: changed(INTS[name], 1, 2**70)})
-
-
-def test_empty_columns() -> None:
     for empty in ([], np.array([], int), np.array([], str)):
         assert_refused("expected at least one variant", "empty", **dict.fromkeys(COLUMNS, empty))
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_columns_of_different_lengths(name: str) -> None:
-    """All lengths are named."""
-    assert_refused("same length", f"{name} 8", **{name: NAMES[name][:-1]})
-    assert_refused("same length", f"{name} 0", **{name: []})
-
-
-def test_seeds_with_two_gold_labels() -> None:
-    """The seed and both labels are named."""
+def test_seeds_with_two_labels() -> None:
+    """The seed and both gold labels, or predictions of its own, are named."""
     two = changed(NAMES["references"], 5, "entailment")
     told = ("expected one gold label per seed", "entailment and neutral", "'s:1'")
     assert_refused("references", *told, references=two)
-
-
-def test_seeds_with_two_predictions_of_their_own() -> None:
-    """As happens where the columns of variants and seeds are confused."""
-    two = {"seed_predictions": changed(INTS["seed_predictions"], 8, 2)}
+    # As happens where the columns of variants and seeds are confused:
+    own = {"seed_predictions": changed(INTS["seed_predictions"], 8, 2)}
     told = ("expected one own prediction per seed", "contradiction and entailment", "seed 2")
-    assert_refused("seed_predictions", *told, **{**INTS, **two})
+    assert_refused("seed_predictions", *told, **{**INTS, **own})
     assert_refused("seed_predictions", "2 such seeds", seed_predictions=NAMES["predictions"])
 
 
 def test_repeated_variants() -> None:
-    """With ids of variants a row that came twice is noticed; seed and variant are named."""
+    """Only a repeated pair of seed and variant is a duplicate: both are named."""
+    assert result(variant_ids=[0, 1, 2, 3, 0, 1, 2, 0, 1]) == result()
     ids = [f"v{number}" for number in range(9)]
     assert result(variant_ids=ids) == result()
     told = ("each variant once per seed", "duplicate (seed, variant)", "('s:0', 'v1')", "drop")
@@ -307,73 +243,46 @@ def test_repeated_variants() -> None:
     assert_refused("variant_ids", "None in row 3", variant_ids=changed(ids, 3, None))
 
 
-# --- Subsamples ---
-
 WHOLE = [[0, 1]] * len(ROWS)
 
 
-def test_a_seed_that_no_subsample_drew() -> None:
-    """Empty lists for all rows of a seed leave it without variants."""
-    lists = [*WHOLE[:4], [], [], [], *WHOLE[7:]]
+def test_seeds_that_subsamples_miss() -> None:
+    """Empty lists for all rows of a seed, or a seed absent from one subsample, are named."""
     told = ("every seed to have variants", "a seed with no variants", "'s:1'")
-    assert_refused(*told, subsamples=lists)
+    assert_refused(*told, subsamples=[*WHOLE[:4], [], [], [], *WHOLE[7:]])
     assert_refused("a seed with no variants", "'s:0'", "3", subsamples=[[]] * len(ROWS))
-
-
-def test_a_seed_absent_from_one_subsample() -> None:
-    """Subsample and seed are named, and how many seeds are like it."""
     lists = [*WHOLE[:7], [0], [0]]
     assert_refused("variants in every subsample", "'s:2'", "subsample 1", "1", subsamples=lists)
     assert_refused("'s:2'", "subsample 7", subsamples=[*[[4, 7]] * 7, [4], [4]])
 
 
-@pytest.mark.parametrize(
-    "value", [[-1], [0, -2], ["0"], [0.5], [None], [True], [2**70], 0, "01", None, [[0]]]
-)
-def test_subsamples_that_are_no_lists_of_ints(value: Any) -> None:
-    """Negative, strings, floats, missing, booleans, or no list."""
-    assert_refused("subsamples", "expected", subsamples=changed(WHOLE, 3, value))
-
-
 def test_broken_subsamples() -> None:
-    """The row of the column is named; a variant is drawn once or not; both lengths are told."""
+    """Lists of ints of 0 or more, each once, as many as rows; the row is named."""
+    for value in ([-1], [0, -2], ["0"], [0.5], [None], [True], [2**70], 0, "01", None, [[0]]):
+        assert_refused("subsamples", "expected", subsamples=changed(WHOLE, 3, value))
     assert_refused("subsamples", "row 3", subsamples=changed(WHOLE, 3, [1, None]))
     assert_refused("subsamples", "once", "twice", subsamples=changed(WHOLE, 2, [1, 0, 1]))
     assert_refused("subsamples", "9", "got 8", subsamples=WHOLE[:-1])
 
 
-# --- Probabilities ---
-
 UNIFORM = [[0.5, 0.25, 0.25]] * len(ROWS)
 
 
 @pytest.mark.parametrize("name", ["probabilities", "seed_probabilities"])
-def test_only_one_table_of_probabilities(name: str) -> None:
-    """Variants' and seeds' come together."""
-    assert_refused("probabilities and seed_probabilities together", "only one", **{name: UNIFORM})
-
-
-@pytest.mark.parametrize("name", ["probabilities", "seed_probabilities"])
-@pytest.mark.parametrize(
-    ("row", "telling"),
-    [
-        ([2.0, -1.0, 0.5], "sum to 1"),
-        ([1.5, -0.5, 0.0], "sum to 1"),
-        ([0.4, 0.3, 0.2], "sum to 1"),
-        ([0.0, 0.0, 0.0], "sum to 1"),
-        ([0.5, 0.5, float("nan")], "numbers"),
-        ([float("inf"), 0.0, 0.0], "numbers"),
-        ([0.5, 0.5, None], "numbers"),
-        ([0.5, 0.5], "3 probabilities for each of 9 variants"),
-        ([0.25] * 4, "3 probabilities for each of 9 variants"),
-        (["a", "b", "c"], "3 probabilities for each of 9 variants"),
-    ],
-)
+@pytest.mark.parametrize(("row", "telling"), [
+    ([2.0, -1.0, 0.5], "sum to 1"), ([1.5, -0.5, 0.0], "sum to 1"),
+    ([0.4, 0.3, 0.2], "sum to 1"), ([0.0, 0.0, 0.0], "sum to 1"),
+    ([0.5, 0.5, float("nan")], "numbers"), ([float("inf"), 0.0, 0.0], "numbers"),
+    ([0.5, 0.5, None], "numbers"), ([0.5, 0.5], "3 probabilities for each of 9 variants"),
+    ([0.25] * 4, "3 probabilities for each of 9 variants"),
+    (["a", "b", "c"], "3 probabilities for each of 9 variants"),
+])  # fmt: skip
 def test_rows_that_are_no_probabilities(name: str, row: list[Any], telling: str) -> None:
     """Logits, unnormalised, missing or of another number of labels."""
     tables = {"probabilities": UNIFORM, "seed_probabilities": UNIFORM}
     tables[name] = changed(UNIFORM, 4, row)
     assert_refused(name, "expected", telling, **tables)
+    assert_refused("probabilities and seed_probabilities together", "only one", **{name: UNIFORM})
 
 
 @pytest.mark.parametrize(
@@ -399,9 +308,6 @@ def test_softmaxes_of_low_precision() -> None:
     assert_refused("seed_probabilities", "sum to 1", probabilities=UNIFORM, seed_probabilities=off)
 
 
-# --- Groups ---
-
-
 def test_groups_that_are_no_columns() -> None:
     """A mapping from names to columns of one value, or list of values, per row."""
     for values in (["noun"] * 8, ["noun"] * 10, [], "abcdefghi", "noun", 3, None):
@@ -409,8 +315,6 @@ def test_groups_that_are_no_columns() -> None:
     for groups in (["noun"] * 9, "word_class", 3):
         assert_refused("groups", "expected", groups=groups)
 
-
-# --- Predictions files ---
 
 FILE = {
     "variant_id": ["a", "a1", "b1", "b", "a2"],
@@ -426,10 +330,9 @@ def test_splitting_a_predictions_file() -> None:
     assert {name: list(column) for name, column in found.items()} == {
         "predictions": ["neutral", "contradiction", "entailment"],
         "references": ["entailment", "neutral", "entailment"],
-        "seed_ids": ["a", "b", "a"],
-        "seed_predictions": ["entailment", "neutral", "entailment"],
+        "seed_ids": ["a", "b", "a"], "seed_predictions": ["entailment", "neutral", "entailment"],
         "variant_ids": ["a1", "b1", "a2"],
-    }
+    }  # fmt: skip
     assert score(**found, n_bootstrap=0)["variant_accuracy"] == 1 / 3
 
 
@@ -437,22 +340,16 @@ def test_splitting_ints_and_probabilities() -> None:
     """Ints stay ints; each variant gets its own and its seed's probabilities."""
     table = np.arange(10).reshape(5, 2) / 10
     found = split_predictions(
-        variant_id=[10, 11, 21, 20, 12],
-        seed_id=[10, 10, 20, 20, 10],
-        label=np.array([0, 0, 1, 1, 0]),
-        prediction=[0, 1, 2, 1, 0],
-        probabilities=table.tolist(),
-    )
+        variant_id=[10, 11, 21, 20, 12], seed_id=[10, 10, 20, 20, 10],
+        label=np.array([0, 0, 1, 1, 0]), prediction=[0, 1, 2, 1, 0], probabilities=table.tolist(),
+    )  # fmt: skip
     probabilities, of_seeds = found.pop("probabilities"), found.pop("seed_probabilities")
     assert np.array_equal(probabilities, table[[1, 2, 4]])
     assert np.array_equal(of_seeds, table[[0, 3, 0]])
     assert {name: np.asarray(column).tolist() for name, column in found.items()} == {
-        "predictions": [1, 2, 0],
-        "references": [0, 1, 0],
-        "seed_ids": [10, 20, 10],
-        "seed_predictions": [0, 1, 0],
-        "variant_ids": [11, 21, 12],
-    }
+        "predictions": [1, 2, 0], "references": [0, 1, 0], "seed_ids": [10, 20, 10],
+        "seed_predictions": [0, 1, 0], "variant_ids": [11, 21, 12],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
