@@ -80,18 +80,22 @@ def test_names_are_read_as_positions(write: Write) -> None:
     assert read_predictions(write(mixed)).to_pylist() == ROWS
 
 
-def test_probabilities(write: Write) -> None:
-    """Three per row, also where ints are among them and the sum is 1 only nearly."""
+def test_columns_that_may_be_absent(write: Write) -> None:
+    """Probabilities are three per row, also with ints, and where the sum is 1 only nearly."""
     rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     table = read_predictions(write(rows))
     assert table.schema.field("probabilities").type == pa.list_(pa.float64(), 3)
     assert table["probabilities"].to_pylist() == DISTRIBUTIONS
-
-
-def test_probabilities_null_throughout_are_none(write: Write) -> None:
-    """A program without probabilities may write the column empty."""
-    rows = [{**row, "probabilities": None} for row in ROWS]
-    assert "probabilities" not in read_predictions(write(rows)).column_names
+    # A program without probabilities may write the column empty.
+    empty = write([{**row, "probabilities": None} for row in ROWS])
+    assert "probabilities" not in read_predictions(empty).column_names
+    # A column that is there without a value is another mistake than one that is not there.
+    with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
+        read_predictions(write([{**row, "label": None} for row in ROWS]))
+    # Digests of texts are kept as they are, also where some rows have none.
+    digests = ["00ff00ff00ff00ff", None, "0123456789abcdef"]
+    rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
+    assert read_predictions(write(rows)).to_pylist() == rows
 
 
 @pytest.mark.parametrize(
@@ -124,11 +128,7 @@ def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
         file.write(text.encode())
     assert read_predictions(tmp_path / "p.jsonl").to_pylist() == ROWS
     assert read_predictions(tmp_path / "p.jsonl.gz").to_pylist() == ROWS
-
-
-def test_a_folder_named_like_a_partition(tmp_path: Path) -> None:
-    """Pyarrow would take label=0 for a column."""
-    (tmp_path / "label=0").mkdir()
+    (tmp_path / "label=0").mkdir()  # which pyarrow would take for a column
     assert read_predictions(write_as(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
 
 
@@ -232,12 +232,6 @@ def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(digests) == 2 * 2  # to write and to read
 
 
-def test_null_throughout_is_not_missing(write: Write) -> None:
-    """A column that is there without a value is another mistake than one that is not there."""
-    with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
-        read_predictions(write([{**row, "label": None} for row in ROWS]))
-
-
 @pytest.mark.parametrize("none", [None, -1, "", " ", "-1"])
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "tsv"])
 def test_answers_without_a_label(none: Any, ending: str, tmp_path: Path) -> None:
@@ -260,13 +254,6 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
                 if ending == "jsonl" and labels != LABELS:
                     continue  # names alone do not tell the order of labels
                 assert read_predictions(path)["prediction"].to_pylist() == codes
-
-
-def test_digests_of_texts(write: Write) -> None:
-    """Kept as they are, also where some rows have none."""
-    digests = ["00ff00ff00ff00ff", None, "0123456789abcdef"]
-    rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
-    assert read_predictions(write(rows)).to_pylist() == rows
 
 
 @pytest.mark.parametrize(
@@ -317,6 +304,11 @@ def test_wrong_types_in_parquet(
         ("prediction", True, "prediction: expected an integer in every line, got true"),
         ("probabilities", "0.1", 'probabilities: expected a list of numbers in every line, got "0'),
         ("probabilities", ["x"], "probabilities: expected a list of numbers in every line, got ["),
+        (
+            "probabilities",
+            [True, False, False],
+            "probabilities: expected a list of numbers in every l",
+        ),
     ],
 )
 def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: Path) -> None:
@@ -420,14 +412,6 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
         write_predictions(tmp_path / "p.json", pa.Table.from_pylist(ROWS))
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["p.jsonl"]
-
-
-def test_true_is_no_number(tmp_path: Path) -> None:
-    """In JSON, where Python would take it for 1."""
-    rows = [{**row, "probabilities": [1.0, 0.0, 0.0]} for row in ROWS]
-    rows[1]["probabilities"] = [True, False, False]
-    with pytest.raises(ValueError, match=r"line 2: probabilities: .*, got \[true, false, false\]"):
-        read_predictions(write_as(tmp_path / "p.jsonl", rows))
 
 
 def flip(path: Path, good: bytes, bit: int) -> None:

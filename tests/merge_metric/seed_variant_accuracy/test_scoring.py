@@ -62,9 +62,6 @@ def assert_all_same(found: Mapping[str, Any], rows: Sequence[Row], **options: An
                 assert_same(found["by_group"][name][value], figures, subsampled=subsampled)
 
 
-# --- SV accuracy ---
-
-
 def test_three_of_four_variants_right() -> None:
     """Paper, Figure 1: variant accuracy .75 is SV accuracy 1 at CT 50 and 75, 0 at 95."""
     at = {ct: scored("N N NNNC", correctness_threshold=ct) for ct in (50, 75, 76, 95)}
@@ -72,38 +69,19 @@ def test_three_of_four_variants_right() -> None:
     assert [result["seed_variant_accuracy"] for result in at.values()] == [1, 1, 0, 0]
     curve = at[50]["sv_curve"]["accuracy"]
     assert curve == [1.0] * 75 + [0.0] * 25
-
-
-def test_the_default_threshold_is_90() -> None:
-    """18 of 20 pass by default, 17 do not."""
-    eighteen = scored("C C " + "C" * 18 + "NN")
-    assert (eighteen["seed_variant_accuracy"], eighteen["qt_gap"]) == (1.0, 0.0)
-    seventeen = scored("C C " + "C" * 17 + "NNN")
-    assert (seventeen["seed_variant_accuracy"], seventeen["qt_gap"]) == (0.0, 1.0)
-
-
-def test_floats_fail_at_seven_of_twenty_steps_and_we_do_not() -> None:
-    """With k of 20 variants right CT = 5k is met; `k/20 >= 0.05*k` says no for 7 of the k."""
-    assert [k for k in range(1, 21) if not k / 20 >= 0.05 * k] == [3, 6, 7, 12, 14, 17, 19]
-    for k in range(1, 21):
-        line = "E E " + "E" * k + "C" * (20 - k)
-        curve = scored(line)["sv_curve"]["accuracy"]
-        assert curve == [1.0] * (5 * k) + [0.0] * (100 - 5 * k)
-        at = scored(line, correctness_threshold=5 * k)["seed_variant_accuracy"]
-        assert at == 1.0
+    for right, accuracy in ((18, 1.0), (17, 0.0)):  # by default the threshold is 90
+        found = scored(f"C C {'C' * right}{'N' * (20 - right)}")
+        assert (found["seed_variant_accuracy"], found["qt_gap"]) == (accuracy, 1 - accuracy)
 
 
 @pytest.mark.parametrize("n", range(1, 61))
 def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
-    """Among seeds with 0, 1, … n of n right, just those with k/n ≥ CT/100 are counted."""
+    """Among seeds with 0, 1, … n of n right, those with k/n ≥ CT/100; floats would err of 20."""
     found = scored(*(f"E E {'E' * k}{'C' * (n - k)}" for k in range(n + 1)))
     shares = [Fraction(k, n) for k in range(n + 1)]
     assert found["sv_curve"]["accuracy"] == [
         sum(share >= Fraction(ct, 100) for share in shares) / (n + 1) for ct in range(1, 101)
     ]
-
-
-# --- Matching and holding thresholds ---
 
 
 def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
@@ -147,28 +125,15 @@ def test_matching_threshold_at_both_ends(
     assert thresholds(scored(*lines)) == expected
 
 
-# --- Fooling rates ---
-
-
 def rates(result: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return result["relaxed_fooling_rate"], result["strict_fooling_rate"]
 
 
-@pytest.mark.parametrize(
-    ("line", "relaxed", "strict"),
-    [
-        ("E E EEE", 0.0, 0.0),
-        ("E E EEN", 1.0, 0.0),
-        ("E E EEC", 1.0, 1.0),
-        ("C C CCN", 1.0, 0.0),
-        ("C C ECC", 1.0, 1.0),
-        ("N N NNN", 0.0, 0.0),
-        ("N N NNE", 1.0, 1.0),
-        ("N N NNC", 1.0, 1.0),
-        ("E N NNN", None, None),
-        ("N E CCC", None, None),
-    ],
-)
+@pytest.mark.parametrize(("line", "relaxed", "strict"), [
+    ("E E EEE", 0.0, 0.0), ("E E EEN", 1.0, 0.0), ("E E EEC", 1.0, 1.0), ("C C CCN", 1.0, 0.0),
+    ("C C ECC", 1.0, 1.0), ("N N NNN", 0.0, 0.0), ("N N NNE", 1.0, 1.0), ("N N NNC", 1.0, 1.0),
+    ("E N NNN", None, None), ("N E CCC", None, None),
+])  # fmt: skip
 def test_fooling_of_one_seed(line: str, relaxed: float | None, strict: float | None) -> None:
     """Any change fools; strictly only the opposite does, but for neutral any change again."""
     assert rates(scored(line)) == (relaxed, strict)
@@ -185,20 +150,14 @@ def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
     assert rates(scored(*unequal)) == (0.8, 0.6)
 
 
-# --- Subsamples ---
-
-
 def test_subsamples_are_scored_apart_and_averaged() -> None:
     """SV of the union would be 0 here; subsample 0 has it 1, subsample 1 has it 0."""
     result = scored("E E EENC", subsamples=[[0], [0, 1], [1], []])
-    assert result["n_subsamples"] == 2
-    assert (result["n_seeds"], result["n_variants"]) == (1, 3)
-    assert result["seed_variant_accuracy"] == 0.5
-    assert result["seed_variant_accuracy_std"] == pytest.approx(math.sqrt(0.5))
-    assert result["variant_accuracy"] == 0.75
-    assert result["variant_accuracy_std"] == pytest.approx(math.sqrt(0.125))
-    assert result["seed_accuracy"] == 1.0
-    assert result["seed_accuracy_std"] == 0.0
+    assert (result["n_subsamples"], result["n_seeds"], result["n_variants"]) == (2, 1, 3)
+    for key, mean, spread in (("seed_variant", 0.5, math.sqrt(0.5)), ("seed", 1.0, 0),
+                              ("variant", 0.75, math.sqrt(0.125))):  # fmt: skip
+        assert result[f"{key}_accuracy"] == mean
+        assert result[f"{key}_accuracy_std"] == pytest.approx(spread)
     assert rates(result) == (0.5, 0.0)
     assert result["sv_curve"]["accuracy"] == [1.0] * 50 + [0.5] * 50
     # The mean curve is 1 = S up to 50.
@@ -221,9 +180,6 @@ def test_matching_threshold_is_of_the_mean_curve_not_the_mean() -> None:
     assert thresholds(result) == (1, 1, 100, 50, 0.25)
     assert result["matching_threshold_per_subsample"] == 26
     assert result["matching_threshold_per_subsample_std"] == pytest.approx(50 / math.sqrt(2))
-
-
-# --- The oracle ---
 
 
 @pytest.mark.parametrize("number", range(30))
@@ -341,8 +297,6 @@ def test_matching_threshold_of_a_model_that_is_right_on_97_percent() -> None:
     assert result["matching_threshold_per_subsample"] == 18
 
 
-# --- With probabilities ---
-
 DIVERGENCES = (
     "jsd_changed", "jsd_unchanged", "ks_changed", "ks_unchanged", "sigma_seeds", "sigma_changed",
     "sigma_unchanged",
@@ -378,9 +332,6 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
     for key, wanted in expected.items():
         approximate = None if wanted is None else pytest.approx(wanted, rel=1e-9, abs=1e-12)
         assert result[key] == approximate, key
-
-
-# --- The result as a whole ---
 
 
 def plain_types(value: Any) -> bool:
@@ -442,9 +393,12 @@ def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
 def test_groups_absent() -> None:
     """Without groups there is no `by_group`; a group column without values has none."""
     assert not set(DIVERGENCES) & set(scored("E E EC")), "nor keys of probabilities"
-    assert "by_group" not in scored("E E EE")
-    assert scored("E E EE", groups={"g": [None, []]})["by_group"] == {"g": {}}
-    assert scored("E E EE", groups={})["by_group"] == {}
+    for options, expected in (
+        ({}, None),
+        ({"groups": {"g": [None, []]}}, {"g": {}}),
+        ({"groups": {}}, {}),
+    ):
+        assert scored("E E EE", **options).get("by_group") == expected
 
 
 @pytest.mark.parametrize(
