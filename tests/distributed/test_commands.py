@@ -79,9 +79,6 @@ def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -
     assert made(name) == whole
 
 
-# --- On clusters ---
-
-
 @pytest.mark.slurm
 @pytest.mark.parametrize("name", COMMANDS)
 def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: SlurmCluster) -> None:

@@ -53,9 +53,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-# --- All goes well ---
-
-
 @pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (2, 2), (7, 2)])
 def test_every_number_of_tasks_makes_the_same(tmp_path: Path, tasks: int, workers: int) -> None:
     """A unit that runs twice would fail, one that does not run would be missing."""
@@ -63,23 +60,19 @@ def test_every_number_of_tasks_makes_the_same(tmp_path: Path, tasks: int, worker
     run(tmp_path, names, tasks=tasks, workers=workers)
     assert sorted(outputs(tmp_path)) == names
     assert outputs(tmp_path)["fine-3"].startswith(b"386c9f28")
+    run(tmp_path / "nothing", [])
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_markers_and_logs_are_datatroves(tmp_path: Path) -> None:
     """One of each per task, never more tasks than units, and a folder for every call."""
     run(tmp_path, units(3), tasks=9)
     logs = tmp_path / "tasks" / "0001"
-    assert sorted(path.name for path in (logs / "completions").iterdir()) == [
-        "00000", "00001", "00002",
-    ]  # fmt: skip
+    done = sorted(path.name for path in (logs / "completions").iterdir())
+    assert done == ["00000", "00001", "00002"]
     assert "Processing done for rank=2" in (logs / "logs" / "task_00002.log").read_text()
     run(tmp_path, units(4), tasks=1)
     assert (tmp_path / "tasks" / "0002" / "completions" / "00000").exists()
-
-
-def test_with_nothing_to_do_nothing_is_made(tmp_path: Path) -> None:
-    run(tmp_path, [])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_units_are_dealt() -> None:
@@ -98,9 +91,6 @@ def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = ["environment-0", "environment-1"]
     run(tmp_path, names, resources=Resources(cpus=3, gpus=2))
     assert sorted(outputs(tmp_path).values()) == [b"3 3,5", b"3 7,9"]
-
-
-# --- A task fails ---
 
 
 def test_a_unit_that_raises(tmp_path: Path) -> None:
@@ -136,20 +126,14 @@ def test_a_killed_worker(tmp_path: Path) -> None:
     assert outputs(tmp_path) == undisturbed(tmp_path / "undisturbed", names)
 
 
-def test_a_library_that_ends_the_process(tmp_path: Path) -> None:
-    """The last line of its stderr is the reason."""
+def test_words_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line of stderr is the reason; a long list is cut."""
     assert failure_of(tmp_path, ["exit-0"])[1] == "  task 0: the library gave up"
-
-
-def test_a_function_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"No module named 'helpers\.nothing'"):
-        run_units("helpers.nothing:f", tmp_path, ["a"], Distribution(executor="local"))
-
-
-def test_a_long_list_of_failures_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("merge_dataset.executors.calls._FAILURES_SHOWN", 1)
     message = failure_of(tmp_path, ["exit-0", "exit-1"])
     assert message[:3] == ["2 of 2 tasks failed:", "  task 0: the library gave up", "  and 1 more"]
+    with pytest.raises(RuntimeError, match=r"No module named 'helpers\.nothing'"):
+        run_units("helpers.nothing:f", tmp_path, ["a"], Distribution(executor="local"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -221,43 +205,31 @@ cp -r "$1/out" "$4-out"'''
     assert kept == undisturbed(tmp_path / "undisturbed", names)
 
 
-# --- Wrong calls ---
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options, resources, units, GPUs that there are, what is installed."""
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"executor": "pbs"}, r"executor: expected one of \('local', 'ray', 'slurm'\), got 'pbs'"),
         ({"tasks": 0}, "tasks: expected at least 1, got 0"),
         ({"workers": -1}, "workers: expected at least 1, got -1"),
-    ],
-)
-def test_options_are_checked(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, ["a"], **options)
-
-
-def test_units_have_to_differ(tmp_path: Path) -> None:
+    )
+    for options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            run(tmp_path, ["a"], **options)
+    with pytest.raises(ValueError, match="cpus: expected at least 1, got 0"):
+        Resources(cpus=0)
+    with pytest.raises(ValueError, match="gpus: expected at least 0"):
+        Resources(gpus=-1)
     with pytest.raises(ValueError, match="units: expected each once, got 'a' again"):
         run(tmp_path, ["a", "b", "a"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cpus": 0}, "cpus: expected at least 1, got 0"),
-        ({"gpus": -1}, "gpus: expected at least 0"),
-    ],
-)
-def test_resources_are_checked(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Resources(**options)
-
-
-def test_more_gpus_than_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match="at most 1 on this machine, got 2 workers with 1 each"):
         run(tmp_path, ["a", "b"], resources=Resources(gpus=1))
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(RuntimeError, match="executor slurm: expected the command sbatch"):
+        run(tmp_path, ["a"], executor="slurm")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match=r"pip install 'merge-nli\[distributed\]'"):
+        run(tmp_path, ["a"])
 
 
 @pytest.mark.parametrize(("listed", "count"), [("0\\n1\\n", 2), (None, 0)])
@@ -272,16 +244,3 @@ def test_gpus_are_counted(
         (tmp_path / "nvidia-smi").chmod(0o755)
     with pytest.raises(ValueError, match=f"at most {count} on this machine"):
         run(tmp_path, ["a", "b"], resources=Resources(gpus=2))
-
-
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what to install."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"pip install 'merge-nli\[distributed\]'"):
-        run(tmp_path, ["a"])
-
-
-def test_outside_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", os.devnull)
-    with pytest.raises(RuntimeError, match="executor slurm: expected the command sbatch"):
-        run(tmp_path, ["a"], executor="slurm")

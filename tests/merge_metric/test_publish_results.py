@@ -53,9 +53,17 @@ def write(path: Path, *, name: str, left_out: tuple[str, ...] = ()) -> Path:
     return path
 
 
+def words(predictions: Path, folder: Path, *more: str) -> tuple[str | Path, ...]:
+    where = ("--dataset", folder, "--dataset-repo", DATASET, "--repo", MODEL)
+    return ("results", predictions, *where, *more)
+
+
 def publish(desk: Desk, predictions: Path, folder: Path, *more: str, **options: Any) -> Result:
-    where = ("--dataset", str(folder), "--dataset-repo", DATASET, "--repo", MODEL)
-    return desk.run("results", predictions, *where, *more, **options)
+    return desk.good(*words(predictions, folder, *more), **options)
+
+
+def refused(desk: Desk, predictions: Path, folder: Path, *more: str, **options: Any) -> str:
+    return desk.refused(*words(predictions, folder, *more), **options)
 
 
 def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
@@ -69,7 +77,6 @@ def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
 def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
     """Figures and where they would go; only reading requests."""
     result = publish(desk, predictions, folder, "--config", "snli")
-    assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0] == f"{MODEL}: results on {DATASET} v1.0.0"
     assert lines[2] == "main: 1 to add"
@@ -81,7 +88,6 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:
     """One entry per configuration, of the commit that holds the data; then nothing."""
     result = publish(desk, predictions, folder, "--yes", "--date", "2025-10-28")
-    assert result.code == 0, result.err
     (entry,) = results(desk)
     (shown,) = ModelInfo(id=MODEL, evalResults=[{"filename": FILE, "data": entry}]).eval_results
     assert (shown.dataset_id, shown.task_id, shown.value) == (DATASET, "snli", 70.0)
@@ -138,11 +144,9 @@ def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, fold
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> None:
     """Open to those who may not write; brought up to date, not opened twice; main stays."""
-    denied = publish(desk, predictions, folder, "--yes", token=STRANGER)
-    assert denied.code == 1
-    assert "(403): You don't have write access to somebody/model" in denied.err
+    said = refused(desk, predictions, folder, "--yes", token=STRANGER, code=1)
+    assert "(403): You don't have write access to somebody/model" in said
     first = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
-    assert first.code == 0, first.err
     assert f"Published: {desk.hub.url}/{MODEL}/discussions/1" in first.out
     repo = desk.hub.repo("model", MODEL)
     assert repo.history() == ["initial commit"]
@@ -158,7 +162,9 @@ def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> 
 
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: Path) -> None:
-    publish(desk, predictions, folder, "--pr", "--yes")
+    """Or found, where the answer to the one that opened it was lost; a closed one stays."""
+    desk.hub.fail("commit", cut="after")
+    assert "/discussions/1" in publish(desk, predictions, folder, "--pr", "--yes").out
     publish(desk, predictions, folder, "--pr", "--yes", "--date", "2025-10-28")
     repo = desk.hub.repo("model", MODEL)
     assert len(repo.pull_requests) == 1
@@ -168,93 +174,59 @@ def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: 
     assert len(repo.pull_requests) == 2
 
 
-@pytest.mark.usefixtures("dataset")
-def test_pull_request_whose_answer_is_lost(desk: Desk, predictions: Path, folder: Path) -> None:
-    """It is found, not opened twice."""
-    desk.hub.fail("commit", cut="after")
-    result = publish(desk, predictions, folder, "--pr", "--yes")
-    assert result.code == 0, result.err
-    assert "/discussions/1" in result.out
-    assert len(desk.hub.repo("model", MODEL).pull_requests) == 1
-
-
 def test_figures_of_data_that_are_not_published(
     desk: Desk, dataset: Repo, predictions: Path, folder: Path
 ) -> None:
     """Nowhere, under another version, or changed since: refused."""
     rows = pq.read_table(folder / "snli/seeds.parquet").to_pylist()
     write_rows(folder / "snli/seeds.parquet", [{**row, "source": "x"} for row in rows])
-    changed = publish(desk, predictions, folder, "--yes")
-    assert changed.code == 1
-    assert f"expected a version of {DATASET} with the data of {folder}, got v1.0.0" in changed.err
+    said = refused(desk, predictions, folder, "--yes", code=1)
+    assert f"expected a version of {DATASET} with the data of {folder}, got v1.0.0" in said
     dataset.tags.clear()
-    assert "got no version, with other data" in publish(desk, predictions, folder).err
+    assert "got no version, with other data" in refused(desk, predictions, folder, code=1)
     del desk.hub.repos["dataset", DATASET]
-    nowhere = publish(desk, predictions, folder)
-    assert nowhere.code == 1
-    assert f"expected a dataset repository {DATASET}, found none that you may see" in nowhere.err
+    said = refused(desk, predictions, folder, code=1)
+    assert f"expected a dataset repository {DATASET}, found none that you may see" in said
     assert desk.hub.repo("model", MODEL).history() == ["initial commit"]
 
 
 @pytest.mark.usefixtures("dataset")
-def test_no_such_model(desk: Desk, predictions: Path, folder: Path) -> None:
+def test_results_there_are_none(desk: Desk, predictions: Path, folder: Path) -> None:
+    """A file of that name that is something else is not overwritten; no model, no token."""
+    for content in (b"value: 3", b"- 3", b"- {value: 3}", b"{", b"a: [1"):
+        desk.hub.repo("model", MODEL).add("main", {FILE: Entry(content, False)}, "Odd")
+        said = refused(desk, predictions, folder, "--yes", code=1)
+        assert f"{FILE} in the model repository: expected a list of results" in said
+    assert desk.written() == []
     del desk.hub.repos["model", MODEL]
-    result = publish(desk, predictions, folder)
-    assert result.code == 1
-    assert f"expected a model repository {MODEL}, found none that you may see" in result.err
-
-
-@pytest.mark.usefixtures("dataset")
-@pytest.mark.parametrize("content", [b"value: 3", b"- 3", b"- {value: 3}", b"{", b"a: [1"])
-def test_results_there_are_none(
-    desk: Desk, predictions: Path, folder: Path, content: bytes
-) -> None:
-    """A file of that name that is something else is not overwritten."""
-    desk.hub.repo("model", MODEL).add("main", {FILE: Entry(content, False)}, "Odd")
-    result = publish(desk, predictions, folder, "--yes")
-    assert result.code == 1
-    assert f"{FILE} in the model repository: expected a list of results" in result.err
-    assert desk.written() == []
-
-
-@pytest.mark.usefixtures("dataset")
-def test_predictions_that_are_missing(desk: Desk, folder: Path, tmp_path: Path) -> None:
-    """Figures of a part would stand beside those of the whole."""
-    cut = write(tmp_path / "cut.parquet", name=MODEL, left_out=("snli:a/noun/1",))
-    result = publish(desk, cut, folder, "--yes")
-    assert result.code == 2
-    assert "missing" in result.err
-    assert desk.hub.requests == []
-
-
-@pytest.mark.usefixtures("dataset")
-def test_predictions_of_another_model(desk: Desk, folder: Path, tmp_path: Path) -> None:
-    """It may have been renamed, so it is a warning."""
-    other = write(tmp_path / "other.parquet", name="a/b")
-    result = publish(desk, other, folder)
-    assert result.code == 0
-    assert f"says that it is of a/b, not of {MODEL}: is that the same model?" in result.err
-    assert "is that the same" not in publish(desk, write(other, name=MODEL), folder).err
-
-
-@pytest.mark.usefixtures("dataset")
-def test_without_a_token(desk: Desk, predictions: Path, folder: Path) -> None:
+    said = refused(desk, predictions, folder, code=1)
+    assert f"expected a model repository {MODEL}, found none that you may see" in said
+    desk.hub.make("model", MODEL)
     shown = publish(desk, predictions, folder, token=None)
-    assert shown.code == 0
     assert "not logged in, which --yes needs" in shown.out
-    assert publish(desk, predictions, folder, "--yes", token=None).code == 1
+    refused(desk, predictions, folder, "--yes", token=None, code=1)
     assert desk.written() == []
-    assert publish(desk, predictions, folder, "--yes", token=TOKEN).code == 0
+    publish(desk, predictions, folder, "--yes", token=TOKEN)
+
+
+@pytest.mark.usefixtures("dataset")
+def test_predictions_of_a_part_or_another_model(desk: Desk, folder: Path, tmp_path: Path) -> None:
+    """Figures of a part would stand beside those of the whole; a model may have been renamed."""
+    cut = write(tmp_path / "cut.parquet", name=MODEL, left_out=("snli:a/noun/1",))
+    assert "missing" in refused(desk, cut, folder, "--yes")
+    assert desk.hub.requests == []
+    other = write(tmp_path / "other.parquet", name="a/b")
+    told = f"says that it is of a/b, not of {MODEL}: is that the same model?"
+    assert told in publish(desk, other, folder).err
+    assert "is that the same" not in publish(desk, write(other, name=MODEL), folder).err
 
 
 def test_what_is_no_task(desk: Desk, predictions: Path, folder: Path) -> None:
     """Word classes have no line in eval.yaml; a folder's own file that is none is named."""
-    result = publish(desk, predictions, folder, "--config", "snli_nouns")
-    assert result.code == 2
-    assert "expected tasks of the dataset's eval.yaml (demo, snli), got snli_nouns" in result.err
+    said = refused(desk, predictions, folder, "--config", "snli_nouns")
+    assert "expected tasks of the dataset's eval.yaml (demo, snli), got snli_nouns" in said
     for text in ("tasks: 3", "tasks: [{}]", "[", "x"):
         (folder / "eval.yaml").write_text(text)
-        result = publish(desk, predictions, folder)
-        assert result.code == 2
-        assert "eval.yaml: expected a list `tasks` of tasks with an `id`, got" in result.err
+        said = refused(desk, predictions, folder)
+        assert "eval.yaml: expected a list `tasks` of tasks with an `id`, got" in said
     assert desk.hub.requests == []

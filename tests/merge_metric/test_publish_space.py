@@ -7,7 +7,6 @@ import re
 import sys
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from helpers.hub.publishing import STRANGER, Desk
@@ -56,10 +55,8 @@ def test_publishing_and_again(desk: Desk) -> None:
     published = repo.at()
     del published[".gitattributes"]
     assert published == local()
-    assert result.value["done"] == {
-        "revision": repo.branches["main"],
-        "figures": worked_example().figures,
-    }
+    figures = worked_example().figures
+    assert result.value["done"] == {"revision": repo.branches["main"], "figures": figures}
     loaded = {r.path.rpartition("/")[2] for r in desk.hub.requests if r.route == "resolve"}
     assert set(module_files()) - {"__init__.py"} <= loaded
     desk.hub.requests.clear()
@@ -81,53 +78,35 @@ def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
 def test_space_that_does_not_load(desk: Desk) -> None:
     """The message of `evaluate` is passed on."""
     desk.hub.tampered["scoring.py"] = b"raise RuntimeError('broken on the way')"
-    result = desk.run("metric", "--repo", NAME, "--yes", verify=True)
-    assert result.code == 1
-    assert f'evaluate.load("{NAME}") does not give the metric: RuntimeError: broken on the' in (
-        result.err
-    )
+    said = desk.refused("metric", "--repo", NAME, "--yes", verify=True, code=1)
+    assert f'evaluate.load("{NAME}") does not give the metric: RuntimeError: broken on the' in said
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
+def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are compared, not only that there are some."""
+    for changed, told in (
         ({"variant_accuracy": 0.5}, "'variant_accuracy': 0.75"),
         ({"signature": "other"}, "expected the figures of this version, got those of another"),
-    ],
-)
-def test_space_that_computes_something_else(
-    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], told: str
-) -> None:
-    """Figures are compared, not only that there are some."""
-    metric = SimpleNamespace(compute=lambda **columns: score(**columns) | changed)
-    monkeypatch.setitem(sys.modules, "evaluate", SimpleNamespace(load=lambda name: metric))
-    with pytest.raises(ValueError, match=re.escape(told)):
-        check_metric(NAME, json.dumps(asdict(worked_example())))
+    ):
+        metric = SimpleNamespace(compute=lambda changed=changed, **given: score(**given) | changed)
+        monkeypatch.setitem(sys.modules, "evaluate", SimpleNamespace(load=lambda _, m=metric: m))
+        with pytest.raises(ValueError, match=re.escape(told)):
+            check_metric(NAME, json.dumps(asdict(worked_example())))
 
 
-def test_name_of_the_space(desk: Desk) -> None:
-    """`evaluate` looks for a script of the Space's name."""
-    result = desk.run("metric", "--repo", "somebody/sva")
-    assert result.code == 2
-    assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in result.err
+def test_spaces_that_cannot_be(desk: Desk) -> None:
+    """`evaluate` looks for a script of the Space's name; rights; a token; privacy."""
+    said = desk.refused("metric", "--repo", "somebody/sva")
+    assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in said
     assert desk.hub.requests == []
-
-
-def test_no_rights_and_no_token(desk: Desk) -> None:
-    stranger = desk.run("metric", "--repo", NAME, "--yes", token=STRANGER)
-    assert stranger.code == 1
-    assert "You don't have the rights to create a space under the namespace" in stranger.err
-    nobody = desk.run("metric", "--repo", NAME, "--yes", token=None)
-    assert nobody.code == 1
-    assert "found no token" in nobody.err
+    said = desk.refused("metric", "--repo", NAME, "--yes", token=STRANGER, code=1)
+    assert "You don't have the rights to create a space under the namespace" in said
+    said = desk.refused("metric", "--repo", NAME, "--yes", token=None, code=1)
+    assert "found no token" in said
     assert desk.hub.repos == {}
-
-
-def test_private_is_asked_of_a_public_one(desk: Desk) -> None:
     desk.hub.make("space", NAME, sdk="gradio")
-    result = desk.run("metric", "--repo", NAME, "--private", "--yes")
-    assert result.code == 2
-    assert "to be private, it is public" in result.err
+    said = desk.refused("metric", "--repo", NAME, "--private", "--yes")
+    assert "to be private, it is public" in said
 
 
 @pytest.mark.slow

@@ -125,6 +125,12 @@ class Desk:
         assert result.code == 0, result.err
         return result
 
+    def refused(self, *arguments: str | Path, code: int = 2, **options: Any) -> str:
+        """Run a command that ends in an error, and give what it says of it."""
+        result = self.run(*arguments, **options)
+        assert result.code == code, result.err
+        return result.err
+
     def start(
         self, *arguments: str | Path, home: Path, code: str = _COMMAND, **environment: str
     ) -> Any:

@@ -114,12 +114,9 @@ def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
     assert list(model.probabilities([])) == []
-
-
-def test_memory_bounds_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A budget of one prompt's keys and values makes batches of one."""
+    # A budget of one prompt's keys and values makes batches of one.
     monkeypatch.setattr(language_model, "_BYTES", 1)
-    model = model_of("llama")
+    model = model_of(kind)
     assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
 
 
@@ -192,9 +189,8 @@ def test_letters_are_the_tokens_that_follow(kind: str) -> None:
 
 def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
     """Given by the user, it is there once."""
-    prompt = replace(SHOTS, start="<s>")
-    given = PromptTokens(tiny_tokenizer("llama"), prompt).encode(PAIRS[:1])[0]
-    own = PromptTokens(tiny_tokenizer("llama"), SHOTS).encode(PAIRS[:1])[0]
+    given, own = (PromptTokens(tiny_tokenizer("llama"), prompt).encode(PAIRS[:1])[0]
+                  for prompt in (replace(SHOTS, start="<s>"), SHOTS))  # fmt: skip
     assert given.count(own[0]) == own.count(own[0]) == 1
     assert given[0] == own[0]
 
@@ -207,6 +203,10 @@ def test_what_cannot_be_asked_for_letters() -> None:
         PromptTokens(object(), SHOTS)
     with pytest.raises(ValueError, match="expected a tokenizer with a chat template"):
         model_of("gpt2", chat_template=True)
+    # A prompt that is too long is an error before any work, which names the premise.
+    generator = model_of("gpt2").probabilities([*PAIRS, ("very " * CONTEXT, "It is long.")])
+    with pytest.raises(ValueError, match=rf"at most {CONTEXT} tokens.* 'very .*fewer or shorter"):
+        next(generator)
 
 
 def test_common_prefix() -> None:
@@ -257,14 +257,6 @@ def test_prompts_that_begin_otherwise_shorten_what_is_shared(
     monkeypatch.setattr(model._tokens, "shared", encoded[: len(model._tokens.shared) + 3])
     np.testing.assert_allclose(answers(model, PAIRS), oracle("gpt2"), atol=TOLERANCE)
     assert model._cache is not None
-
-
-def test_too_long_prompts_are_an_error_before_any_work() -> None:
-    """The message names the premise and says what to do."""
-    pairs = [*PAIRS, ("very " * CONTEXT, "It is long.")]
-    generator = model_of("gpt2").probabilities(pairs)
-    with pytest.raises(ValueError, match=rf"at most {CONTEXT} tokens.* 'very .*fewer or shorter"):
-        next(generator)
 
 
 def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
