@@ -31,7 +31,6 @@ def run(folder: Path, names: list[str], **options: Any) -> None:
 
 
 def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
-    """Lines of the error message."""
     with pytest.raises(RuntimeError) as caught:
         run(folder, names, **options)
     return str(caught.value).splitlines()
@@ -46,7 +45,6 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
@@ -157,7 +155,6 @@ run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
 
 
 def outputs_of(pids: Path) -> list[int]:
-    """The process ids that sleeping units have written."""
     return [int(path.read_text()) for path in pids.glob("sleep-*")]
 
 

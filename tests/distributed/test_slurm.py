@@ -104,13 +104,9 @@ run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(execu
 def test_what_a_task_gets(cluster: SlurmCluster, tmp_path: Path) -> None:
     """Options reach sbatch; the tasks run in this Python's environment."""
     resources = Resources(
-        cpus=2,
-        memory_gb=1,
-        time="0:05:00",
-        partition="main",
-        sbatch={"comment": "from-us", "nice": ""},
-        setup="export OMP_NUM_THREADS=7",
-    )
+        cpus=2, memory_gb=1, time="0:05:00", partition="main",
+        sbatch={"comment": "from-us", "nice": ""}, setup="export OMP_NUM_THREADS=7",
+    )  # fmt: skip
     run(tmp_path, ["environment-0"], 1, resources)
     assert outputs(tmp_path)["environment-0"].startswith(b"7 ")
     script = (tmp_path / "tasks" / "0001" / "launch_script.slurm").read_text()

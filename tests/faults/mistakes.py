@@ -17,7 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import chdir
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from faults import small_world
@@ -176,7 +176,7 @@ def record(mistakes: Sequence[Mistake]) -> None:
 
 def _as_toml(mistake: Mistake) -> str:
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}"
-             for name, value in asdict(mistake).items() if (name, value) != ("exit", 2)]  # fmt: skip
+             for name, value in vars(mistake).items() if (name, value) != ("exit", 2)]  # fmt: skip
     if "\n" in mistake.message:
         lines[-1] = f"message = '''\n{mistake.message}'''"
     return "\n".join(["[[mistake]]", *lines, ""])

@@ -83,11 +83,9 @@ def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
         workshop.restore()
         limit = each.random.randrange(LEAST, max(most, LEAST + 1))
         _try(
-            workshop,
-            name,
-            workshop.forks.run(*arguments, limits={"FSIZE": limit}),
+            workshop, name, workshop.forks.run(*arguments, limits={"FSIZE": limit}),
             f"limit {limit}",
-        )
+        )  # fmt: skip
         again(workshop, name)
         return
     growth = sum(-(-size // PAGE) + 1 for file, size in good.sizes.items()

@@ -20,29 +20,20 @@ pytestmark = pytest.mark.slow
 RELEASES = sorted(Path(__file__).parents[1].glob("data/earlier_releases/*/"))
 
 READERS = (
-    "check merge-nli",
-    "show merge-nli --n 1",
+    "check merge-nli", "show merge-nli --n 1",
     "score p.parquet --dataset merge-nli --n-bootstrap 0",
     "report p.parquet --dataset merge-nli --n-bootstrap 0 --out report.md",
-    "analyse hardest p.parquet --dataset merge-nli",
-    "analyse composition --run run",
-    "annotate --out study --export items.csv",
-    "export jsonl merge-nli --out lines",
-    "baseline majority --dataset merge-nli --out again.parquet",
-    "diff run run",
-    "count --run run",
+    "analyse hardest p.parquet --dataset merge-nli", "analyse composition --run run",
+    "annotate --out study --export items.csv", "export jsonl merge-nli --out lines",
+    "baseline majority --dataset merge-nli --out again.parquet", "diff run run", "count --run run",
     "build --run run --into other --out other-data",
     "score m.parquet --dataset sliced-nli --n-bootstrap 0",
-    "score m.jsonl.gz --dataset sliced-nli --n-bootstrap 0",
-    "check sliced-nli",
-    "diff run sliced/slices/00000-of-00002",
-    "count --run sliced/slices/00001-of-00002",
-    "build --run sliced --into other --out sliced-data",
-    "check paraphrased-nli",
-    "show paraphrased-nli --n 1",
-    "analyse hardest m.parquet --dataset sliced-nli",
+    "score m.jsonl.gz --dataset sliced-nli --n-bootstrap 0", "check sliced-nli",
+    "diff run sliced/slices/00000-of-00002", "count --run sliced/slices/00001-of-00002",
+    "build --run sliced --into other --out sliced-data", "check paraphrased-nli",
+    "show paraphrased-nli --n 1", "analyse hardest m.parquet --dataset sliced-nli",
     "baseline majority --dataset paraphrased-nli --out paraphrased.parquet",
-)
+)  # fmt: skip
 """Commands; those of slices, paraphrases and a model's answers where a release left some."""
 
 _LATER = {"sliced", "sliced-nli", "paraphrased-nli", "m.parquet", "m.jsonl.gz"}

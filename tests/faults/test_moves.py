@@ -25,13 +25,9 @@ from merge_dataset.layout import collections
 pytestmark = pytest.mark.slow
 
 MOVED = {
-    "build": ("run", "merge-nli"),
-    "predict": ("merge-nli", "new"),
-    "jsonl": ("merge-nli",),
-    "report": ("merge-nli",),
-    "annotate": ("merge-nli", "new"),
-    "signals": ("run",),
-}
+    "build": ("run", "merge-nli"), "predict": ("merge-nli", "new"), "jsonl": ("merge-nli",),
+    "report": ("merge-nli",), "annotate": ("merge-nli", "new"), "signals": ("run",),
+}  # fmt: skip
 """Commands, and folders that they read or write."""
 
 REPLACE = "build --run run --set subsamples=1 --out merge-nli --overwrite"

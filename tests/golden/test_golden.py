@@ -25,14 +25,10 @@ QUICK = [name for name, world in WORLDS.items() if world.quick]
 def test_commands_give_what_is_recorded(world: str) -> None:
     """Every line of what they print and of the files that they write; `make golden` says more."""
     done = subprocess.run(
-        [sys.executable, "-m", "golden", world, "--before", str(WHOLE)],
-        cwd=TESTS,
+        [sys.executable, "-m", "golden", world, "--before", str(WHOLE)], cwd=TESTS,
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS)))},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=800,
-    )
+        capture_output=True, text=True, check=False, timeout=800,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
 
 

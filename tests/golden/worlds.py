@@ -153,18 +153,13 @@ def write_answers(dataset: Path, *, source: str = "") -> None:
 
 
 SCORES: Final = (
-    "score a.parquet {} --n-bootstrap 0",
-    "score a.parquet {}",
-    "score a.parquet {} --format json",
+    "score a.parquet {} --n-bootstrap 0", "score a.parquet {}", "score a.parquet {} --format json",
     "score a.parquet {} --n-bootstrap 0 --format json",
     "score b.jsonl {} --format json --n-bootstrap 300 --rng-seed 7",
-    "score c.csv {} --n-bootstrap 0 --format json",
-    "score c.csv {} --n-bootstrap 200",
-    "score a.jsonl.gz {} --n-bootstrap 0",
-    "score a-named.csv {} --n-bootstrap 0",
+    "score c.csv {} --n-bootstrap 0 --format json", "score c.csv {} --n-bootstrap 200",
+    "score a.jsonl.gz {} --n-bootstrap 0", "score a-named.csv {} --n-bootstrap 0",
     "score shuffled.parquet {} --n-bootstrap 50 --format json",
-    "score rounded.jsonl {} --n-bootstrap 0 --format json",
-    "score perfect.parquet {}",
+    "score rounded.jsonl {} --n-bootstrap 0 --format json", "score perfect.parquet {}",
     "score parts/1.parquet parts/2.jsonl {} --n-bootstrap 100",
     "score parts/1.parquet parts/again.csv {} --n-bootstrap 0",
     "score parts/1.parquet parts/2.jsonl parts/again.csv {} --n-bootstrap 0",
@@ -175,8 +170,7 @@ SCORES: Final = (
     "score missing.parquet {} --allow-missing --n-bootstrap 0",
     "score variants.jsonl {} --n-bootstrap 0",
     "score variants.jsonl {} --n-bootstrap 0 --allow-missing",
-    "score seeds.jsonl {} --n-bootstrap 0",
-    "score seeds.jsonl {} --n-bootstrap 0 --allow-missing",
+    "score seeds.jsonl {} --n-bootstrap 0", "score seeds.jsonl {} --n-bootstrap 0 --allow-missing",
     "score a.parquet {} --by mlms --by premise_mlms --by hypothesis_mlms --n-bootstrap 100",
     "score a.parquet {} --by mlms --by original --by replacement --n-bootstrap 0 --format json",
     "score a.parquet {} --by colour --n-bootstrap 0",
@@ -191,22 +185,19 @@ SCORES: Final = (
     "score missing.parquet {} --n-bootstrap 0 --per-seed missing.csv --allow-missing",
     "score a.parquet {} --n-bootstrap 0 --per-seed a-seeds.csv",
     "score a.parquet {} --fail-under seed_variant_accuracy=0.99 --fail-over variant_accuracy=0.5",
-    "score a.parquet --n-bootstrap 0",
-    "score c.csv --format json --n-bootstrap 100",
+    "score a.parquet --n-bootstrap 0", "score c.csv --format json --n-bootstrap 100",
     "score missing.parquet --n-bootstrap 0",
     "score parts/1.parquet parts/again.csv --n-bootstrap 0",
-)
+)  # fmt: skip
 """`score` in its ways; {} stands for the dataset."""
 
 COMPARISONS: Final = (
-    "compare a.parquet b.jsonl {}",
-    "compare a.parquet b.jsonl c.csv {} --format json",
+    "compare a.parquet b.jsonl {}", "compare a.parquet b.jsonl c.csv {} --format json",
     "compare first=a.parquet second=c.csv {} --cluster premise --ct 60 --n-bootstrap 200",
     "compare a=parts/1.parquet a=parts/2.jsonl b=b.jsonl {} --format json --n-bootstrap 50",
     "compare a.parquet missing.parquet {} --n-bootstrap 20",
     "compare a.parquet m=missing.parquet {} --n-bootstrap 20 --allow-missing",
-    "compare a.parquet {} --n-bootstrap 20",
-    "compare a.parquet a.parquet {} --n-bootstrap 20",
+    "compare a.parquet {} --n-bootstrap 20", "compare a.parquet a.parquet {} --n-bootstrap 20",
     "report a.parquet b.jsonl {} --n-bootstrap 200 --out r.html",
     "report a.parquet b.jsonl c.csv {} --n-bootstrap 20 --out r.md",
     "report a.parquet b.jsonl {} --n-bootstrap 50 --out r.tex --cluster premise",
@@ -214,7 +205,7 @@ COMPARISONS: Final = (
     "report c.csv {} --n-bootstrap 0 --out few.html --max-variants 40",
     "report a.parquet m=missing.parquet {} --n-bootstrap 0 --out m.html --allow-missing",
     "report a=parts/1.parquet a=parts/2.jsonl {} --n-bootstrap 0 --out parts.html",
-)
+)  # fmt: skip
 
 ANALYSES: Final = (
     "analyse accuracy a.parquet b.jsonl c.csv {}",
@@ -235,26 +226,20 @@ ANALYSES: Final = (
     "analyse fooling a.parquet b.jsonl {} --n-bootstrap 50",
     "analyse fooling a.parquet c.csv {} --n-bootstrap 0 --format json",
     "analyse sizes a.parquet b.jsonl {} --size model-a=110M --size b=340M --n-bootstrap 0",
-    "analyse shift a.parquet b.jsonl {}",
-    "analyse shift a.parquet b.jsonl {} --format json",
-    "analyse shift c.csv {}",
-    "analyse confidence a.parquet b.jsonl {} --format markdown",
-    "analyse confidence a.parquet {} --format json",
-    "analyse overlap {}",
+    "analyse shift a.parquet b.jsonl {}", "analyse shift a.parquet b.jsonl {} --format json",
+    "analyse shift c.csv {}", "analyse confidence a.parquet b.jsonl {} --format markdown",
+    "analyse confidence a.parquet {} --format json", "analyse overlap {}",
     "analyse overlap a.parquet {} --format json",
     "analyse signals a.parquet b.jsonl {} --n-bootstrap 20",
     "analyse signals {} --format json --n-bootstrap 0",
-    "analyse phenomena a.parquet b.jsonl {} --n-bootstrap 20",
-    "analyse composition {}",
-    "analyse composition {} --format json",
-    "analyse provenance {}",
-    "analyse provenance {} --format json",
-    "analyse stability a.parquet {} --draws 20 --seeds 20",
+    "analyse phenomena a.parquet b.jsonl {} --n-bootstrap 20", "analyse composition {}",
+    "analyse composition {} --format json", "analyse provenance {}",
+    "analyse provenance {} --format json", "analyse stability a.parquet {} --draws 20 --seeds 20",
     "analyse stability {} --format json --draws 10 --seeds 10",
     "analyse ablations a.parquet b=b.jsonl@merge-nli {} --config snli_nouns",
     "analyse fooling a.parquet m=missing.parquet {} --n-bootstrap 0 --allow-missing",
     "analyse curves missing.parquet {}",
-)
+)  # fmt: skip
 
 DATASETS: Final = (
     "check {folder}",
@@ -587,15 +572,13 @@ def _stripe(count: int) -> Any:
 
 
 MILLION_COMMANDS: Final = (
-    "check merge-nli",
-    "score a.parquet --dataset merge-nli --n-bootstrap 0 --format json",
-    "score a.parquet --dataset merge-nli",
-    "score b.parquet --dataset merge-nli --n-bootstrap 0",
+    "check merge-nli", "score a.parquet --dataset merge-nli --n-bootstrap 0 --format json",
+    "score a.parquet --dataset merge-nli", "score b.parquet --dataset merge-nli --n-bootstrap 0",
     "score missing.parquet --dataset merge-nli --n-bootstrap 0",
     "score missing.parquet --dataset merge-nli --n-bootstrap 0 --allow-missing",
     "score twice.parquet --dataset merge-nli --n-bootstrap 0",
     "compare a.parquet b.parquet --dataset merge-nli --n-bootstrap 100",
-)
+)  # fmt: skip
 
 WORLDS: Final = {
     world.name: world

@@ -16,30 +16,21 @@ def wrong_files(good: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 
 _CHANGED: dict[str, Row] = {
-    "null-prediction": {"prediction": None},
-    "null-label": {"label": None},
-    "null-id": {"variant_id": None},
-    "null-seed": {"seed_id": None},
-    "empty-id": {"variant_id": ""},
+    "null-prediction": {"prediction": None}, "null-label": {"label": None},
+    "null-id": {"variant_id": None}, "null-seed": {"seed_id": None}, "empty-id": {"variant_id": ""},
     "unknown-id": {"variant_id": "snli:p001/noun/cat/unicorn"},
-    "unknown-seed": {"seed_id": "snli:unheard-of"},
-    "other-seed": {"seed_id": "snli:p004"},
-    "prediction-3": {"prediction": 3},
-    "prediction-minus-1": {"prediction": -1},
-    "prediction-huge": {"prediction": 10**12},
-    "prediction-float": {"prediction": 0.5},
-    "prediction-yes": {"prediction": "yes"},
-    "prediction-blank": {"prediction": " "},
-    "prediction-true": {"prediction": True},
-    "label-7": {"label": 7},
-    "label-name": {"label": "entail"},
-    "probabilities-two": {"probabilities": [0.4, 0.6]},
+    "unknown-seed": {"seed_id": "snli:unheard-of"}, "other-seed": {"seed_id": "snli:p004"},
+    "prediction-3": {"prediction": 3}, "prediction-minus-1": {"prediction": -1},
+    "prediction-huge": {"prediction": 10**12}, "prediction-float": {"prediction": 0.5},
+    "prediction-yes": {"prediction": "yes"}, "prediction-blank": {"prediction": " "},
+    "prediction-true": {"prediction": True}, "label-7": {"label": 7},
+    "label-name": {"label": "entail"}, "probabilities-two": {"probabilities": [0.4, 0.6]},
     "probabilities-sum": {"probabilities": [0.4, 0.4, 0.4]},
     "probabilities-negative": {"probabilities": [-0.2, 0.6, 0.6]},
     "probabilities-logits": {"probabilities": [2.5, -1.0, 0.3]},
     "probabilities-null": {"probabilities": None},
     "probabilities-inner-null": {"probabilities": [0.5, None, 0.5]},
-}
+}  # fmt: skip
 """Fault → values that the sixth row has then."""
 
 

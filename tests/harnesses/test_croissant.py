@@ -21,7 +21,6 @@ READER = Path(__file__).with_name("read_croissant.py")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A dataset folder with metadata."""
     folder = write_folder(tmp_path / "merge-nli")
     export_croissant(folder, version="1.0.0", published="2026-01-31")
     return folder

@@ -24,7 +24,6 @@ CONFIG = "snli"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A dataset, a chat model, and the exported task."""
     place = make_place(tmp_path_factory.mktemp("inspect"), chat=True)
     out = str(place.path / "tasks")
     place.export("inspect", str(place.dataset), "--out", out, "--ct", "50", "--ct", "90")
@@ -32,7 +31,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def inspect(place: Place, *options: str, config: str = CONFIG) -> dict[str, Any]:
-    """The log of an evaluation."""
     logs = place.path / f"logs-{len(list(place.path.iterdir()))}"
     command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-m", "inspect_ai", "eval"]
     command += ["tasks/merge_nli.py", "--model", "hf/tiny", "-M", f"model_path={place.model}"]

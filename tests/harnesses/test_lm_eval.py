@@ -18,7 +18,6 @@ VARIABLE = "MERGE_NLI_LM_EVAL_PYTHON"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A dataset and a model."""
     return make_place(tmp_path_factory.mktemp("lm-eval"))
 
 

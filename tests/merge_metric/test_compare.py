@@ -44,7 +44,6 @@ def models() -> dict[str, list[Row]]:
 
 @pytest.fixture(scope="module")
 def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the dataset `merge-nli` and a predictions file per model."""
     folder = tmp_path_factory.mktemp("compared")
     write_dataset(folder / "merge-nli", models["weak"])
     for name, rows in models.items():

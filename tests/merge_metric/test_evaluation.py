@@ -37,28 +37,23 @@ Pairs = Sequence[tuple[str, str]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve seeds of snli with variants."""
     return PROBLEMS.write(tmp_path_factory.mktemp("evaluated") / "merge-nli")
 
 
 def gold(made: Problems = PROBLEMS) -> dict[tuple[str, str], int]:
-    """Each problem's label, as a model that is right on all would know it."""
     rows = (*made.seeds, *made.variants)
     return {(row["premise"], row["hypothesis"]): row["label"] for row in rows}
 
 
 def knows(pairs: Pairs) -> list[int]:
-    """A function that is right on every problem."""
     return [gold()[pair] for pair in pairs]
 
 
 def always(pairs: Pairs) -> list[int]:
-    """A function that says the same of every problem."""
     return [0] * len(pairs)
 
 
 def turn(pairs: Pairs) -> list[int]:
-    """A function that is wrong on every problem."""
     return [(label + 1) % 3 for label in knows(pairs)]
 
 
@@ -399,12 +394,9 @@ def test_datasets_of_the_hub(folder: Path, tmp_path: Path) -> None:
             home = {"HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
             done = subprocess.run(
                 [sys.executable, "-c", _EVALUATE],
-                env=kept | hub.environment(token) | home | environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
+                env=kept | hub.environment(token) | home | environment, capture_output=True,
+                text=True, check=False, timeout=300,
+            )  # fmt: skip
             assert done.returncode == 0, done.stderr
             value: dict[str, Any] = json.loads(done.stdout)
             return value

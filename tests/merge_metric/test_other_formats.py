@@ -103,7 +103,6 @@ def test_texts_fewer_than_those_of_other_problems(folder: Path, tmp_path: Path) 
 
 
 def test_one_set_of_labels_per_file(folder: Path, tmp_path: Path) -> None:
-    """A file about both kinds of problems is refused."""
     path = write(tmp_path / "p.parquet", [*OF_PAIRS, *OF_READING])
     with pytest.raises(ValueError, match="different ones: other, same; wrong, right; write a file"):
         score_file(path, folder)

@@ -43,7 +43,6 @@ WRONG = {"snli:1/paraphrase/b": N, "snli:3/paraphrase/c": E, "anli-r1:4": E}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """`anli-r1_paraphrases`, `snli` with nouns and verbs, `snli_paraphrases`."""
     made = write_folder(tmp_path / "merge-nli", PROBLEMS)
     for path in made.rglob("variants.parquet"):
         rows = [{**row, "subsamples": [0]} for row in pq.ParquetFile(path).read().to_pylist()]

@@ -24,7 +24,6 @@ FILE = ".eval_results/somebody__merge-nli.yaml"
 
 @pytest.fixture
 def desk(desk: Desk) -> Desk:
-    """A Hub with an empty model repository."""
     desk.hub.make("model", MODEL)
     return desk
 

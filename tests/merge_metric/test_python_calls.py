@@ -43,13 +43,11 @@ PROBLEMS = problems(12)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of twelve seeds."""
     return PROBLEMS.write(tmp_path_factory.mktemp("called") / "merge-nli")
 
 
 @pytest.fixture(scope="module")
 def files(folder: Path) -> list[Path]:
-    """Predictions of two models."""
     return [
         write_rows(folder.parent / f"{name}.parquet", PROBLEMS.predictions(ability, name))
         for name, ability in (("good", 0.9), ("poor", 0.4))
@@ -64,7 +62,6 @@ def ask(folder: Path, name: str, label: str, config: Any = "snli", **options: An
 
 @pytest.fixture(scope="module")
 def evaluations(folder: Path) -> list[Evaluation]:
-    """Two models that were asked."""
     return [ask(folder, "always", "neutral"), ask(folder, "never", "contradiction")]
 
 

@@ -15,7 +15,6 @@ NOTEBOOK = ROOT / "merge_metric" / "quickstart.ipynb"
 
 
 def cells(kind: str) -> list[dict[str, Any]]:
-    """Cells of a kind, with their text as one."""
     found = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     return [
         each | {"source": "".join(each["source"])} for each in found if each["cell_type"] == kind

@@ -67,7 +67,6 @@ def fill(folder: Path, models: Path, data: Path, *, whole: bool) -> None:
 def place(
     shared_models: Path, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The working directory, with a few problems."""
     fill(tmp_path, shared_models, shared_data, whole=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -31,17 +31,10 @@ def test_figures_of_every_evaluation(tmp_path: Path) -> None:
     encoded = tokenizer(*map(list, zip(*texts, strict=True)), padding=True, truncation=True)
     data = Dataset.from_dict(dict(encoded) | {"labels": [row["label"] for row in made.seeds]})
     arguments = TrainingArguments(
-        output_dir=str(tmp_path / "out"),
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="best",
-        metric_for_best_model="eval_merge_seed_variant_accuracy",
-        learning_rate=1e-3,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
+        output_dir=str(tmp_path / "out"), max_steps=2, eval_strategy="steps", eval_steps=1,
+        save_strategy="best", metric_for_best_model="eval_merge_seed_variant_accuracy",
+        learning_rate=1e-3, report_to=[], use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
     trainer = Trainer(
         model, arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer
     )

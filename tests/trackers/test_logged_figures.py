@@ -50,14 +50,9 @@ def run(place: Path, *arguments: object, **environment: str) -> subprocess.Compl
     ours = {"PYTHONPATH": str(HERE.parents[1]), "HF_HOME": str(place / "home"), "HOME": str(place)}
     ours["WANDB_ERROR_REPORTING"] = "false"  # old releases write of their failed reports at the end
     return subprocess.run(
-        [python, *map(str, arguments)],
-        cwd=place,
-        env=kept | ours | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+        [python, *map(str, arguments)], cwd=place, env=kept | ours | environment,
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
 
 
 def offline(place: Path) -> dict[str, str]:

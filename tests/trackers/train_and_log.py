@@ -27,17 +27,10 @@ def main(dataset: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(MODEL, dtype="float32")
     data = Dataset.from_dict(dict(tokenizer(["A dog runs."] * 4)) | {"labels": [0, 1, 2, 0]})
     arguments = TrainingArguments(
-        output_dir="out",
-        run_name="training",
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="no",
-        learning_rate=1e-3,
-        report_to=list(TRACKERS),
-        use_cpu=True,
+        output_dir="out", run_name="training", max_steps=2, eval_strategy="steps", eval_steps=1,
+        save_strategy="no", learning_rate=1e-3, report_to=list(TRACKERS), use_cpu=True,
         disable_tqdm=True,
-    )
+    )  # fmt: skip
     trainer = Trainer(
         model, arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer
     )

@@ -26,7 +26,6 @@ Ask = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with merge-nli, and study, a session over it with two annotators."""
     folder = tmp_path_factory.mktemp("made")
     write_session(folder / "study", write_dataset(folder / "merge-nli"))
     return folder
@@ -34,7 +33,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Runs the command in that folder."""
     monkeypatch.chdir(made)
 
     return lambda *words, code=0: run("agreement", *words, "--n-bootstrap", 50, code=code)

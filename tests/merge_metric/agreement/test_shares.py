@@ -27,16 +27,12 @@ def item(
 ) -> JudgedVariant:
     """An item of a seed of its own, unless one is named."""
     return JudgedVariant(
-        source="snli",
-        word_class=word_class,
-        seed_id=seed_id or f"snli:{next(NUMBERS)}",
-        validated=(frozenset(mlms),) if mlms else (),
-        chance=chance,
-    )
+        source="snli", word_class=word_class, seed_id=seed_id or f"snli:{next(NUMBERS)}",
+        validated=(frozenset(mlms),) if mlms else (), chance=chance,
+    )  # fmt: skip
 
 
 def judged(scores: dict[str, tuple[int, int]], items: dict[str, JudgedVariant]) -> Judgements:
-    """By one annotator."""
     rows = [("ann", variant, f, r) for variant, (f, r) in scores.items()]
     return Judgements.from_answers(answers_table(rows), items)
 

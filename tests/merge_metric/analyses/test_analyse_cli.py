@@ -108,7 +108,6 @@ def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) ->
 
 
 def rows_of(printed: str) -> list[dict[str, Any]]:
-    """Rows of a table in JSON."""
     return list(json.loads(printed)["rows"])
 
 
@@ -168,7 +167,6 @@ LINES = ("E E EEC", "N N NN", "C C CN")
 
 
 def commands() -> list[str]:
-    """Commands of the section's block."""
     (section,) = re.findall(r"## Sensitivity to paraphrases\n(.*?)\n## ", README, flags=re.DOTALL)
     (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
     return [str(line) for line in block.splitlines()]
@@ -198,7 +196,6 @@ def test_commands_of_the_readme_run(readme_folder: Path) -> None:
 
 
 def test_the_readme_lists_the_analyses() -> None:
-    """All of the registry, each once."""
     (section,) = re.findall(r"## The list\n(.*?)\n## ", README, flags=re.DOTALL)
     rows = re.findall(r"^\| .* \|((?: `[a-z-]+`,?)+) \|$", section, flags=re.MULTILINE)
     names = re.findall(r"`([a-z-]+)`", "".join(rows))
@@ -211,7 +208,6 @@ OWN = {"a": ("E E EC", "N N NN", "C C CCC"), "b": ("E E EE", "N N NE", "C C N")}
 
 @pytest.fixture(scope="module")
 def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Paraphrases for each of two models, and their predictions."""
     own_folder = tmp_path_factory.mktemp("sensitivity")
     for source in ("snli", "anli-r1", "anli-r2"):
         for model, lines in OWN.items():
@@ -225,7 +221,6 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def analyse_own(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Runs the command in that folder."""
     monkeypatch.chdir(own_folder)
     return lambda *more: run("analyse", *more).stdout
 
@@ -251,7 +246,6 @@ def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[...
 def test_an_encoder_adds_distances(
     analyse_own: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Loaded by the name that is given."""
     asked = []
 
     def load(name: str) -> Callable[[list[str]], NDArray[np.float64]]:
@@ -293,7 +287,6 @@ def test_errors_of_own_paraphrases_are_one_line(arguments: list[str], message: s
 def test_missing_packages_are_told(
     missing: str, more: list[str], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the extra that brings them."""
     monkeypatch.setitem(sys.modules, missing, None)
     told = refused("analyse", "overlap", "--dataset", "a-own", *more)
     assert f"needs {missing}; run: pip install 'merge-nli[{extra}]'" in told

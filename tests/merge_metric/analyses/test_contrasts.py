@@ -94,7 +94,6 @@ def test_word_classes_against_the_oracle(regular: bool) -> None:
 
 
 def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Row]:
-    """Rows of one seed and word class."""
     return [
         Row(f"s:{seed}", LETTERS[gold], LETTERS[own], LETTERS[p], (0,),
             (("word", (word,)), ("mlm", ("m",))))

@@ -45,7 +45,6 @@ def runs(data: Data) -> list[Run]:
 
 
 def close(found: Any, expected: Any) -> bool:
-    """Equal up to rounding, None only to None."""
     if found is None or expected is None:
         return found is expected
     return bool(np.allclose(found, np.array(expected, float), rtol=0, atol=1e-12))

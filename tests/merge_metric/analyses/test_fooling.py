@@ -41,7 +41,6 @@ BY_HAND = (
 
 
 def close(found: Any, expected: Any) -> bool:
-    """Equal up to rounding, None only to None."""
     if found is None or expected is None:
         return found is expected
     return bool(abs(found - float(expected)) < 1e-12)
@@ -93,7 +92,6 @@ def test_labels_without_a_right_answer_have_no_rate() -> None:
 
 
 def line_run(model: str, config: str, *lines: str) -> Run:
-    """A run of problems by lines."""
     return run(problems(*lines), model, config, subsamples=False)
 
 

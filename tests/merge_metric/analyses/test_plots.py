@@ -90,7 +90,6 @@ def lines(axes: Axes) -> list[np.ndarray[Any, Any]]:
 
 
 def drawn(figure: Figure) -> Figure:
-    """The figure, laid out as for a file."""
     figure.savefig(io.BytesIO(), format="png", dpi=30)
     return figure
 
@@ -159,7 +158,6 @@ def test_numbers_in_the_heat_map_can_be_read() -> None:
 
 
 def luminance(rgb: tuple[float, ...]) -> float:
-    """Relative luminance (WCAG 2)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
     return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
 
@@ -189,7 +187,6 @@ def test_accuracy_bars(runs: list[Run]) -> None:
 
 
 def test_first_answers_bars(runs: list[Run]) -> None:
-    """Two bars per model."""
     table = first_answers(runs)
     figure = drawn(plot_first_answers(table))
     for axes in figure.axes:
@@ -245,7 +242,6 @@ def test_source_mlms_are_drawn(runs: list[Run]) -> None:
 
 
 def test_ablations_are_drawn(runs: list[Run]) -> None:
-    """A line per data set."""
     some = [
         Run(r.model, r.config, r.counts, r.answers, dataset=name)
         for name in ("all", "union")
@@ -258,7 +254,6 @@ def test_ablations_are_drawn(runs: list[Run]) -> None:
 
 
 def test_hardest_seeds_are_drawn_from_above() -> None:
-    """A dot per model and a bar at their mean."""
     rng = random.Random(2)
     rows = random_dataset(rng, seeds=30)
     some = [run(answered(rows, rng, 0.2), model) for model in "abc"]
@@ -335,7 +330,6 @@ def test_colours_differ_for_every_kind_of_colour_vision() -> None:
 
 
 def lab(seen: np.ndarray[Any, Any], rgb: tuple[float, ...]) -> np.ndarray[Any, Any]:
-    """CIELAB coordinates of a colour (D65), as the matrix makes it seen."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
     red, green, blue = np.clip(seen @ np.array(linear), 0, 1)
     x = (0.4124564 * red + 0.3575761 * green + 0.1804375 * blue) / 0.95047
@@ -347,7 +341,6 @@ def lab(seen: np.ndarray[Any, Any], rgb: tuple[float, ...]) -> np.ndarray[Any, A
 
 @pytest.fixture(scope="module")
 def figure(runs: list[Run]) -> Callable[[], Figure]:
-    """Draws the same plot again and again."""
     table = matching(runs)
     return lambda: plot_matching(table)
 
@@ -512,7 +505,6 @@ def test_confidence_is_drawn_over_sources(three_models: list[Run]) -> None:
 
 
 def some_pairs(with_predictions: bool) -> list[VariantRows]:
-    """Tables of two configurations."""
     texts = {
         "seed_hypothesis": ["A dog.", "A cat."], "hypothesis": ["A dog!", "It is a cat."],
         "changed": [True, False], "seed_right": [True, True],

@@ -32,27 +32,20 @@ def simulated(n_seeds: int, rng: np.random.Generator, *, per_seed: int = 20) -> 
     chance = chances(rng.beta(0.6, 0.25, size=n_seeds))
     seed = np.repeat(np.arange(n_seeds), per_seed)
     return Pair(
-        seed,
-        rng.random((len(seed), 2)) < chance[seed],
-        rng.random((n_seeds, 2)) < chance,
+        seed, rng.random((len(seed), 2)) < chance[seed], rng.random((n_seeds, 2)) < chance,
         np.arange(n_seeds),
-    )
+    )  # fmt: skip
 
 
 def counts_of(pair: Pair, model: int) -> SeedCounts:
-    """The counts of a model: all variants in one subsample."""
     n_seeds = len(pair.seed_right)
     tally = np.zeros((n_seeds, 1, 4), np.int64)
     np.add.at(tally, (pair.seed, 0, np.where(pair.right[:, model], 0, 1)), 1)
     return SeedCounts.of_tally(
-        tally,
-        labels=LABELS,
-        has_subsamples=False,
-        seed_ids=tuple(range(n_seeds)),
-        gold=np.zeros(n_seeds, np.int64),
-        own=np.where(pair.seed_right[:, model], 0, 1),
+        tally, labels=LABELS, has_subsamples=False, seed_ids=tuple(range(n_seeds)),
+        gold=np.zeros(n_seeds, np.int64), own=np.where(pair.seed_right[:, model], 0, 1),
         n_rows=np.bincount(pair.seed),
-    )
+    )  # fmt: skip
 
 
 def test_rows_by_plain_reading() -> None:

@@ -52,7 +52,6 @@ def test_shift_and_confidence_are_those_of_the_oracle() -> None:
 
 
 def mean(exact: dict[tuple[str, str], Exact], config: str, key: str) -> float:
-    """Over models."""
     values = [each[key] for (_, name), each in exact.items() if name == config]
     return sum(value for value in values if value is not None) / len(values)
 

@@ -72,15 +72,11 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
         ["analyse", "asked", *files, "--bins", "3"],
     ]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(example=imports + example)],
-        cwd=folder,
+        [sys.executable, "-c", PROGRAM.format(example=imports + example)], cwd=folder,
         input=json.dumps(commands),
-        env={"PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "120", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        env={"PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "120", "PATH": ""}, capture_output=True,
+        text=True, check=False, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     shown, text, as_json, refused = json.loads(done.stdout.splitlines()[-1])
     assert "asked how many seeds a model was asked about (figure 0)" in " ".join(shown[1].split())

@@ -63,11 +63,9 @@ def write_run(
         write_record(folder / "manifest.json", {"files": digests({built.name: built})})
     write_record(folder / "suggested.json", {"mlms": []})
     record = {
-        "source": "s",
-        "filters": list(counts),
-        "made_from": digest_of_file(folder / "suggested.json"),
-        "files": digests({path.name: path}),
-    }
+        "source": "s", "filters": list(counts),
+        "made_from": digest_of_file(folder / "suggested.json"), "files": digests({path.name: path}),
+    }  # fmt: skip
     write_record(folder / "counts.json", record)
     return folder
 
@@ -138,7 +136,6 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
 
 
 def counts(mlm: str, word_class: str, field: str, *numbers: int) -> dict[str, Any]:
-    """A row of `merge-nli count`."""
     names = ("occurrences", "not_in_vocabulary", "suggestions", "whole_words", "same_class",
              "more_probable", "both")  # fmt: skip
     return {
@@ -167,11 +164,9 @@ def test_table_5_by_hand() -> None:
 def test_the_commands(tmp_path: Path) -> None:
     """Every format and a drawing; what else is given beside --run is refused."""
     made = write_run(
-        tmp_path / "run",
-        ["entailment", "neutral"],
-        [word("s:0", "noun", "man")],
+        tmp_path / "run", ["entailment", "neutral"], [word("s:0", "noun", "man")],
         counts=[counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50)],
-    )
+    )  # fmt: skip
     for name in ("seeds", "filters"):
         plot, words = tmp_path / f"{name}.svg", ("analyse", name, "--run", made)
         table = json.loads(run(*words, "--format", "json", "--out", plot).stdout)

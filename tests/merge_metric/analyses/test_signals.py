@@ -99,7 +99,6 @@ def test_ranks_within_seeds() -> None:
 
 
 def parts(given: Signal, bins: int) -> dict[str, list[float]]:
-    """Bin → the values in it."""
     return {name: given.values[mask].tolist() for name, mask in bins_of(given, bins)}
 
 
@@ -203,9 +202,7 @@ def scores(models: dict[str, list[Row]]) -> Scores:
 
 @pytest.fixture(scope="module")
 def folder(
-    models: dict[str, list[Row]],
-    scores: Scores,
-    tmp_path_factory: pytest.TempPathFactory,
+    models: dict[str, list[Row]], scores: Scores, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     folder = tmp_path_factory.mktemp("signals")
     write_dataset(folder / "merge-nli", models["a"])
@@ -227,9 +224,7 @@ def analyse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 
 
 def test_every_figure_the_slow_way(
-    analyse: Callable[..., str],
-    models: dict[str, list[Row]],
-    scores: Scores,
+    analyse: Callable[..., str], models: dict[str, list[Row]], scores: Scores
 ) -> None:
     """Row by row from lists: who is in the bin, its means, ρ, and resampled seeds."""
     options = ("--dataset", "merge-nli", "--annotations", "scores.csv", "--bins", 3)
@@ -360,7 +355,6 @@ def test_errors_are_one_line(arguments: list[str], message: str) -> None:
 
 @pytest.mark.usefixtures("analyse")
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra that brings it."""
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     told = refused("analyse", "signals", "a.parquet", "--dataset", "merge-nli")

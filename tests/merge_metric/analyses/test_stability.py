@@ -29,7 +29,6 @@ from merge_metric.seed_variant_accuracy.resampling import bootstrap, interval
 
 
 def some_rows(seeds: int, *, skill: float = 0.6, number: int = 3) -> list[oracle.Row]:
-    """Random problems and answers to them."""
     rng = random.Random(number)
     return answered(random_dataset(rng, seeds=seeds), rng, skill)
 
@@ -110,7 +109,6 @@ def test_seeds_that_an_interval_takes() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of sixty seeds and a model's answers."""
     folder = tmp_path_factory.mktemp("stability")
     rows = some_rows(60)
     write_dataset(folder / "merge-nli", rows)

@@ -114,7 +114,6 @@ def test_kept_is_exact_for_one_row() -> None:
 
 
 def variant(n: int, premise: Names, hypothesis: Names, word_class: str = "noun") -> dict[str, Any]:
-    """A row of the split `variants`."""
     return {
         "variant_id": f"s:1/{word_class}/man/w{n}", "seed_id": "s:1", "source": "s", "label": 0,
         "word_class": word_class, "original": "man", "mlms": sorted({*premise, *hypothesis}),

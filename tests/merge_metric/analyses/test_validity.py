@@ -63,12 +63,9 @@ def made(rng: random.Random, *, seeds: int, judged: float, weighted: bool = True
 def sums_of(cases: Cases) -> Any:
     seed, kind, changed, good, weight = zip(*cases, strict=True)
     return _sums(
-        np.array(changed, float),
-        np.array([np.nan if g is None else float(g) for g in good]),
-        np.array(weight),
-        np.array(seed),
-        np.unique(kind, return_inverse=True)[1],
-    )
+        np.array(changed, float), np.array([np.nan if g is None else float(g) for g in good]),
+        np.array(weight), np.array(seed), np.unique(kind, return_inverse=True)[1],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(20))

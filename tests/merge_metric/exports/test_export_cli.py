@@ -13,7 +13,6 @@ COMMANDS = ("lm-eval", "lighteval", "inspect", "croissant", "mini-datasets", "js
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a dataset, to work in."""
     write_folder(tmp_path / "merge-nli")
     monkeypatch.chdir(tmp_path)
     return tmp_path

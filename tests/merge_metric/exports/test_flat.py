@@ -24,7 +24,6 @@ Row = dict[str, Any]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A dataset folder with the configurations snli, snli_nouns, snli_verbs."""
     return write_folder(tmp_path / "merge-nli")
 
 

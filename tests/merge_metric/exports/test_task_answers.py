@@ -37,7 +37,6 @@ def settings_of(folder: Path, **options: Any) -> TaskSettings:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dataset folder; `datasets` caches beside it."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     return write_folder(tmp_path / "merge-nli")
 
@@ -102,7 +101,6 @@ def test_wrong_answers_and_cut_seeds(folder: Path) -> None:
 
 
 def test_problems_are_those_of_predict(folder: Path) -> None:
-    """Columns and, with a limit, seeds."""
     for limit in (None, 3):
         ours = read_problems(str(folder), ["snli_nouns"])
         if limit:

@@ -28,7 +28,6 @@ from merge_metric.models.prompts import read_prompt
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dataset folder; `datasets` caches beside it."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     return write_folder(tmp_path / "merge-nli")
 

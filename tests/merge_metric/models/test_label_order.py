@@ -32,7 +32,6 @@ def test_every_class_goes_to_its_label(order: str) -> None:
 
 
 def test_orders_as_given() -> None:
-    """Letters or names in any case, each label once, separated by commas."""
     names = "contradiction,neutral,entailment"
     for text, labels in {"e,n,c": (0, 1, 2), "C, E, N": (2, 0, 1), names: (2, 1, 0)}.items():
         assert parse_order(text) == LabelOrder(labels, "given")

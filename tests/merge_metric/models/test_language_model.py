@@ -44,12 +44,9 @@ EXAMPLES = (
 )
 SHOTS = Prompt(EXAMPLES, read_prompt("none").template, name="three")
 PAIRS = [
-    *zip(TEXTS[:12], TEXTS[12:24], strict=True),
-    ("A girl runs.", "A girl runs."),
-    ("", ""),
-    ("«Ünïcode» 🙂", "  two  spaces "),
-    ("0", 'A "B" C'),
-]
+    *zip(TEXTS[:12], TEXTS[12:24], strict=True), ("A girl runs.", "A girl runs."), ("", ""),
+    ("«Ünïcode» 🙂", "  two  spaces "), ("0", 'A "B" C'),
+]  # fmt: skip
 
 
 def model_of(kind: str, prompt: Prompt = SHOTS, **options: Any) -> LanguageModel:

@@ -51,11 +51,9 @@ def test_the_models_of_the_other_papers() -> None:
     ]  # fmt: skip
     assert {preset.label_order for preset in sensitivity} == {None}
     assert [preset.model for preset in poster] == [
-        "textattack/bert-base-uncased-snli",
-        "ynie/bart-large-snli_mnli_fever_anli_R1_R2_R3-nli",
-        "pepa/deberta-base-snli",
-        "pepa/roberta-base-snli",
-    ]
+        "textattack/bert-base-uncased-snli", "ynie/bart-large-snli_mnli_fever_anli_R1_R2_R3-nli",
+        "pepa/deberta-base-snli", "pepa/roberta-base-snli",
+    ]  # fmt: skip
 
 
 def test_a_model_of_two_lists_has_one_label_order() -> None:

@@ -48,7 +48,6 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The base URL of llama.cpp's server, which needs a key."""
     python = os.environ.get("MERGE_NLI_SERVER_PYTHON")
     if python is None:
         pytest.skip("run: make test-server")

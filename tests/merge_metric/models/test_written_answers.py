@@ -35,7 +35,6 @@ PAIRS = [(f"Premise {n}.", f"Hypothesis {n}.") for n in range(len(SAID))]
 
 
 def number_of(payload: dict[str, Any]) -> int:
-    """The number of the pair that is asked about."""
     text = payload["prompt"] if "prompt" in payload else payload["messages"][-1]["content"]
     return int(text.split("Premise: Premise ")[-1].partition(".")[0])
 
@@ -56,7 +55,6 @@ def spoken(request: Request, number: int = 0) -> Reply:
 
 
 def problems(count: int = len(SAID)) -> pa.Table:
-    """A seed, and its variants."""
     return pa.table(
         {
             "variant_id": ["s", *(f"s/{n}" for n in range(1, count))], "seed_id": ["s"] * count,

@@ -168,7 +168,6 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four seeds with a variant each."""
     folder = tmp_path_factory.mktemp("data") / "merge-nli"
     seeds, variants = [], []
     for n in range(4):

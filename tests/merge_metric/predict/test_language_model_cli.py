@@ -35,7 +35,6 @@ SHOTS = """
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a dataset, a model and examples, to work in."""
     write_folder(tmp_path / "merge-nli", PROBLEMS)
     tiny_lm("gpt2").save_pretrained(tmp_path / "tiny")
     tiny_tokenizer("gpt2").save_pretrained(tmp_path / "tiny")

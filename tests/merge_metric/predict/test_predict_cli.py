@@ -43,7 +43,6 @@ def model() -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in a folder with the dataset `merge-nli`."""
     write_folder(tmp_path / "merge-nli", PROBLEMS)
     monkeypatch.chdir(tmp_path)
     return commands.run

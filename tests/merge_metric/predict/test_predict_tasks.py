@@ -43,7 +43,6 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
 
 @pytest.fixture
 def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `predict` in a folder with a dataset of two sources, several windows of pairs long."""
     tiny_classifier("bert-uncased")
     write_folder(tmp_path / "merge-nli", PROBLEMS)
     monkeypatch.chdir(tmp_path)

@@ -48,7 +48,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rows_of(table: pa.Table) -> dict[str, Problem]:
-    """Problems by id, each id once."""
     rows = table.to_pylist()
     assert len({row["variant_id"] for row in rows}) == len(rows)
     assert all(row["seed_id"] == row["variant_id"].partition("/")[0] for row in rows)
@@ -116,7 +115,6 @@ def test_problems_lie_on_disk(tmp_path: Path) -> None:
 def test_no_room_for_problems(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder of temporary files is named."""
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full")

@@ -35,7 +35,6 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 
 @pytest.fixture(scope="module")
 def url(page: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The report as a file."""
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page, encoding="utf-8")
     return path.as_uri()
@@ -184,7 +183,6 @@ def test_keys_move_the_threshold(opened: Chrome) -> None:
 
 
 def colours(browser: Chrome) -> set[str]:
-    """Opaque colours in the chart."""
     pixels = browser.execute_script(
         """
         const canvas = document.querySelector("#chart canvas");
@@ -291,7 +289,6 @@ def test_dark_mode_is_readable(opened: Chrome) -> None:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of `rgb(r, g, b)`."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -55,7 +55,6 @@ def pair(a: str, b: str, **more: Any) -> dict[str, Any]:
 
 
 def say(models: Mapping[str, Result], *pairs: Mapping[str, Any]) -> list[str]:
-    """Findings on one configuration."""
     table = Table("pairs", "", (), pairs)
     comparison = Comparison("snli", Table("models", "", (), ()), table, "") if pairs else None
     return findings(*_evidence(tuple(models), [tuple(models.values())], comparison=comparison))

@@ -98,12 +98,10 @@ def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
 def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
     """Every column, nulls, files without an optional column, and values beyond what is packed."""
     rows = {
-        "zipf_frequency": [4.25, None, 7.7],
-        "premise_pll_change": [-3.21, None, -90.0],
-        "hypothesis_pll_change": [1.5, None, 2.0],
-        "number_changed": [True, False, None],
+        "zipf_frequency": [4.25, None, 7.7], "premise_pll_change": [-3.21, None, -90.0],
+        "hypothesis_pll_change": [1.5, None, 2.0], "number_changed": [True, False, None],
         "article_fits": [False, True, None],
-    }
+    }  # fmt: skip
     pq.write_table(pa.table({"quality": [0.75, 0.5, None], **rows}), tmp_path / "a.parquet")
     pq.write_table(pa.table(rows), tmp_path / "b.parquet")
     files = ProblemFiles(tmp_path, ("a.parquet", "b.parquet"), NLI)

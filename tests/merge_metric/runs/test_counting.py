@@ -50,7 +50,6 @@ def rows_of(rng: random.Random) -> tuple[list[Any], list[Any]]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset and predictions with probabilities and digests of texts."""
     rng, folder = random.Random(0), tmp_path_factory.mktemp("counted")
     seeds, variants = rows_of(rng)
     write_source(folder / "merge-nli", seeds, variants, provenance=run_manifest("snli"))
@@ -117,7 +116,6 @@ def obvious_columns(place: Path, config: str, by: Sequence[str] = ()) -> dict[st
 
 
 def write_csv(path: Path, table: pa.Table) -> None:
-    """Labels as digits, and a blank line after the header."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerows([table.column_names, []])

@@ -22,7 +22,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def columns_of(run: Run) -> dict[str, Any]:
-    """Columns of the metric."""
     rows = run.rows
     seeds = rows.seed.tolist()
     columns = {

@@ -59,12 +59,9 @@ def test_rates_are_those_of_all_draws(number: int) -> None:
         columns["o"] += [own] * len(said)
         columns["k"] += drawn
     rows = read_rows(
-        predictions=columns["p"],
-        references=columns["r"],
-        seed_ids=columns["s"],
-        seed_predictions=columns["o"],
-        subsamples=columns["k"],
-    )
+        predictions=columns["p"], references=columns["r"], seed_ids=columns["s"],
+        seed_predictions=columns["o"], subsamples=columns["k"],
+    )  # fmt: skip
     again = {seed: np.array(each[4]) for seed, each in seeds.items()}
     found = noise_figures(count(rows), again, Settings(90, 50, 0))
     right = [each for each in seeds.values() if each[0] == each[1]]

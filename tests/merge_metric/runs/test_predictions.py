@@ -36,7 +36,6 @@ DISTRIBUTIONS = [[0.25, 0.25, 0.5], [1, 0, 0], [0.2, 0.6, 0.195]]
 
 
 def write_as(path: Path, rows: Rows) -> Path:
-    """Write rows as the suffix says."""
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif path.suffix == ".jsonl":
@@ -53,7 +52,6 @@ Write = Callable[[Rows], Path]
 
 @pytest.fixture(params=["jsonl", "parquet"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
-    """Writes rows as a user's own program would."""
     return lambda rows: write_as(tmp_path / f"predictions.{request.param}", rows)
 
 

@@ -67,11 +67,9 @@ def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_p
     """One line: how many, which, what to do."""
     path, other = made / f"p.{suffix}", made / "other"
     commands: list[tuple[Any, ...]] = [
-        ("score", path),
-        ("compare", f"a={path}", f"b={made / 'q.parquet'}"),
-        ("report", path, "--out", tmp_path / "r.html"),
-        ("analyse", "accuracy", path),
-    ]
+        ("score", path), ("compare", f"a={path}", f"b={made / 'q.parquet'}"),
+        ("report", path, "--out", tmp_path / "r.html"), ("analyse", "accuracy", path),
+    ]  # fmt: skip
     for command in commands:
         told = refused(*command, "--dataset", other)
         (line,) = [line for line in told.splitlines() if line.startswith("error: ")]

@@ -374,13 +374,11 @@ class Page:
         return element
 
     def figures(self) -> list[str]:
-        """Values of the figures, as read now; none where they are hidden."""
         script = """return [...document.querySelectorAll("#sva-figures tbody tr")].map(
             row => row.cells[1].innerText)"""
         return list(self.driver.execute_script(script))
 
     def text(self, part: str) -> str:
-        """Text of an output, as read now; nothing where it is hidden."""
         script = "return document.querySelector(arguments[0])?.innerText ?? ''"
         return str(self.driver.execute_script(script, f"#sva-{part}")).strip()
 
@@ -394,7 +392,6 @@ class Page:
         self.wait(lambda: not self.find(f"{cell} textarea") and text in self.one(cell).text)
 
     def fill(self, part: str, number: int) -> None:
-        """A number field of the settings."""
         field = self.one(f"#sva-{part} input[type=number]")
         field.send_keys(Keys.CONTROL, "a")
         field.send_keys(str(number), Keys.TAB)

@@ -25,7 +25,6 @@ CARD = (SPACE / "README.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
-    """The text under a heading, to the next of its level or above."""
     level, text = re.search(rf"^(#+) {re.escape(title)}\n(.*)", CARD, re.M | re.S).groups()
     return re.split(rf"^#{{1,{len(level)}}} ", text, flags=re.M)[0]
 
@@ -98,16 +97,12 @@ def test_ranges_of_the_outputs() -> None:
         skill, own = rng.random(2)
         answers = np.where(rng.random(18) < skill, gold, rng.integers(0, 3, 18))
         result = score(
-            predictions=answers,
-            references=gold,
-            seed_ids=np.repeat(np.arange(6), 3),
+            predictions=answers, references=gold, seed_ids=np.repeat(np.arange(6), 3),
             seed_predictions=np.where(rng.random() < own, gold, (gold + 1) % 3),
-            subsamples=[[0], [1], [2]] * 6,
-            probabilities=np.eye(3)[answers],
+            subsamples=[[0], [1], [2]] * 6, probabilities=np.eye(3)[answers],
             seed_probabilities=rng.dirichlet((1, 1, 1), 18),
-            clusters={"premise": np.repeat([0, 0, 1, 2, 3, 3], 3)},
-            n_bootstrap=0,
-        )
+            clusters={"premise": np.repeat([0, 0, 1, 2, 3, 3], 3)}, n_bootstrap=0,
+        )  # fmt: skip
         for name, (low, high, may_lack) in bounds.items():
             value = result.get(name.replace("<key>", "variant_accuracy"))
             if value is None:

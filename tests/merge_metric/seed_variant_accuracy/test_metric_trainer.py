@@ -94,12 +94,9 @@ def make_trainer(dataset: Path, recipe: dict[str, Any]) -> Callable[..., Trainer
         some = {"per_device_eval_batch_size": 5, "disable_tqdm": True}
         problems = recipe["problems"].map(tokenize)
         return Trainer(
-            model,
-            TrainingArguments(**here, **some, **more),
-            train_dataset=problems,
-            eval_dataset=problems,
-            compute_metrics=recipe["compute_metrics"],
-        )
+            model, TrainingArguments(**here, **some, **more), train_dataset=problems,
+            eval_dataset=problems, compute_metrics=recipe["compute_metrics"],
+        )  # fmt: skip
 
     return make
 
@@ -117,13 +114,10 @@ def by_hand(trainer: Trainer, recipe: dict[str, Any]) -> dict[str, Any]:
     seeds, variants = recipe["seeds"], recipe["variants"]
     own = dict(zip(seeds["seed_id"], labels(seeds), strict=True))
     return score(
-        predictions=labels(variants),
-        references=variants["label"],
-        seed_ids=variants["seed_id"],
+        predictions=labels(variants), references=variants["label"], seed_ids=variants["seed_id"],
         seed_predictions=[own[seed] for seed in variants["seed_id"]],
-        subsamples=variants["subsamples"],
-        n_bootstrap=0,
-    )
+        subsamples=variants["subsamples"], n_bootstrap=0,
+    )  # fmt: skip
 
 
 def test_evaluation(make_trainer: Callable[..., Trainer], recipe: dict[str, Any]) -> None:
@@ -143,14 +137,9 @@ def test_training_keeps_the_best(
 ) -> None:
     """`metric_for_best_model` finds the figure, and the log can be written as JSON."""
     trainer = make_trainer(
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_steps=1,
-        load_best_model_at_end=True,
-        metric_for_best_model="seed_variant_accuracy",
-        logging_steps=1,
-    )
+        max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1, load_best_model_at_end=True,
+        metric_for_best_model="seed_variant_accuracy", logging_steps=1,
+    )  # fmt: skip
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "eval_seed_accuracy" in entry]
     assert len(logged) == 2

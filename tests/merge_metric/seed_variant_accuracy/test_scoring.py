@@ -366,11 +366,9 @@ def test_result_is_plain_json(line: str) -> None:
 def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
     """Keys depend on options alone; labels and groups have them all too."""
     result = score(
-        **columns(problems("E E EENC", "N N NEC", "C E CCE")),
-        subsamples=subsamples,
-        groups={"g": ["x"] * 10},
-        n_bootstrap=n_bootstrap,
-    )
+        **columns(problems("E E EENC", "N N NEC", "C E CCE")), subsamples=subsamples,
+        groups={"g": ["x"] * 10}, n_bootstrap=n_bootstrap,
+    )  # fmt: skip
     keys = {*oracle.FIGURES, "n_seeds", "n_variants", "variants_per_seed"}
     per_subsample = "matching_threshold_per_subsample"
     if n_bootstrap:

@@ -79,9 +79,7 @@ def test_the_curve_never_rises(seeds: Seeds, threshold: int) -> None:
         )
     )
 )
-def test_the_area_under_the_curve_is_variant_accuracy(
-    seeds: Seeds,
-) -> None:
+def test_the_area_under_the_curve_is_variant_accuracy(seeds: Seeds) -> None:
     """If all seeds have n variants and n divides 100, the curve's mean is variant accuracy."""
     result = plain(rows_of(seeds))
     mean = sum(result["sv_curve"]["accuracy"]) / 100
@@ -155,9 +153,7 @@ def test_strict_is_no_more_than_relaxed(rows: list[Row], several: bool) -> None:
 
 
 @given(SEEDS)
-def test_the_interval_holds_exactly_the_thresholds_of_least_gap(
-    seeds: Seeds,
-) -> None:
+def test_the_interval_holds_exactly_the_thresholds_of_least_gap(seeds: Seeds) -> None:
     """From low to high every gap is the least, outside every gap is greater."""
     rows = rows_of(seeds)
     result = plain(rows)
@@ -171,9 +167,7 @@ def test_the_interval_holds_exactly_the_thresholds_of_least_gap(
 
 
 @given(SEEDS)
-def test_the_holding_threshold_is_the_last_that_holds(
-    seeds: Seeds,
-) -> None:
+def test_the_holding_threshold_is_the_last_that_holds(seeds: Seeds) -> None:
     """SV ≥ S up to it and not beyond; it is no less than a match without a gap."""
     rows = rows_of(seeds)
     result = plain(rows)

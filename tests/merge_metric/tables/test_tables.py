@@ -51,15 +51,11 @@ def test_long_passages_are_wrapped() -> None:
 def test_markdown_escapes_what_would_be_markup() -> None:
     """One line per row, so that it stays a table."""
     assert TABLE.to_markdown().splitlines() == [
-        "**What is shown**",
-        "",
-        "| model | seeds | S | MC | P |",
+        "**What is shown**", "", "| model | seeds | S | MC | P |",
         "| :-- | --: | --: | --: | :-- |",
         r"| a\|b\_c | 1,234 | 81.2 \[50.0, 100.0\] | +0.0 | 50 % of \<all> words |",
-        "| b | 7 | – | +3.0 | P |",
-        "",
-        "In percent.",
-    ]
+        "| b | 7 | – | +3.0 | P |", "", "In percent.",
+    ]  # fmt: skip
 
 
 def test_html_escapes_what_would_be_markup() -> None:
