@@ -137,15 +137,17 @@ def test_options_are_checked_before_the_model_is_asked(folder: Path) -> None:
         run(never, folder, correctness_threshold=0.9)
     with pytest.raises(ValueError, match="did you mean 'snli_nouns'"):
         evaluate_model(never, folder, "snli_noun")
+    with pytest.raises(FileNotFoundError, match="nobody/merge-nli: expected a dataset folder or"):
+        evaluate_model(never, "nobody/merge-nli")
 
 
-@pytest.mark.parametrize(
-    ("model", "kind"), [(3, "int"), (AskedFunction, "type"), (("a", "b"), "tuple")]
-)
-def test_what_is_no_model(folder: Path, model: Any, kind: str) -> None:
-    """The kinds of models are listed."""
-    with pytest.raises(TypeError, match=f"Trainer, .*; got {kind}"):
-        run(model, folder)
+def test_what_is_no_model(folder: Path) -> None:
+    """The kinds of models are listed, and those of trackers."""
+    for model, kind in ((3, "int"), (AskedFunction, "type"), (("a", "b"), "tuple")):
+        with pytest.raises(TypeError, match=f"Trainer, .*; got {kind}"):
+            run(model, folder)
+    with pytest.raises(ValueError, match="expected one of wandb, mlflow, tensorboard, got 'x'"):
+        run(knows, folder).log("x")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -348,11 +350,6 @@ def test_trackers_that_are_not_installed(
     assert told == f"error: this command needs {tracker}; run: pip install '{extra}'\n"
 
 
-def test_trackers_that_are_unknown(folder: Path) -> None:
-    with pytest.raises(ValueError, match="expected one of wandb, mlflow, tensorboard, got 'x'"):
-        run(knows, folder).log("x")  # type: ignore[arg-type]
-
-
 def test_names_of_logged_figures(folder: Path) -> None:
     """Names have the configuration where there are several; undefined figures have none."""
     configs = ["snli_nouns", "snli_verbs"]
@@ -423,9 +420,3 @@ try:
 except FileNotFoundError as error:
     print(json.dumps({"error": str(error)}))
 """
-
-
-def test_datasets_that_are_not_there() -> None:
-    """One of the Hub without a network."""
-    with pytest.raises(FileNotFoundError, match="nobody/merge-nli: expected a dataset folder or"):
-        evaluate_model(knows, "nobody/merge-nli")

@@ -79,9 +79,6 @@ def test_bundled_examples_are_those_of_table_8(shots: str, order: str) -> None:
     assert "".join("ABC"[e.label] for e in examples) == order
     assert {e.label: n for e, n in Counter(examples).items()} == {0: 1, 1: 1, 2: 1}
     assert set(Counter(e.label for e in examples).values()) == {2}
-
-
-def test_the_mix_is_half_and_half() -> None:
     snli, mnli, mixed = (set(read_prompt(s).examples) for s in ("snli", "mnli", "mixed"))
     assert len(mixed & snli) == 3
     assert not mixed & mnli
@@ -132,20 +129,15 @@ def test_descriptions_tell_prompts_apart() -> None:
     assert len({prompt.describe()["prompt_sha256"] for prompt in other}) == 2
 
 
-@pytest.mark.parametrize(
-    ("fields", "labels", "message"),
-    [
+def test_names_that_no_question_can_have() -> None:
+    """They would stand in the place of something else, or have no letter."""
+    for fields, labels, message in (
         (("choices", "b"), ("no", "yes"), "got 'choices'"),
         (("a", "b"), ("no", "{a}"), "got '{a}'"),
         (("a", "b"), tuple(map(str, range(27))), "at most 26, a letter for each, .* got 27"),
-    ],
-)
-def test_names_that_no_question_can_have(
-    fields: tuple[str, ...], labels: tuple[str, ...], message: str
-) -> None:
-    """They would stand in the place of something else, or have no letter."""
-    with pytest.raises(ValueError, match=message):
-        read_prompt("none", problem_format=ProblemFormat(fields, labels))
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_prompt("none", problem_format=ProblemFormat(fields, labels))
 
 
 OWN = [
@@ -168,14 +160,10 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert [e.label for e in prompt.examples] == [0, 1, 2]
     assert prompt.examples[0].texts[1] == "Es ist \u2028 naß."
     assert not caplog.records
-
-
-def test_unbalanced_examples_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Two of one label, one of another, none of the third."""
-    path = tmp_path / "skewed.jsonl"
-    path.write_text("\n".join(json.dumps({**OWN[0], "label": n}) for n in (0, 1, 1)), "utf-8")
+    # Two of one label, one of another, none of the third are told.
+    lines.write_text("\n".join(json.dumps({**OWN[0], "label": n}) for n in (0, 1, 1)), "utf-8")
     with caplog.at_level(logging.WARNING):
-        read_prompt(str(path))
+        read_prompt(str(lines))
     assert "got 1 entailment, 2 neutral, 0 contradiction" in caplog.text
 
 
@@ -203,22 +191,15 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
         read_prompt(str(path))
 
 
-@pytest.mark.parametrize(
-    ("shots", "sources", "message"),
-    [
-        ("six", [], "expected auto, exc, mix, none, snli, mnli, seeds, or a"),
-        ("o.txt", [], "expected auto, exc, mix, none, snli, mnli, seeds, or a"),
-        ("", [], "expected auto, exc, mix, none, snli, mnli, seeds, or a"),
-        ("nowhere.toml", [], r"expected a file at nowhere\.toml, found none"),
-        ("exc", [], "expected with exc problems of one of the "),
-        ("exc", ["demo"], "expected with exc problems of one of the "),
-        ("exc", ["snli", "mnli-m"], "expected with exc problems of one of the "),
-    ],
-)
-def test_examples_that_cannot_be_had(shots: str, sources: list[str], message: str) -> None:
+def test_examples_that_cannot_be_had() -> None:
     """Names of no kind, an absent file, and sources that have no examples in common."""
-    with pytest.raises(ValueError, match=f"^shots: {message}"):
-        read_prompt(shots, sources=sources)
+    for shots in ("six", "o.txt", "", "nowhere.toml"):
+        told = "a file at nowhere" if shots == "nowhere.toml" else "auto, exc, mix, none, snli, mn"
+        with pytest.raises(ValueError, match=f"^shots: expected {told}"):
+            read_prompt(shots, sources=[])
+    for sources in ([], ["demo"], ["snli", "mnli-m"]):
+        with pytest.raises(ValueError, match=r"^shots: expected with exc problems of one of "):
+            read_prompt("exc", sources=sources)
 
 
 @pytest.mark.parametrize(

@@ -161,18 +161,15 @@ def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
     assert len(rows_of(f"predictions/{MODEL.name}-snli-all.parquet")) == len(PROBLEMS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_cannot_be(predict: Run) -> None:
+    """Said before anything is written."""
+    for arguments, message in (
         (["--model", "merge-nli"], "expected a model, found no config.json"),
         (["--model", tiny_classifier("electra", ("yes", "no"))], "two classes cannot tell"),
         (["--model", "x", "--kind", "remote"], "a remote model: expected --base-url"),
         (["--model", "x", "--kind", "lm", "--label-order", "e,n,c"], "for classifiers only"),
-    ],
-)
-def test_what_cannot_be(predict: Run, arguments: list[Any], message: str) -> None:
-    done = predict(*arguments, code=2)
-    assert message in " ".join(done.stderr.split())
+    ):
+        assert message in " ".join(predict(*arguments, code=2).stderr.split())
     assert not Path("predictions").exists()
 
 

@@ -152,43 +152,38 @@ def test_bad_columns_change_nothing(load: Load, changed: dict[str, Any], message
     assert metric.compute(**part(ROWS, 2, 4)) == score(**ROWS)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
+def test_bad_subsamples(load: Load) -> None:
+    """A subsample of 0.5 would become 0 in `evaluate`, and "0" too."""
+    metric = load("subsamples")
+    wrong: tuple[tuple[list[Any], str], ...] = (
         ([0, 1, 0, 1], "subsamples: expected a list of ints per variant, such as"),
         ([[0.5], [1], [0], [1]], "subsamples: .* got the float 0.5"),
         ([[0], None, [0], [1]], "subsamples: expected a list of ints per variant"),
         ([[0], [NAN], [0], [1]], "subsamples: .* got NaN"),
         (["0", "1", "0", "1"], "subsamples: expected lists of ints, got strings"),
         ([[0], [1]], "expected columns of the same length"),
-    ],
-)
-def test_bad_subsamples(load: Load, rows: list[Any], message: str) -> None:
-    """A subsample of 0.5 would become 0 in `evaluate`, and "0" too."""
-    metric = load("subsamples")
-    with pytest.raises(ValueError, match=message):
-        metric.compute(**ROWS, subsamples=rows)
-    assert metric.compute(**ROWS, subsamples=[[0], [1]] * 2)["n_subsamples"] == 2
+    )
+    for rows, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            metric.compute(**ROWS, subsamples=rows)
+        assert metric.compute(**ROWS, subsamples=[[0], [1]] * 2)["n_subsamples"] == 2
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prediction": 0.5}, "predictions: .* got the float 0.5"),
-        ({"reference": None}, "references: .* got None"),
-        ({"seed_id": 1}, "expected the columns predictions, .* seed_id$"),
-    ],
-)
-def test_bad_single_rows(load: Load, row: dict[str, Any], message: str) -> None:
+def test_bad_single_rows(load: Load) -> None:
     """`add` is as strict as `add_batch`."""
     metric = load()
     good = {"prediction": 0, "reference": 0, "seed_ids": 7, "seed_predictions": 0}
-    with pytest.raises(ValueError, match=message):
-        metric.add(**{**good, **row})
-    metric.add(**good)
-    with pytest.raises(ValueError, match=message):
-        metric.add(**{**good, **row})
-    assert metric.compute()["n_variants"] == 1
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"prediction": 0.5}, "predictions: .* got the float 0.5"),
+        ({"reference": None}, "references: .* got None"),
+        ({"seed_id": 1}, "expected the columns predictions, .* seed_id$"),
+    )
+    for row, message in wrong:
+        for _ in range(2):
+            with pytest.raises(ValueError, match=message):
+                metric.add(**{**good, **row})
+            metric.add(**good)
+        assert metric.compute()["n_variants"] == 2
 
 
 def test_batches_of_different_types(load: Load) -> None:
@@ -218,9 +213,6 @@ def test_missing_and_unknown_names(load: Load) -> None:
         metric.add_batch(**ROWS, subsamples=[[0], [1]] * 2)
     with pytest.raises(ValueError, match=r"expected the columns .*subsamples, got .*predictions$"):
         load("subsamples").compute(**ROWS)
-
-
-def test_unknown_configuration(load: Load) -> None:
     with pytest.raises(ValueError, match="expected the configuration 'default' or 'subsamples'"):
         load("subsample")
 
@@ -235,23 +227,21 @@ def test_nothing_given(load: Load, keep_in_memory: bool) -> None:
         assert metric.compute(**ROWS) == score(**ROWS)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_bad_options_lose_nothing(load: Load) -> None:
+    """The rows of a long evaluation survive a mistyped option."""
+    metric = load()
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"correctness_threshold": 0.9}, "did you mean 90"),
         ({"n_bootstrap": -1}, "n_bootstrap: expected an int of 0 or more"),
         ({"rng_seed": 0.5}, "rng_seed: expected an int of 0 or more"),
         ({"labels": "abc"}, "labels: expected two or more distinct names"),
         ({"opposites": [("entailment", "no")]}, "opposites: expected pairs of labels"),
         ({"ct": 90}, "got ct"),
-    ],
-)
-def test_bad_options_lose_nothing(load: Load, options: dict[str, Any], message: str) -> None:
-    """The rows of a long evaluation survive a mistyped option."""
-    metric = load()
+    )
     metric.add_batch(**ROWS)
-    with pytest.raises(ValueError, match=message):
-        metric.compute(**options)
+    for options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            metric.compute(**options)
     assert metric.compute() == score(**ROWS)
 
 

@@ -135,9 +135,6 @@ def cells(table: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
-# --- What is read ---
-
-
 def test_table_becomes_columns(app: Any) -> None:
     """Cells are trimmed, rows without entries skipped."""
     rows = [[" s ", "s", "neutral", " neutral"], ["", None, " ", ""], [7, "s", *["neutral"] * 2]]
@@ -145,21 +142,17 @@ def test_table_becomes_columns(app: Any) -> None:
     assert list(app.read_table(rows).values()) == columns
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
+def test_errors_of_the_table(app: Any) -> None:
+    """Each names the row as the page shows it, and what to do."""
+    for rows, message in (
         ([], "at least one variant, got an empty table: fill in a row"),
         ([["", "", "", ""]], "got an empty table"),
         ([["b", "b", "", "a"]], "row 1: expected a label, got an empty cell: fill it"),
-        ([[""] * 4, ["b", "b", "neutral", "0"]],
-         "row 2: expected entail.* as prediction, got '0'"),
+        ([[""] * 4, ["b", "b", "neutral", "0"]], "row 2: expected entail.* as prediction, got '0'"),
         ([["a"] * 5], "expected the columns variant_id, .* got 5: delete those that you added"),
-    ],
-)  # fmt: skip
-def test_errors_of_the_table(app: Any, rows: list[list[str]], message: str) -> None:
-    """Each names the row as the page shows it, and what to do."""
-    with pytest.raises(ValueError, match=message):
-        app.read_table(rows)
+    ):
+        with pytest.raises(ValueError, match=message):
+            app.read_table(rows)
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
@@ -200,10 +193,6 @@ def test_errors_of_files(app: Any, name: str, content: bytes, message: str, tmp_
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         app.read_file(tmp_path / name)
-
-
-def test_missing_column_of_parquet(app: Any, tmp_path: Path) -> None:
-    """Named together with what is there."""
     rows = [{k: v for k, v in row.items() if k != "label"} for row in file_rows()]
     with pytest.raises(ValueError, match=r"a\.parquet: expected .*: label missing"):
         app.read_file(write_parquet(tmp_path / "a.parquet", rows))
@@ -223,9 +212,6 @@ def test_files_that_are_too_long(
     monkeypatch.setattr(app, "ROWS_AT_MOST", 6)
     with pytest.raises(ValueError, match="expected at most 6 rows, got more"):
         app.read_file(write(path, file_rows()))
-
-
-# --- What is shown ---
 
 
 def test_figures_of_the_example(app: Any) -> None:
@@ -292,9 +278,6 @@ def test_without_gradio_it_says_what_to_install(
         runpy.run_path(script, run_name="app")
 
 
-# --- The whole, in a browser ---
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The app as a Space runs it: in a folder of another name, as a script of its own."""
@@ -308,17 +291,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
     log = home / "stderr"
-    with (
-        log.open("wb") as errors,
-        running(
-            [sys.executable, "app.py"],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as server,
-    ):
+    command = [sys.executable, "app.py"]
+    pipes = {"stdout": subprocess.PIPE, "text": True, "cwd": folder, "env": environment}
+    with log.open("wb") as errors, running(command, stderr=errors, **pipes) as server:
         try:
             yield _address(server, log)
         finally:
