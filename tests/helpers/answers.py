@@ -1,4 +1,4 @@
-"""What a model answers, in the order of the pairs."""
+"""Answers of a model, in the order of the pairs."""
 
 from __future__ import annotations
 

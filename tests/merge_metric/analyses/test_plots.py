@@ -347,7 +347,7 @@ def figure(runs: list[Run]) -> Callable[[], Figure]:
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_files_of_plots(figure: Callable[[], Figure], suffix: str, tmp_path: Path) -> None:
-    """The same bytes each time; SVG has a size, shapes and no date, PDF its fonts as TrueType."""
+    """Bytes are the same each time; SVG has size, shapes and no date, PDF its fonts as TrueType."""
     for name in "ab":
         save(figure(), tmp_path / f"{name}.{suffix}")
     content = (tmp_path / f"a.{suffix}").read_bytes()

@@ -410,7 +410,7 @@ def test_groups_absent() -> None:
     ],
 )  # fmt: skip
 def test_groups_are_distinct_values(values: list[Any], counts: dict[str, int]) -> None:
-    """Those that read alike are one, one named twice holds a row once, missing ones none."""
+    """Values that read alike are one, one named twice holds a row once, missing ones none."""
     result = scored("E E EENC", groups={"g": values})["by_group"]["g"]
     assert {value: figures["n_variants"] for value, figures in result.items()} == counts
     if "bert" in counts:

@@ -98,7 +98,7 @@ EXPECTED = "expected an integer percent from 1 to 100"
 
 
 def test_thresholds_that_are_none() -> None:
-    """Of a fraction the message says which percent was probably meant, but never 0."""
+    """A message about a fraction says which percent was probably meant, but never 0."""
     for value, hint in ((0.75, 75), (0.07, 7), (0.29, 29), (1.0, 100), (0.01, 1), (90.0, 90)):
         told = (EXPECTED, f"got {value}", f"did you mean {hint}?")
         assert_refused(*told, correctness_threshold=value)
