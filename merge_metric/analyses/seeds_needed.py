@@ -126,14 +126,12 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
             before.append(seeds.seed_ids)
         if (counts := seeds.counts) is not None:
             of_draws = figures(counts, ct, weights).means()
-            rows += [
-                {"config": seeds.config, "model": seeds.model}
-                | _row(figure.heading, influence_of(holds, counts.present), of_draws[key], how)
-                for figure, key, holds in (
-                    (CATALOGUE["seed_accuracy"], "seed_accuracy", counts.right[:, None]),
-                    (sv_at(ct), "seed_variant_accuracy", counts.level >= ct),
-                )
-            ]
+            for figure, key, holds in (
+                (CATALOGUE["seed_accuracy"], "seed_accuracy", counts.right[:, None]),
+                (sv_at(ct), "seed_variant_accuracy", counts.level >= ct),
+            ):
+                row = _row(figure.heading, influence_of(holds, counts.present), of_draws[key], how)
+                rows.append({"config": seeds.config, "model": seeds.model} | row)
     notes = [
         f"In percent and percentage points. In brackets the middle {100 * CONFIDENCE:.0f} % of "
         f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "

@@ -44,10 +44,23 @@ _LEAST: Final = 5
 _BATCH: Final = 65_536
 """Ids that are Python objects at a time."""
 
-SIGNALS: Final = (
-    *("quality", "zipf_frequency", "likelihood_change", "log_odds", "mlm_count"),
-    *("number_changed", "tense_changed", "article_fits"),
-)
+_SIGNALS: Final = {
+    "quality": ("quality", 2),
+    "zipf_frequency": ("frequency", 1),
+    "likelihood_change": ("log-likelihood", 1),
+    "log_odds": ("log-odds", 1),
+    "mlm_count": ("masked LMs", 0),
+}
+"""Column → its name on the page, and digits behind the point, 0 to 2."""
+
+_FAULTS: Final = {
+    "number_changed": (True, "other number"),
+    "tense_changed": (True, "other verb form"),
+    "article_fits": (False, "article does not fit"),
+}
+"""Column → the value that is a fault, and its name on the page."""
+
+SIGNALS: Final = (*_SIGNALS, *_FAULTS)
 """Columns that say how good a replacement looks to a program; null where no file has them."""
 
 _DISTINCT: Final = (
@@ -385,22 +398,6 @@ _CODES: Final = np.array([a + b for a in _ALPHABET for b in _ALPHABET] + ["--"])
 """Numbers of base 36 with two digits, and what stands for none."""
 _ZERO: Final = 648
 """Code of a signal of 0, in the middle of what two digits can say."""
-
-_SIGNALS: Final = {
-    "quality": ("quality", 2),
-    "zipf_frequency": ("frequency", 1),
-    "likelihood_change": ("log-likelihood", 1),
-    "log_odds": ("log-odds", 1),
-    "mlm_count": ("masked LMs", 0),
-}
-"""Column → its name on the page, and digits behind the point, 0 to 2."""
-
-_FAULTS: Final = {
-    "number_changed": (True, "other number"),
-    "tense_changed": (True, "other verb form"),
-    "article_fits": (False, "article does not fit"),
-}
-"""Column → the value that is a fault, and its name on the page."""
 
 
 def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
