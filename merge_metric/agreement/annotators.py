@@ -71,7 +71,7 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
             *columns("count", n_both="both"),
             *interval_columns("share", agreement="agree"),
             *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic"), meaning),
-            *_note_column(rows),
+            *(columns(note="") if any(row["note"] for row in rows) else ()),
         ),
         rows=tuple(rows),
         notes=(
@@ -108,7 +108,7 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
             *columns(**{"class": "class"}, score="score"),
             *columns("count", n_items="variants", n_answers="answers"),
             *_figure_columns("alpha", LEVELS, headings, judgements.about_meaning),
-            *_note_column(rows),
+            *(columns(note="") if any(row["note"] for row in rows) else ()),
         ),
         rows=tuple(rows),
         notes=(
@@ -129,7 +129,7 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
     same = judgements.about_meaning
     answers = [str(n) for n in range(1, SCORES[FLUENCY] + 1)]
     tables, rows = [], []
-    for one, other in _pairs(judgements):
+    for one, other in combinations(range(len(judgements.annotators)), 2):
         a, b = judgements.annotators[one], judgements.annotators[other]
         counts = {
             score: confusions(codes[one], codes[other], N_ANSWERS[score]).sum(axis=0).astype(int)
@@ -177,7 +177,7 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
     measures |= {_key("kappa", each): partial(kappas, weighting=each) for each in weightings}
     rows: list[dict[str, Any]] = []
     replicates: list[dict[str, Floats]] = []
-    for one, other in _pairs(part):
+    for one, other in combinations(range(len(part.annotators)), 2):
         a, b = part.codes[score][one], part.codes[score][other]
         both = (a > 0) & (b > 0)
         figures, samples = _measure(confusions(a, b, N_ANSWERS[score]), measures, draws)
@@ -239,10 +239,6 @@ def _note(said: Codes, score: str, none: str) -> str:
     return _UNDEFINED + (names[answers[0] - 1] if names else f"{answers[0]}")
 
 
-def _pairs(judgements: Judgements) -> list[tuple[int, int]]:
-    return list(combinations(range(len(judgements.annotators)), 2))
-
-
 def _draws(part: Judgements, settings: Settings) -> Floats | None:
     """Resample the seeds of a part anew, so that intervals do not depend on other parts."""
     if not settings.n_bootstrap or len({*part.seed_ids}) < 2:
@@ -276,7 +272,3 @@ def _figure_columns(
     keys = [_key(coefficient, kind) for kind in kinds]
     found = interval_columns("fraction", **dict(zip(keys, headings, strict=True)))
     return found[:1] if binary else found
-
-
-def _note_column(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    return columns(note="") if any(row["note"] for row in rows) else ()

@@ -174,10 +174,8 @@ def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats
     Of x and y, (n,) each, and the number of the seed, (n,). Weights, (b, S) at a time, say how
     often each seed is drawn.
     """
-    groups = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
-    replicates = [
-        weighted_spearman(groups[0], groups[1], drawn[seed]) for part in weights for drawn in part
-    ]
+    a, b = (np.unique(values, return_inverse=True)[1] for values in (x, y))
+    replicates = [weighted_spearman(a, b, drawn[seed]) for part in weights for drawn in part]
     return interval(np.array(replicates))
 
 
