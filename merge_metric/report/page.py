@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import resources
 from typing import Any, Final
@@ -119,7 +118,7 @@ def _embed_tables(evidence: Evidence) -> dict[str, Any]:
     """Gather what the page's scripts read besides problems: styles of lines, tables to copy."""
     return {
         "decimals": DECIMALS,
-        "styles": [asdict(style(i)) for i in range(len(evidence.models))],
+        "styles": list(map(style, range(len(evidence.models)))),
         "heat": HEAT.key,
         "heatSteps": HEAT_STEPS,
         "tables": {
@@ -355,26 +354,17 @@ ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCF
 """Lighter forms of `PALETTE`, for a dark page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """Colour (a CSS variable), dashes in pixels and marker (an SVG path) of a model's line."""
-
-    colour: str
-    dash: tuple[float, ...]
-    marker: str
-
-
-def style(position: int) -> Style:
-    """Choose the style of a model, different from those of 139 others.
+def style(position: int) -> dict[str, Any]:
+    """Choose colour (a CSS variable), dashes and marker of a model, different from 139 others'.
 
     >>> style(1)
-    Style(colour='var(--model-1)', dash=(8, 3), marker='M-3.5-3.5h7v7h-7Z')
+    {'colour': 'var(--model-1)', 'dash': (8, 3), 'marker': 'M-3.5-3.5h7v7h-7Z'}
     """
-    return Style(
-        f"var(--model-{position % len(PALETTE)})",
-        DASHES[position % len(DASHES)],
-        MARKERS[position % len(MARKERS)],
-    )
+    return {
+        "colour": f"var(--model-{position % len(PALETTE)})",
+        "dash": DASHES[position % len(DASHES)],
+        "marker": MARKERS[position % len(MARKERS)],
+    }
 
 
 # --- Small drawings of curves ---
@@ -386,28 +376,23 @@ UP: Final = 1.4
 """Units of a drawing per percent of accuracy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A model's curve in a drawing of 100 × 100 percent, its origin at the top left, in units."""
+def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
+    """Draw the curves of those models that have a result, in units from the top left.
 
-    style: Style
-    path: str
-    seed_accuracy: float
-    """Height of S."""
-    matching: float | None
-    """Position of MC along the thresholds."""
-
-
-def panel_lines(results: Sequence[Result | None]) -> list[Line]:
-    """Draw the curves of those models that have a result."""
+    Each has a style, the path, the height of S, and the position of MC along the thresholds.
+    """
     lines = []
     for position, result in enumerate(results):
         if result:
             seed, matching = cell(result, SEED).value or 0.0, cell(result, MATCHING).value
-            path = step_path([100 * share for share in result["sv_curve"]["accuracy"]])
-            height = float(_plain(UP * (100 - seed)))
-            place = None if matching is None else float(_plain(ACROSS * matching))
-            lines.append(Line(style(position), path, height, place))
+            lines.append(
+                {
+                    "style": style(position),
+                    "path": step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
+                    "seed_accuracy": float(_plain(UP * (100 - seed))),
+                    "matching": None if matching is None else float(_plain(ACROSS * matching)),
+                }
+            )
     return lines
 
 
