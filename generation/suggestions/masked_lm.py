@@ -108,10 +108,12 @@ class MaskedLM:
         from tokenizers import Tokenizer
 
         from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
+        from merge_metric.models.word_tokens import word_tokens
 
         self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._words = word_tokens(self._tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
@@ -196,15 +198,23 @@ class MaskedLM:
             One row per query, in order. Queries whose word, or whose other masked
             occurrence, is not exactly one token stay empty (D3).
         """
-        sentences = list(dict.fromkeys(query.sentence for query in queries))
-        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
-        inputs = []
+        inputs, others = list[Input](), list[int]()
         for row, query in enumerate(queries):
+            read = self._read_by_words(query)
+            if read is None or len(read[0]) > self.max_tokens:
+                others.append(row)
+            elif (original := read[2]) is not None:
+                inputs.append(Input(row, tuple(read[0]), read[1], original, False))
+        sentences = list(dict.fromkeys(queries[row].sentence for row in others))
+        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
+        for row in others:
+            query = queries[row]
             encoding = encodings[query.sentence]
             places = {span: piece_of_span(query.sentence, encoding, span) for span in query.masked}
             position = places[query.span]
             if position is not None and all(
-                place is not None and self.is_word([encoding.ids[place]], query, span)
+                place is not None
+                and self.is_word([encoding.ids[place]], query.sentence[slice(*span)])
                 for span, place in places.items()
             ):
                 ids = list(encoding.ids)
@@ -217,6 +227,32 @@ class MaskedLM:
         return self.best(
             inputs, rows=len(queries), k=k, batch_tokens=batch_tokens, on_progress=on_progress
         )
+
+    def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
+        """Find token ids with masks, the place asked about, and its original, None if not a token.
+
+        None where words do not tell: in other scripts, and for masks that are parts of words.
+        """
+        sentence, words = query.sentence, self._words
+        if words is None or not words.knows(sentence):
+            return None
+        ids, end, place, originals = [*words.before], 0, 0, dict[Span, int | None]()
+        for span in sorted(query.masked):
+            start, stop = span
+            word = sentence[start:stop]
+            if not word.isalnum() or (
+                sentence[start - 1 : start].isalnum() or sentence[stop : stop + 1].isalnum()
+            ):
+                return None
+            ids += words.ids(sentence[end:start])
+            place = len(ids) if span == query.span else place
+            tokens = words.ids(word)
+            is_one = len(tokens) == 1 and self.is_word(tokens, word)
+            originals[span] = tokens[0] if is_one else None
+            ids.append(self.mask_id)
+            end = stop
+        ids += words.ids(sentence[end:]) + words.after
+        return ids, place, None if None in originals.values() else originals[query.span]
 
     def best(
         self,
@@ -366,9 +402,8 @@ class MaskedLM:
         kept = (*ids[:head], *ids[first : first + room], *ids[len(ids) - tail :])
         return kept, position - first + head
 
-    def is_word(self, tokens: Sequence[int], query: MaskedQuery, span: Span) -> bool:
+    def is_word(self, tokens: Sequence[int], word: str) -> bool:
         """Return whether tokens stand for a word, and not for "unknown" or another text."""
-        word = query.sentence[slice(*span)]
         if not all(map(self.vocabulary.is_text, tokens)):
             return False
         text = "".join(self.vocabulary.texts[token] for token in tokens)

@@ -137,8 +137,9 @@ def _blanks(
         encoding, located = encodings[query.sentence], pieces_at[query.sentence]
         spans = sorted(query.masked)
         places = [located.get(span) for span in spans]
-        if all(place is not None and mlm.is_word([encoding.ids[i] for i in place], query, span)
-               for place, span in zip(places, spans, strict=True)):  # fmt: skip
+        words = [query.sentence[slice(*span)] for span in spans]
+        if all(place is not None and mlm.is_word([encoding.ids[i] for i in place], word)
+               for place, word in zip(places, words, strict=True)):  # fmt: skip
             known = tuple(place for place in places if place is not None)
             yield Blank(row, query, encoding, known, spans.index(query.span))
 

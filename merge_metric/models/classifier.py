@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,6 +27,7 @@ from merge_metric.models.pair_model import (
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Prepared
+    from merge_metric.models.word_tokens import WordTokens
 
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
@@ -53,6 +54,7 @@ class Classifier:
             batch_tokens: Most tokens in a forward pass.
         """
         from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
+        from merge_metric.models.word_tokens import word_tokens
 
         model, self._tokenizer, self.name, self.revision, self.weights = loaded
         self.label_order = label_order
@@ -62,6 +64,7 @@ class Classifier:
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self._filler = filler_for(model)
         self.max_tokens = max_tokens(model, self._tokenizer)
+        self._words: WordTokens | None = None
         self._backend: Any = None  # of the tokenizer; asked directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
             from tokenizers import Tokenizer
@@ -69,6 +72,7 @@ class Classifier:
             self._backend = Tokenizer.from_str(self._tokenizer.backend_tokenizer.to_str())
             self._backend.no_padding()
             self._backend.no_truncation()
+            self._words = word_tokens(self._backend)
             if self.max_tokens is not None:
                 side = self._tokenizer.truncation_side
                 self._backend.enable_truncation(self.max_tokens, direction=side)
@@ -225,26 +229,40 @@ class Classifier:
         )
 
     def _encode(self, pairs: Sequence[Pair]) -> list[_Encoded]:
-        rows = []
-        for start in range(0, len(pairs), _PIECE):
-            some = pairs[start : start + _PIECE]
+        known = self._tokenizer.model_input_names
+        names = [name for name in ("input_ids", "token_type_ids") if name in known]
+
+        def row_of(values: Iterable[Sequence[int]]) -> _Encoded:
+            return {n: np.array(ids, np.int32) for n, ids in zip(names, values, strict=False)}
+
+        rows: dict[int, _Encoded] = {}
+        for i, (first, second) in enumerate(pairs):
+            words = self._words
+            if words is not None and words.knows(first) and words.knows(second):
+                columns = words.pair(first, second)
+                if self.max_tokens is None or len(columns[0]) <= self.max_tokens:
+                    rows[i] = row_of(columns)
+        others = [i for i in range(len(pairs)) if i not in rows]
+        for start in range(0, len(others), _PIECE):
+            places = others[start : start + _PIECE]
+            some = [pairs[i] for i in places]
             if self._backend is None:
-                found = self._tokenize(some, truncate=self.max_tokens is not None)
+                tokens = self._tokenize(some, truncate=self.max_tokens is not None)
+                found = list(zip(*(tokens[name] for name in names), strict=True))
             else:
                 encodings = self._backend.encode_batch_fast([(pair[0], pair[1]) for pair in some])
-                found = {"input_ids": [each.ids for each in encodings]}
-                if "token_type_ids" in self._tokenizer.model_input_names:
-                    found["token_type_ids"] = [each.type_ids for each in encodings]
-            names = [name for name in ("input_ids", "token_type_ids") if name in found]
-            columns = [[np.array(ids, np.int32) for ids in found[name]] for name in names]
-            rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        return rows
+                found = [(each.ids, each.type_ids) for each in encodings]
+            rows |= {i: row_of(values) for i, values in zip(places, found, strict=True)}
+        return [rows[i] for i in range(len(pairs))]
 
     def _batches(self, encoded: Sequence[_Encoded]) -> list[list[int]]:
         """Group positions of pairs, at most the budget of tokens together."""
-        end = getattr(self._model.config, "eos_token_id", None)
         # Encoder-decoders want as many ends of sequence in each row of a batch.
-        shapes = [(len(row["input_ids"]), int((row["input_ids"] == end).sum())) for row in encoded]
+        end = None if self._is_flat else getattr(self._model.config, "eos_token_id", None)
+        shapes = [
+            (len(row["input_ids"]), 0 if end is None else int((row["input_ids"] == end).sum()))
+            for row in encoded
+        ]
         return batches_of(shapes, self._budget, mixed=self._is_flat, filler=self._filler)
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:

@@ -322,7 +322,7 @@ def test_pieces_of_real_encodings_tile_their_words(kind: str) -> None:
     for word in ("doghouse", "girls", "snowballings"):
         query = ask(sentence, word)
         tokens = [mlm.encode([sentence])[0].ids[i] for i in found[query.span]]
-        assert mlm.is_word(tokens, query, query.span)
+        assert mlm.is_word(tokens, word)
         assert slow_words(tiny_model(kind)).locate(sentence, query.span, 9) == list(
             found[query.span]
         )

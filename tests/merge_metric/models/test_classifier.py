@@ -117,6 +117,19 @@ def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.Monk
     assert sorted(shapes) == [(1, length + 10), (10, length), (20, length), (20, length)]
 
 
+@pytest.mark.parametrize("kind", ["bert-uncased", "electra", "distilbert"])
+def test_words_say_what_the_tokenizer_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs are encoded alike with and without the cache of words, cut ones, too."""
+    model = tiny(kind)
+    by_words = model._encode(PAIRS)
+    assert model._words is not None
+    monkeypatch.setattr(model, "_words", None)
+    for found, expected in zip(by_words, model._encode(PAIRS), strict=True):
+        assert {name: ids.tolist() for name, ids in found.items()} == {
+            name: ids.tolist() for name, ids in expected.items()
+        }
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_pairs_are_counted(kind: str) -> None:
     """Pairs with more tokens than the model takes are counted, and nothing else."""

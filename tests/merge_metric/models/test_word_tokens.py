@@ -1,0 +1,106 @@
+"""Tokens looked up word by word against the tokenizer's own, on texts of every kind."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from helpers.tiny_models import KINDS, tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.processors import BertProcessing
+from transformers import AutoTokenizer
+
+from merge_metric.models.word_tokens import WordTokens, word_tokens
+
+OF_BERT = ("bert-uncased", "bert-cased", "other normaliser", "BertProcessing")
+
+ODD = (
+    "girl", "Girls", "snowman", "x" * 101, "well-known", "don't", "3.50", "$", "~", "|x|", "[MASK]",
+    "[UNK", "]", "café", "cafe\u0301", "\u0130stanbul", "ﬁre", "日本", "ก็", "a\u200bb", "e\u0301",
+    "\u00a0", "\t", "\n", "\x00", "\x7f", "\x0b", "“", "’", "ß", "Σ", "🙂", "\u2028",
+)  # fmt: skip
+texts = st.lists(
+    st.sampled_from(ODD) | st.text(st.characters(max_codepoint=127), max_size=8) | st.text(),
+    max_size=6,
+).flatmap(lambda parts: st.sampled_from([" ".join(parts), "".join(parts)]))
+
+
+def tokenizer_of(name: str) -> Tokenizer:
+    kind = name if name in KINDS else "bert-uncased"
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model(kind)).backend_tokenizer
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if name == "other normaliser":
+        tokenizer.normalizer = BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
+        )
+    if name == "BertProcessing":
+        tokenizer.post_processor = BertProcessing(
+            *(("[SEP]", tokenizer.token_to_id("[SEP]")), ("[CLS]", tokenizer.token_to_id("[CLS]")))
+        )
+    return tokenizer
+
+
+@cache
+def both(name: str) -> tuple[Tokenizer, WordTokens]:
+    tokenizer = tokenizer_of(name)
+    words = word_tokens(tokenizer)
+    assert words is not None
+    return tokenizer, words
+
+
+@pytest.mark.parametrize("name", OF_BERT)
+@given(first=texts, second=texts)
+def test_tokens_are_the_tokenizers(name: str, first: str, second: str) -> None:
+    """Ids and types of a known text or pair are those of the whole, special tokens and all."""
+    tokenizer, words = both(name)
+    if words.knows(first):
+        expected = tokenizer.encode(first)
+        assert [*words.before, *words.ids(first), *words.after] == expected.ids
+        if words.knows(second):
+            expected = tokenizer.encode(first, second)
+            assert words.pair(first, second) == (expected.ids, expected.type_ids)
+
+
+@pytest.mark.parametrize("name", OF_BERT)
+@given(before=texts, word=st.sampled_from(("girl", "don", "snowman", "9")), after=texts)
+def test_tokens_stand_between_others(name: str, before: str, word: str, after: str) -> None:
+    """A word beside no letter leaves the tokens before and after it as they are."""
+    tokenizer, words = both(name)
+    text = before + word + after
+    if words.knows(text) and not (before[-1:].isalnum() or after[:1].isalnum()):
+        mask = tokenizer.token_to_id("[MASK]")
+        found = [*words.before, *words.ids(before), mask, *words.ids(after), *words.after]
+        assert found == tokenizer.encode(f"{before}[MASK]{after}").ids
+
+
+def test_what_is_known() -> None:
+    """Plain English is; other scripts, control characters and special tokens are not."""
+    _, words = both("bert-cased")
+    assert words.knows("A girl's well-known $3.50 [sic] ~ _ | song: don't!")
+    assert not any(map(words.knows, ("A café.", "A\tgirl.", "A\x00girl.", "A [MASK] runs.", "’")))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("bert")])
+def test_other_kinds_are_left_alone(kind: str) -> None:
+    """Byte-level BPE and Unigram know no words; ELECTRA and DistilBERT have BERT's tokenizer."""
+    tokenizer = tokenizer_of(kind)
+    is_wordpiece = type(tokenizer.model).__name__ == "WordPiece"
+    assert (word_tokens(tokenizer) is not None) == is_wordpiece
+
+
+@pytest.mark.parametrize("change", ["normalised token", "normaliser", "processor"])
+def test_changed_tokenizers_are_left_alone(change: str) -> None:
+    """A token found in the normalised text, another normaliser, no special tokens around."""
+    tokenizer: Any = tokenizer_of("bert-uncased")
+    if change == "normalised token":
+        tokenizer.add_tokens([AddedToken("Snowball", normalized=True)])
+    elif change == "normaliser":
+        tokenizer.normalizer = None
+    else:
+        tokenizer.post_processor = None
+    assert word_tokens(tokenizer) is None
