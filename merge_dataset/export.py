@@ -165,21 +165,19 @@ def require_target(
 
 
 def _read_manifest(run: Path) -> dict[str, Any]:
-    _require_file(run / "manifest.json")
-    read_record(run / "manifest.json")
-    manifest = provenance.read(run / "manifest.json")
-    for part in provenance.parts_of(run, manifest):
-        for split in SPLITS:
-            _require_file(part / f"{split}.parquet")
-    return manifest
-
-
-def _require_file(path: Path) -> None:
-    if not path.is_file():
+    """Read the manifest of a run, all of whose files are there."""
+    needed, manifest = [run / "manifest.json"], {}
+    if needed[0].is_file():
+        read_record(needed[0])  # which verifies it
+        manifest = provenance.read(needed[0])
+        parts = provenance.parts_of(run, manifest)
+        needed += [part / f"{split}.parquet" for part in parts for split in SPLITS]
+    if absent := next((path for path in needed if not path.is_file()), None):
         raise FileNotFoundError(
-            f"{path}: expected a run folder with this file, found none; "
+            f"{absent}: expected a run folder with this file, found none; "
             f"run `merge-nli build` or `merge-nli paraphrase` first"
         )
+    return manifest
 
 
 def _check_split(

@@ -59,13 +59,6 @@ class Session:
         kind: JudgementKind = self.description.get("kind", SCORES)
         return kind
 
-    def lines(self) -> list[str]:
-        """Say in words how many variants were drawn, of each source and class."""
-        return [f"{self.folder}: {len(self.items):,} variants"] + [
-            f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
-            for each in self.description["population"]
-        ]
-
 
 def open_session(
     folder: Path,

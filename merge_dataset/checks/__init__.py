@@ -13,7 +13,7 @@ from pathlib import Path
 from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import variants  # noqa: F401
-from merge_dataset.checks.rules import CHECKS, Check, Finding, Stage, summarise
+from merge_dataset.checks.rules import CHECKS, Finding, Stage, summarise
 from merge_dataset.engine import engine_errors
 from merge_dataset.files import describe_os_error
 from merge_dataset.layout import CARD, PROVENANCE, collections, require_collections
@@ -35,39 +35,34 @@ def check_dataset(folder: str | Path) -> list[str]:
         require_collections(folder)
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]
-    structural = [*_of_folder(folder, Stage.STRUCTURE)]
-    found = [*structural, *_of_folder(folder, Stage.ALWAYS)]
+    structural = [*_found(Stage.STRUCTURE, None, folder)]
+    found = [*structural, *_found(Stage.ALWAYS, None, folder)]
     for collection in () if structural else collections(folder):
         kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
-        for check in CHECKS.values():
-            if check.kind == kind:
-                found += _found(check, folder, collection)
-    found += () if structural else _of_folder(folder, Stage.CONTENTS)
+        found += _found(Stage.CONTENTS, kind, folder, collection)
+    found += () if structural else _found(Stage.CONTENTS, None, folder)
     # Where something else is wrong with the data, that bytes are others says nothing more.
     only_card = all(finding.where == CARD for finding in found)
-    return summarise([*found, *(_of_folder(folder, Stage.BYTES) if only_card else ())])
+    return summarise([*found, *(_found(Stage.BYTES, None, folder) if only_card else ())])
 
 
-def _of_folder(folder: Path, stage: Stage) -> Iterator[Finding]:
-    for check in CHECKS.values():
-        if check.kind is None and check.stage is stage:
-            yield from _found(check, folder)
-
-
-def _found(check: Check, folder: Path, *collection: str) -> Iterator[Finding]:
-    """Yield what a check finds; what keeps it from going on, in a damaged file, is found too."""
-    try:
-        with engine_errors():
-            yield from check.find(folder, *collection)
-    except MemoryError:
-        raise  # it says nothing of the dataset
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            raise  # neither does this
-        where = "/".join(collection) or folder.name
-        said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
-        if not isinstance(error, ValueError | OSError):
-            # Such as DuckDB's "Invalid Input Error: Incorrect stats size".
-            said = f"damaged ones ({type(error).__name__}, {said.replace('Error: ', 'error, ')})"
-        said = " ".join(said.split())
-        yield Finding(where, f"files in which to look at {check.looks_at}", said)
+def _found(stage: Stage, kind: str | None, folder: Path, *collection: str) -> Iterator[Finding]:
+    """Yield what checks find; what keeps one from going on, in a damaged file, is found too."""
+    checks = (each for each in CHECKS.values() if each.kind == kind)
+    for check in (each for each in checks if kind is not None or each.stage is stage):
+        try:
+            with engine_errors():
+                yield from check.find(folder, *collection)
+        except MemoryError:
+            raise  # it says nothing of the dataset
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EMFILE:
+                raise  # neither does this
+            where = "/".join(collection) or folder.name
+            said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
+            if not isinstance(error, ValueError | OSError):
+                # Such as DuckDB's "Invalid Input Error: Incorrect stats size".
+                kind_of_error = type(error).__name__
+                said = f"damaged ones ({kind_of_error}, {said.replace('Error: ', 'error, ')})"
+            said = " ".join(said.split())
+            yield Finding(where, f"files in which to look at {check.looks_at}", said)

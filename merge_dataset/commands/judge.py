@@ -212,4 +212,9 @@ def annotate_command(
         serve_until_stopped(session, annotator, port=port, browser=browser, tell=typer.echo)
     else:
         following = f"Next: merge-nli annotate --out {session.folder} --annotator NAME"
-        write_result(output, session.description, *session.lines(), following)
+        drawn = [
+            f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
+            for each in session.description["population"]
+        ]
+        count = f"{session.folder}: {len(session.items):,} variants"
+        write_result(output, session.description, count, *drawn, following)

@@ -45,8 +45,23 @@ class LocalExecutor:
 
     def run(self, logs: Path, tasks: int) -> dict[int, str]:
         """Run all tasks, and map those that failed to reasons."""
+        workers, gpus, there = min(self.workers, tasks), self.resources.gpus, list[str]()
+        if gpus and (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            there = [gpu for gpu in visible.split(",") if gpu]
+        elif gpus:
+            query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+            with contextlib.suppress(OSError, subprocess.CalledProcessError):
+                asked = subprocess.run(query, capture_output=True, text=True, check=True)
+                there = asked.stdout.split()
+        if len(there) < workers * gpus:
+            raise ValueError(
+                f"gpus: expected at most {len(there)} on this machine, got {workers} workers with "
+                f"{gpus} each"
+            )
+        shares = [there[worker * gpus : (worker + 1) * gpus] for worker in range(workers)]
+        # Each worker has GPUs of its own.
+        free = deque({"CUDA_VISIBLE_DEVICES": ",".join(own)} if own else {} for own in shares)
         waiting = deque(range(tasks))
-        free = deque(_environments(min(self.workers, tasks), self.resources.gpus))
         running: dict[int, tuple[TaskProcess, dict[str, str]]] = {}
         failures: dict[int, str] = {}
         try:
@@ -65,31 +80,6 @@ class LocalExecutor:
             for process, _ in running.values():
                 process.kill()
         return failures
-
-
-def _environments(workers: int, gpus: int) -> list[dict[str, str]]:
-    """Return the environment variables that give each worker GPUs of its own."""
-    if not gpus:
-        return [{} for _ in range(workers)]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        there = [gpu for gpu in visible.split(",") if gpu]
-    else:
-        query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        try:
-            asked = subprocess.run(query, capture_output=True, text=True, check=True)
-            there = asked.stdout.split()
-        except (OSError, subprocess.CalledProcessError):
-            there = []
-    if len(there) < workers * gpus:
-        raise ValueError(
-            f"gpus: expected at most {len(there)} on this machine, got {workers} workers with "
-            f"{gpus} each"
-        )
-    return [
-        {"CUDA_VISIBLE_DEVICES": ",".join(there[worker * gpus : (worker + 1) * gpus])}
-        for worker in range(workers)
-    ]
 
 
 log = logging.getLogger(__name__)
