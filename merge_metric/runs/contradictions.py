@@ -47,6 +47,8 @@ def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
 
 def require_same_identity(model: Model, config: str) -> None:
     """Raise where a prediction names another seed or gold label than the dataset does."""
+    if model.agrees:
+        return
     for split in SPLITS:
         files = model.dataset.numbers(config, split)
         (found,) = model.query(
@@ -83,22 +85,18 @@ def require_same_texts(model: Model, config: str) -> str:
     """
     if not model.rows.versions:
         return UNVERIFIED
-    splits = [model.dataset.numbers(config, split) for split in SPLITS]
-    total, asked, unknown, other = 0, 0, 0, 0
-    for files in splits:
-        (found,) = model.query(
-            "SELECT coalesce(sum(digest % 4294967296), 0)::BIGINT AS digest, "
-            "count(answer) AS asked, "
-            "count(*) FILTER (answer IS NOT NULL AND same_text IS NULL) AS unknown, "
-            f"count(*) FILTER (NOT same_text) AS other FROM answers WHERE file IN {files}"
-        ).to_pylist()
-        total, asked = total + found["digest"], asked + found["asked"]
-        unknown, other = unknown + found["unknown"], other + found["other"]
-    if not other:
-        return UNVERIFIED if unknown else hex_of(total)
+    files = ", ".join(model.dataset.numbers(config, split)[1:-1] for split in SPLITS)
+    other = "0" if model.agrees else "count(*) FILTER (NOT same_text)"
+    unknown = "0" if model.agrees else "count(*) FILTER (answer IS NOT NULL AND same_text IS NULL)"
+    (found,) = model.query(
+        "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
+        f"{other} AS other, {unknown} AS unknown FROM answers WHERE file IN ({files})"
+    ).to_pylist()
+    if not found["other"]:
+        return UNVERIFIED if found["unknown"] else hex_of(found["texts"])
     places = [
         (row["file"], row["row"])
-        for files in splits
+        for files in (model.dataset.numbers(config, split) for split in SPLITS)
         for row in model.query(
             f"SELECT file, row FROM answers WHERE NOT same_text AND file IN {files} "
             f"ORDER BY file, row LIMIT {EXAMPLES + 1}"
@@ -107,7 +105,7 @@ def require_same_texts(model: Model, config: str) -> str:
     ids = model.dataset.ids_at(places[: EXAMPLES + 1])
     raise ValueError(
         f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
-        f"predictions for other texts of {other:,} of {asked:,} problems: "
+        f"predictions for other texts of {found['other']:,} of {found['asked']:,} problems: "
         f"{preview(pa.array(ids))}; give the dataset that the model was run on, or run the model "
         f"on this one"
     )

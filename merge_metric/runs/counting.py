@@ -43,6 +43,8 @@ class ConfigSeeds:
     own: Ints
     """(N,) the prediction for the seed itself, `NO_LABEL` where it names none; `_MISSING` where
     there is none."""
+    answers: Ints
+    """(N,) numbers of these predictions."""
     row_order: Ints
     """(N,) positions in the files of seeds."""
     n_rows: Ints
@@ -80,8 +82,10 @@ class ConfigAnswers:
     """Numbers of the files of its seeds, for `IN`."""
     variants_in: str
     labels: tuple[str, ...]
-    probabilities: tuple[str, ...]
-    """Columns of the table with the probability of each label; empty where there are none."""
+    n_answers: int
+    """Predictions, of whatever configuration."""
+    probabilities: NDArray[np.float64] | None
+    """(n, L) the probability of each label, by `answer`; None where there are none."""
 
     @property
     def variants(self) -> str:
@@ -93,7 +97,8 @@ class ConfigAnswers:
         own = _arrays(
             self.connection,
             f"SELECT coalesce(seed, -1) AS seed, label, coalesce(prediction, {_MISSING}) AS "
-            f"prediction FROM {self.table} WHERE file IN {self.seeds_in} ORDER BY file, row",
+            f"prediction, coalesce(answer, -1) AS answer FROM {self.table} "
+            f"WHERE file IN {self.seeds_in} ORDER BY file, row",
         )
         of_variants = _arrays(
             self.connection,
@@ -115,6 +120,7 @@ class ConfigAnswers:
             numbers=numbers,
             gold=own["label"][row_order],
             own=own["prediction"][row_order],
+            answers=own["answer"][row_order],
             row_order=row_order,
             n_rows=of_seeds("n_rows", 0),
             n_answered=of_seeds("n_answered", 0),
@@ -212,25 +218,21 @@ class ConfigAnswers:
         Returns:
             They, sorted, and whether each variant has sound ones, and its prediction to itself.
         """
-        found, answers, is_sound, places = np.zeros(0, np.int64), [], True, seeds.places
+        found, is_sound, places, n_answers = np.zeros(0, np.int64), True, seeds.places, 0
+        is_used = np.zeros(self.n_answers, bool)
         rows = self.connection.sql(f"SELECT seed, answer, subsamples FROM {self.variants}")
         for batch in rows.to_arrow_reader(_ROWS_AT_A_TIME):
             batch = batch.filter(pa.array(places[batch["seed"].to_numpy()] >= 0))
-            answers.append(batch["answer"].to_numpy())
+            is_used[batch["answer"].to_numpy()] = True
+            n_answers += len(batch)
             is_sound &= _are_sets(batch["subsamples"])
             found = np.union1d(found, pc.list_flatten(batch["subsamples"]).unique().to_numpy())
-        times = np.bincount(np.concatenate(answers)) if answers else found
-        return found, is_sound and times.max(initial=0) < 2
+        return found, is_sound and int(is_used.sum()) == n_answers
 
     def shift(self, seeds: ConfigSeeds, counts: SeedCounts) -> Sums:
         """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
-        columns = ", ".join(self.probabilities)
-        own = _arrays(
-            self.connection,
-            f"SELECT {columns} FROM {self.table} WHERE file IN {self.seeds_in} ORDER BY seed",
-        )
         complete, places = seeds.is_complete, seeds.places
-        before = self._probabilities_in(own)[:, complete]
+        before = self._probabilities_of(seeds.answers[complete])
         numbers = [*seeds.numbers[complete].tolist(), len(places)]
         drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
         steps = max(1, -(-int(counts.n_rows.sum()) // _ROWS_AT_A_TIME))
@@ -239,8 +241,9 @@ class ConfigAnswers:
         for start, end in pairwise(ends):
             rows = _arrays(
                 self.connection,
-                f"SELECT seed, prediction, {columns} FROM {self.variants} WHERE {drawn} AND "
-                f"seed >= {numbers[start]} AND seed < {numbers[end]} ORDER BY file, row",
+                f"SELECT seed, prediction, coalesce(answer, -1) AS answer FROM {self.variants} "
+                f"WHERE {drawn} AND seed >= {numbers[start]} AND seed < {numbers[end]} "
+                "ORDER BY file, row",
             )
             place = places[rows["seed"]]
             kept = np.flatnonzero(counts.right[place] & (place >= 0))
@@ -248,16 +251,17 @@ class ConfigAnswers:
             parts.append(
                 distribution_shift(
                     np.take(before, place, axis=1).T,
-                    np.take(self._probabilities_in(rows), kept, axis=1).T,
+                    self._probabilities_of(rows["answer"][kept]).T,
                     place,
                     rows["prediction"][kept] != counts.own[place],
                 )
             )
         return added(parts)
 
-    def _probabilities_in(self, rows: Mapping[str, Any]) -> NDArray[np.float64]:
+    def _probabilities_of(self, answers: Ints) -> NDArray[np.float64]:
         """Scale probabilities, (L, n), which were checked as they were read, to the sum 1."""
-        table: NDArray[np.float64] = np.stack([rows[name] for name in self.probabilities])
+        assert self.probabilities is not None
+        table = np.ascontiguousarray(self.probabilities[answers].T)
         scaled: NDArray[np.float64] = table / table.sum(axis=0)
         return scaled
 

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol, runtime_checkable
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from merge_dataset.paths import as_list, as_path
 from merge_metric.runs.plausibility import (
@@ -131,7 +134,7 @@ def require_different_files(sources: Sequence[PredictionsSource]) -> None:
 # --- Streams of predictions ---
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PredictionRows:
     """Predictions files of one model, whose labels are the same; rows are numbered through."""
 
@@ -149,6 +152,13 @@ class PredictionRows:
     """Whether each row that streamed by says for which texts it is."""
     tally: AnswerTally = field(init=False)
     """Labels and predictions of the rows that streamed by."""
+    stored: Any = field(default_factory=TemporaryFile)
+    """File of the probabilities of the rows that streamed by."""
+
+    def __post_init__(self) -> None:
+        """Begin the tally, and see that the file is closed."""
+        self.tally = AnswerTally(self.labels)
+        finalize(self, self.stored.close)
 
     @classmethod
     def group(cls, paths: Sequence[Path], folder: Path | None) -> list[PredictionRows]:
@@ -177,32 +187,32 @@ class PredictionRows:
         return list(found.values())
 
     @property
-    def probabilities(self) -> tuple[str, ...]:
-        """Names of columns with each label's probability, where all files have them.
+    def probabilities(self) -> NDArray[np.float64] | None:
+        """(n, L) probabilities of each label by the numbers of answers, where all files have them.
 
-        The engine joins numbers faster than lists of numbers.
+        They lie on disk, and only in part in memory.
         """
-        labels = self.labels if self.has_probabilities else ()
-        return tuple(f"probability_{number}" for number in range(len(labels)))
+        if not self.has_probabilities:
+            return None
+        self.stored.flush()
+        shape = self.count, len(self.labels)
+        return np.memmap(self.stored, np.float64, "r", shape=shape)
 
     def stream(self, *, first: bool = False) -> Stream:
         """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
 
-        Also `digest` of the texts and its `version`, 0 where there is none, and `probabilities`.
+        Also `digest` of the texts and its `version`, 0 where there is none.
 
         Args:
             first: Note and tell what is to be known of the rows.
         """
         fields = [*((name, pa.string()) for name in IDS), *((name, pa.int8()) for name in ANSWERS)]
-        fields += [("answer", pa.int64()), ("file", pa.int16())]
+        fields += [("answer", pa.int32()), ("file", pa.int16())]
         fields += [("digest", pa.uint64()), ("version", pa.uint8())]
-        fields += [(name, pa.float64()) for name in self.probabilities]
         schema = pa.schema(fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
             done = 0
-            if first:
-                self.count, self.tally = 0, AnswerTally(self.labels)
             for number, path in enumerate(self.paths):
                 tables = read_batches(path, self.folder)
                 for table in tell_other_probabilities(tables, path) if first else tables:
@@ -216,16 +226,15 @@ class PredictionRows:
                         self.is_verified &= bool(version.all())
                         self.versions |= {*np.unique(version).tolist()} - {0}
                         self.count += len(table)
+                        if self.has_probabilities:
+                            flat = table[PROBABILITIES].combine_chunks().flatten()
+                            self.stored.write(memoryview(flat.to_numpy()))
                     made = {
                         "answer": np.arange(done, done + len(table)),
                         "file": np.full(len(table), number),
                         "digest": digest,
                         "version": version,
                     }
-                    if self.has_probabilities:
-                        flat = table[PROBABILITIES].combine_chunks().flatten().to_numpy()
-                        of_labels = flat.reshape(len(table), -1).T
-                        made |= dict(zip(self.probabilities, of_labels, strict=True))
                     done += len(table)
                     yield pa.record_batch(
                         [
@@ -270,6 +279,9 @@ class Model:
     tally: Tally
     n_predictions: int
     """Predictions, those of a seed that several files answer alike counted once."""
+    agrees: bool
+    """Whether all predictions are for the seeds, gold labels and texts of the dataset; else the
+    table says of which they are not."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -342,38 +354,37 @@ def _join(
 ) -> Model:
     """Join a model's rows to the dataset, and check what is to be checked of all of them."""
     wanted = ["word_class", "subsamples", *columns]
-    versions: set[int] = set()
-    while not rows.count or versions != rows.versions:  # digests of a version not seen at first
-        versions = set(rows.versions)
-        dataset.join(
-            table,
-            lambda: rows.stream(first=True),
-            wanted,
-            probabilities=rows.probabilities,
-            digests=sorted(versions),
-        )
-    of_files = fetch(
-        dataset.connection,
-        f"SELECT file, count(*) AS rows, count(*) FILTER (answer IS NULL) AS missing FROM {table} "
-        "GROUP BY file ORDER BY file",
-    ).to_pylist()
-    found = {each["file"]: each for each in of_files}
-    unknown = found.pop(None, None)
-    n_predictions = rows.count
-    if unknown or any(each["rows"] > dataset.sizes[dataset.files[n]] for n, each in found.items()):
-        n_predictions -= _drop_repeated_seeds(name, table, rows, dataset)
-    if unknown:
+    by_id = len(rows.versions) > 1
+    while True:
+        versions, n_repeated = set(rows.versions), 0
+        stream = rows.stream(first=not rows.count)
+        dataset.join(table, stream, wanted, versions=versions, by_id=by_id)
+        found = dataset.sizes_in(table)
+        if found[None][0] or _has_more(found, dataset):
+            n_repeated = _drop_repeated_seeds(name, table, rows, dataset)
+            found = dataset.sizes_in(table)
+        is_sound = not found[None][0] and not _has_more(found, dataset)
+        if by_id or (is_sound and versions == rows.versions):
+            break
+        by_id = True
+    n_predictions = rows.count - n_repeated
+    if found[None][0]:
         _raise_unknown(rows, dataset, n_predictions)
-    sizes = {}
-    for number, (file, size) in enumerate(dataset.sizes.items()):
-        if size and number not in found:
+    for file, size in dataset.sizes.items():
+        if size and not found[file][0]:
             raise ValueError(
                 f"{dataset.folder / file}: expected {size:,} rows, as its footer says, got none: "
                 "the file is damaged; restore it from a copy"
             )
-        sizes[file] = (size, found[number]["missing"] if size else 0)
-    tally = Tally(dataset.folder, sizes)
-    return Model(name, rows.descriptions[0], rows, dataset, table, tally, n_predictions)
+    tally = Tally(dataset.folder, {file: found[file] for file in dataset.files})
+    return Model(
+        name, rows.descriptions[0], rows, dataset, table, tally, n_predictions, agrees=not by_id
+    )
+
+
+def _has_more(found: Mapping[str | None, tuple[int, int]], dataset: DatasetRelations) -> bool:
+    """Tell whether some problems have several answers."""
+    return any(found[file][0] > size for file, size in dataset.sizes.items())
 
 
 def _drop_repeated_seeds(

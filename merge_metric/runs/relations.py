@@ -12,7 +12,7 @@ draw: which variants its files have, and in which subsamples, as others give oth
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,53 +190,74 @@ class DatasetRelations:
     def join(
         self,
         name: str,
-        predictions: Callable[[], Stream],
+        predictions: Stream,
         columns: Sequence[str],
         *,
-        probabilities: Sequence[str],
-        digests: Sequence[int],
+        versions: Collection[int],
+        by_id: bool,
     ) -> None:
         """Make the table of answers: each problem beside its prediction, if there is one.
 
         Columns: `file`, `row`, `seed`, `label` of the problem; `answer`, the number of the
-        prediction, null where there is none; `prediction`; `same_seed`, `same_label`,
-        `same_text`: whether the prediction is for that seed, gold label and those texts; `digest`
-        of the problem's texts. Predictions for no problem have no `file`.
+        prediction, null where there is none; `prediction`; with versions `texts`, the lower half
+        of the digest of the problem's texts. Predictions for no problem have no `file`.
+
+        Rows belong together whose ids, seeds, gold labels and digests of texts are equal, by a
+        hash of all of these: what agrees takes little memory. By ids alone the table says in what
+        they differ, in `same_seed`, `same_label` and `same_text`.
 
         Args:
             name: Of the table.
-            predictions: Opens the stream of `model.PredictionRows.stream`.
+            predictions: See `model.PredictionRows.stream`.
             columns: Further ones of the dataset.
-            probabilities: Columns of the predictions with a label's probability each, if any.
-            digests: Versions of digests that predictions have; without any no text is read.
+            versions: Those of the digests that predictions have; without any no text is read.
+            by_id: Join by ids alone; needed of several versions.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
-        same = f"CASE p.version {'WHEN 1 THEN p.digest = q.digest_1' if 1 in digests else ''} "
-        same += f"{'WHEN 2 THEN p.digest = q.digest' if digests else ''} END"
+        digest = f"{digest_in_sql(ids)} AS digest_2, " if versions else ""
+        key, compared = "variant_id AS key", ""
+        if by_id:
+            same = (f"WHEN {each} THEN p.digest = q.digest_{each} " for each in sorted(versions))
+            same_text = f"CASE p.version {''.join(same)}END" if versions else "NULL::BOOLEAN"
+            compared = (
+                "p.seed_id = q.seed_id AS same_seed, p.label = q.label AS same_label, "
+                f"{same_text} AS same_text, "
+            )
+        else:
+            key = "hash(variant_id, seed_id, label::TINYINT{}) AS key"
         execute(
             self.connection,
             f"""
             CREATE OR REPLACE TABLE {name} AS
-            SELECT q.file, q.row, seeds.seed, q.label::TINYINT AS label,
+            SELECT q.file, q.row, q.seed, q.label::TINYINT AS label,
                 {"".join(f"q.{each}, " for each in more)}
-                {"q.digest, " if digests else ""}
-                p.answer, p.prediction, p.seed = seeds.seed AS same_seed,
-                p.label = q.label AS same_label, {same if digests else "NULL::BOOLEAN"} AS same_text
-                {"".join(f", p.{each}" for each in probabilities)}
+                {"(q.digest_2 % 4294967296)::UINTEGER AS texts, " if versions else ""}
+                {compared} p.answer, p.prediction
             FROM (
-                SELECT * {f", {digest_in_sql(ids)} AS digest" if digests else ""} FROM problems
-            ) q LEFT JOIN seeds ON seeds.seed_id = q.seed_id
-            FULL JOIN (
-                SELECT p.*, coalesce(seed, -1) AS seed
-                FROM predictions p LEFT JOIN seeds USING (seed_id)
-            ) p ON p.variant_id = q.variant_id
+                SELECT problems.*, seed, {digest}
+                    {key.format("".join(f", digest_{each}" for each in versions))}
+                FROM problems LEFT JOIN seeds USING (seed_id)
+            ) q FULL JOIN (
+                SELECT *, {key.format(", digest" if versions else "")} FROM predictions
+            ) p ON p.key = q.key
             """,
             problems=self.problems(
-                (*IDENTITY, *more), with_texts=bool(digests), with_first_digest=1 in digests
+                (*IDENTITY, *more), with_texts=bool(versions), with_first_digest=1 in versions
             ),
-            predictions=predictions(),
+            predictions=predictions,
         )
+
+    def sizes_in(self, table: str) -> dict[str | None, tuple[int, int]]:
+        """Count by file, or None, the rows of a table of answers, and those without prediction."""
+        rows = fetch(
+            self.connection,
+            f"SELECT file, count(*) AS n, count(*) FILTER (answer IS NULL) AS missing FROM {table} "
+            "GROUP BY file",
+        ).to_pylist()
+        names = dict(enumerate(self.files))
+        found = {names.get(row["file"]): (row["n"], row["missing"]) for row in rows}
+        return {file: found.get(file, (0, 0)) for file in (None, *self.files)}
 
     def ids_at(self, places: Sequence[tuple[int, int]]) -> list[Any]:
         """Read the ids of problems by the positions of their files and their rows."""

@@ -271,7 +271,8 @@ def runs_of(
             found = model.query(
                 f"SELECT answer FROM answers WHERE file IN {files} AND answer IS NOT NULL"
             )
-            is_scored[found["answer"].to_numpy()] = True
+            for chunk in found["answer"].chunks:
+                is_scored[chunk.to_numpy()] = True
     if unscored := model.n_predictions - int(is_scored.sum()):
         log.info(
             "%s of %s predictions belong to other configurations and are not scored",
@@ -313,6 +314,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         seeds_in=dataset.numbers(config, "seeds"),
         variants_in=dataset.numbers(config, "variants"),
         labels=model.rows.labels,
+        n_answers=model.rows.count,
         probabilities=model.rows.probabilities,
     )
     found = answers.seeds()
@@ -407,9 +409,8 @@ def _read_alone(path: Path) -> Run:
         execute(
             connection,
             "CREATE TABLE answers AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
-            "seed, label, []::INT[] AS subsamples, answer, prediction, md5_number(variant_id) AS id"
-            f"{''.join(f', {each}' for each in rows.probabilities)} "
-            "FROM predictions JOIN seeds USING (seed_id)",
+            "seed, label, []::INT[] AS subsamples, answer, prediction, "
+            "md5_number(variant_id) AS id FROM predictions JOIN seeds USING (seed_id)",
             predictions=rows.stream(first=True),
         )
         rows.tell()
@@ -419,6 +420,7 @@ def _read_alone(path: Path) -> Run:
             seeds_in="(0)",
             variants_in="(1)",
             labels=rows.labels,
+            n_answers=rows.count,
             probabilities=rows.probabilities,
         )
         seeds = answers.seeds()
