@@ -356,7 +356,6 @@ def read_rows(
             it was cut off.
         full: Whether a row that lacks the cell of a required column is an error.
     """
-    require_utf8(path)
     head = _head(path)
     delimiter = max(",;\t", key=head.count)
     csv.field_size_limit(LONGEST_CELL)
@@ -400,6 +399,9 @@ def read_rows(
             "quotation marks"
         )
         raise ValueError(f"{path}: line {reader.line_num}: {problem}") from error
+    except UnicodeDecodeError:
+        require_utf8(path)  # says which line
+        raise
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     finally:
@@ -408,13 +410,16 @@ def read_rows(
 
 def _head(path: Path) -> str:
     """Read the first line without its end."""
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        return file.readline().removesuffix("\n")
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            return file.readline().removesuffix("\n")
+    except UnicodeDecodeError:
+        require_utf8(path)  # says which line
+        raise
 
 
 def read_header(path: Path) -> list[str]:
     """Read the names of a CSV file's columns, as `read_rows` takes them."""
-    require_utf8(path)
     head = _head(path)
     rows = csv.reader([head], delimiter=max(",;\t", key=head.count))
     return [name.strip() for name in next(rows, [])]

@@ -19,7 +19,13 @@ MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
 
 
-def connect() -> duckdb.DuckDBPyConnection:
+_STREAMED = "500MB"
+"""Memory for rows that are streamed, however many they are."""
+_THREADS = 4
+"""Threads for them: each holds buffers of its own."""
+
+
+def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
     """Open an empty database in memory, whose queries read Parquet, CSV and JSON files as they lie.
 
     It takes half of the machine's memory, or what the environment's `MERGE_NLI_MEMORY` says
@@ -31,6 +37,10 @@ def connect() -> duckdb.DuckDBPyConnection:
     Arrow, `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is
     above all numbers, and `WHERE isnan(x)` finds none in Parquet files, as DuckDB skips what their
     bounds leave out: `x::VARCHAR = 'nan'` does.
+
+    Args:
+        streamed: For rows that Python streams into it: without `MERGE_NLI_MEMORY` it takes 500 MB
+            at most and few threads, as more would wait for Python.
     """
     import duckdb
 
@@ -51,6 +61,11 @@ def connect() -> duckdb.DuckDBPyConnection:
         ) from None
     with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have none
         connection.execute("SET enable_progress_bar = false")
+    if streamed and not os.environ.get(MEMORY_VARIABLE):
+        (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
+        if not limit.endswith("MiB"):  # of machines with 2 GB or more
+            connection.execute(f"SET memory_limit = '{_STREAMED}'")
+            connection.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
     return connection
 
 

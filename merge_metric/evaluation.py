@@ -27,7 +27,8 @@ from merge_metric.predict.problems import (
 )
 from merge_metric.report.wording import HEADLINE
 from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.predictions import read_predictions, suffix_of, write_predictions
+from merge_metric.runs.prediction_columns import suffix_of
+from merge_metric.runs.predictions import read_predictions, write_predictions
 from merge_metric.runs.run import Run, by_config, read_runs
 from merge_metric.score import figures_of
 from merge_metric.seed_variant_accuracy.options import Settings

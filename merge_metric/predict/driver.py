@@ -53,19 +53,15 @@ from merge_metric.runs.prediction_columns import (
     PROBABILITIES,
     REPEATS,
     REQUIRED,
+    SUFFIXES,
     check_column,
     labelled,
+    read_batches,
     require_distinct,
     row_number,
-)
-from merge_metric.runs.predictions import (
-    SUFFIXES,
-    read_batches,
-    read_metadata,
     suffix_of,
-    with_metadata,
-    write_batches,
 )
+from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches
 from merge_metric.runs.relations import DRAWS
 from merge_metric.runs.texts import TEXT_DIGEST, combined, to_hex
 

@@ -199,7 +199,7 @@ def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: st
             seed_ids=variants["seed_id"].to_pylist(),
             seed_predictions=found["own"].to_numpy(),
             subsamples=subsamples if any(subsamples) else None,
-            labels=answers.labels,
+            labels=answers.predictions.labels,
             variant_ids=variants["variant_id"].to_pylist(),
         )
     except ValueError as error:

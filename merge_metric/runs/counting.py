@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.schema import NLI, ProblemFormat
+from merge_metric.runs.model import PredictionRows
 from merge_metric.runs.relations import fetch
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
@@ -81,11 +82,7 @@ class ConfigAnswers:
     seeds_in: str
     """Numbers of the files of its seeds, for `IN`."""
     variants_in: str
-    labels: tuple[str, ...]
-    n_answers: int
-    """Predictions, of whatever configuration."""
-    probabilities: NDArray[np.float64] | None
-    """(n, L) the probability of each label, by `answer`; None where there are none."""
+    predictions: PredictionRows
 
     @property
     def variants(self) -> str:
@@ -143,7 +140,8 @@ class ConfigAnswers:
         has_subsamples = len(subsamples) > 0
         names = fetch(self.connection, "SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
         ids = tuple(names.take(pa.array(seeds.numbers[complete])).to_pylist())
-        shape = (n_seeds, max(1, len(subsamples)), len(self.labels) + 1)  # the last: no label
+        labels = self.predictions.labels
+        shape = (n_seeds, max(1, len(subsamples)), len(labels) + 1)  # the last: no label
 
         def counts_of(rows: Mapping[str, Any]) -> tuple[SeedCounts, Ints]:
             code = np.searchsorted(subsamples, rows["subsample"])
@@ -155,7 +153,7 @@ class ConfigAnswers:
             by_answer = of_rows.sum(axis=1)
             counts = SeedCounts.of_tally(
                 of_cells,
-                labels=self.labels,
+                labels=labels,
                 has_subsamples=has_subsamples,
                 seed_ids=ids,
                 gold=gold,
@@ -206,7 +204,8 @@ class ConfigAnswers:
             f"FROM {self.variants} WHERE {drawn})) GROUP BY ALL",
         )
         place = places[found["seed"].to_numpy()]
-        found = found.filter(pa.array(place >= 0))
+        if (place < 0).any():
+            found = found.filter(pa.array(place >= 0))
         value = found["value"].combine_chunks().dictionary_encode(null_encoding="encode")
         rows = {name: found[name].to_numpy() for name in found.column_names[2:]}
         rows |= {"value": value.indices.to_numpy(), "place": place[place >= 0]}
@@ -219,7 +218,7 @@ class ConfigAnswers:
             They, sorted, and whether each variant has sound ones, and its prediction to itself.
         """
         found, is_sound, places, n_answers = np.zeros(0, np.int64), True, seeds.places, 0
-        is_used = np.zeros(self.n_answers, bool)
+        is_used = np.zeros(self.predictions.count, bool)
         rows = self.connection.sql(f"SELECT seed, answer, subsamples FROM {self.variants}")
         for batch in rows.to_arrow_reader(_ROWS_AT_A_TIME):
             batch = batch.filter(pa.array(places[batch["seed"].to_numpy()] >= 0))
@@ -260,8 +259,7 @@ class ConfigAnswers:
 
     def _probabilities_of(self, answers: Ints) -> NDArray[np.float64]:
         """Scale probabilities, (L, n), which were checked as they were read, to the sum 1."""
-        assert self.probabilities is not None
-        table = np.ascontiguousarray(self.probabilities[answers].T)
+        table = np.ascontiguousarray(self.predictions.probabilities_of(answers).T)
         scaled: NDArray[np.float64] = table / table.sum(axis=0)
         return scaled
 
@@ -292,7 +290,7 @@ class ConfigAnswers:
             drawn = pc.list_flatten(lists).to_numpy()
             draw_subsample = np.searchsorted(np.unique(drawn), drawn)
         rows = Rows(
-            labels=self.labels,
+            labels=counts.labels,
             seed_ids=counts.seed_ids,
             gold=counts.gold,
             own=counts.own,

@@ -25,13 +25,14 @@ from merge_metric.runs.plausibility import (
     tell_of_model,
     tell_other_probabilities,
 )
-from merge_metric.runs.prediction_columns import ANSWERS, IDS, PROBABILITIES, labels_of
-from merge_metric.runs.predictions import (
-    model_name,
+from merge_metric.runs.prediction_columns import (
+    ANSWERS,
+    IDS,
+    PROBABILITIES,
+    labels_of,
     read_batches,
-    read_metadata,
-    read_predictions,
 )
+from merge_metric.runs.predictions import model_name, read_metadata, read_predictions
 from merge_metric.runs.relations import (
     EXAMPLES,
     DatasetRelations,
@@ -186,17 +187,13 @@ class PredictionRows:
             same.versions |= versions
         return list(found.values())
 
-    @property
-    def probabilities(self) -> NDArray[np.float64] | None:
-        """(n, L) probabilities of each label by the numbers of answers, where all files have them.
-
-        They lie on disk, and only in part in memory.
-        """
-        if not self.has_probabilities:
-            return None
+    def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Read the probabilities of some answers, (n, L), of which few are in memory."""
         self.stored.flush()
         shape = self.count, len(self.labels)
-        return np.memmap(self.stored, np.float64, "r", shape=shape)
+        # Mapped anew, as what is mapped for long stays in memory once it was read.
+        found: NDArray[np.float64] = np.memmap(self.stored, np.float64, "r", shape=shape)[answers]
+        return found
 
     def stream(self, *, first: bool = False) -> Stream:
         """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
@@ -215,7 +212,9 @@ class PredictionRows:
             done = 0
             for number, path in enumerate(self.paths):
                 tables = read_batches(path, self.folder)
-                for table in tell_other_probabilities(tables, path) if first else tables:
+                for table in (
+                    tell_other_probabilities(tables, path, self.labels) if first else tables
+                ):
                     if TEXT_DIGEST in table.column_names:
                         digest, version = from_hex(table[TEXT_DIGEST])
                     else:

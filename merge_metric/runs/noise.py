@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.runs.prediction_columns import ANSWER_TEXT, REPEATS
-from merge_metric.runs.predictions import read_further
+from merge_metric.runs.prediction_columns import ANSWER_TEXT, REPEATS, read_further
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import show_value

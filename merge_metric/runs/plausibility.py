@@ -29,7 +29,7 @@ from merge_metric.models.label_order import (
     check_order,
 )
 from merge_metric.models.odd_answers import UnknownTokens
-from merge_metric.runs.prediction_columns import PROBABILITIES, labels_of
+from merge_metric.runs.prediction_columns import PROBABILITIES
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
@@ -290,10 +290,11 @@ def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, A
     return f"its classes are taken for {taken}: try `label_order` {better}"
 
 
-def tell_other_probabilities(batches: Iterable[pa.Table], path: Path) -> Iterator[pa.Table]:
+def tell_other_probabilities(
+    batches: Iterable[pa.Table], path: Path, labels: Sequence[str]
+) -> Iterator[pa.Table]:
     """Pass predictions on; warn at the end of probabilities that favour other labels."""
     others, rows = 0, 0
-    labels: tuple[str, ...] = ()
     for predictions in batches:
         if PROBABILITIES in predictions.column_names:
             column = predictions[PROBABILITIES].combine_chunks()
@@ -302,7 +303,7 @@ def tell_other_probabilities(batches: Iterable[pa.Table], path: Path) -> Iterato
             highest = reduce(np.maximum, table.T)  # ten times as fast as `table.max(axis=1)`
             other = table[np.arange(len(table)), said] < highest - SUM_TOLERANCE
             others += int((other & (said != NO_LABEL)).sum())
-        rows, labels = rows + len(predictions), labels_of(predictions)
+        rows += len(predictions)
         yield predictions
     if others:
         log.warning(

@@ -1,19 +1,37 @@
-"""Columns of a predictions file: names, checks, and the one form they are brought into."""
+"""The columns of a predictions file: opened, checked, and brought into one form.
+
+One row per problem, in Parquet (`.parquet`), as JSON lines (`.jsonl`, `.jsonl.gz`) or, to be
+read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` and
+`prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
+string for an answer that names no label) and, optionally,
+`probabilities` (one per label, in that order), `text_digest` (see `runs.texts`) and what
+`read_further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain, islice
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Final
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from merge_dataset.data_files import describe_missing
-from merge_dataset.schema import LABELS
-from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters
+from merge_dataset import data_files
+from merge_dataset import json_lines as jsonl
+from merge_dataset.files import ROWS, RowGroupWriter, naming_damage, open_parquet, state_of
+from merge_dataset.layout import collections, format_in
+from merge_dataset.schema import LABELS, parse_config_name
+from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters, digest_of
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 IDS: Final = ("variant_id", "seed_id")
@@ -29,6 +47,26 @@ REPEATS: Final = "repeats"
 
 LABELS_KEY: Final = b"labels"
 """Key of a table's metadata under which `labelled` notes labels."""
+
+METADATA_KEY: Final = b"merge_nli"
+"""In the Parquet metadata: a JSON object that describes how a file was made."""
+DIGEST_KEY: Final = b"merge_nli_digest"
+"""In the Parquet metadata: SHA-256 of rows, labels and description, see `digest_of`."""
+
+SUFFIXES: Final = (".parquet", ".jsonl.gz", ".jsonl")
+"""Endings of files that can be written."""
+CSV: Final = (".csv", ".tsv")
+"""Endings of files that can only be read."""
+
+_TYPES: Final = {
+    **dict.fromkeys((*IDS, TEXT_DIGEST, ANSWER_TEXT), (pa.string(),)),
+    **dict.fromkeys(ANSWERS, (pa.int64(), pa.string())),
+    **dict.fromkeys((PROBABILITIES, REPEATS), (jsonl.NUMBERS,)),
+}
+"""Column → the types that it may have in JSON lines."""
+
+_ROWS: Final = 10_000
+"""Rows of CSV that are Python objects at a time."""
 
 Place = Callable[[int], str]
 """Row, from 0 → how a user finds it."""
@@ -53,50 +91,321 @@ def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})
 
 
-def validate(
-    table: pa.Table,
-    where: str,
-    place: Place | None = None,
-    *,
-    labels: Sequence[str] = LABELS,
-) -> pa.Table:
-    """Check the columns of a predictions file and bring them into one form.
+def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
+    """Find the suffix of a predictions file's name, by default of one to be written."""
+    for suffix in suffixes:
+        if path.name.endswith(suffix):
+            return suffix
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a predictions file, got a folder")
+    raise ValueError(
+        f"{path}: expected the name of a predictions file to end in {', '.join(suffixes)}, "
+        f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
+    )
+
+
+def place_in(path: Path) -> Place:
+    """Make a function of a row, from 0, that says where it stands: its line, or of Parquet its row.
+
+    Text is read again to that line, which only messages need.
+    """
+    if path.suffix == ".parquet":
+        return row_number
+    if path.suffix in CSV:
+        return lambda row: f"line {next(islice(data_files.read_rows(path, IDS), row, None))[0]}"
+    return lambda row: f"line {jsonl.line_number(path, row)}"
+
+
+# --- Reading ---
+
+
+def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
+    """Read and check a predictions file some rows at a time; whether ids are distinct is left.
 
     Args:
-        table: At least the required columns; label names, in any case, or their positions.
-        where: What messages begin with, such as the name of the file.
-        place: How messages name a row; by default "row 1" for the first.
-        labels: Of the problems' format.
+        path: Parquet, JSON lines or CSV, by its suffix. Columns of other names are left out.
+        dataset: The dataset folder, which knows the labels of its problems. Without it they
+            are those that the file names, where these are not of NLI.
 
-    Returns:
-        `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
-        given, `text_digest` (string) and `probabilities` (fixed-size list of float64); rows in
-        the order given. See also `labels_of`.
+    Yields:
+        Tables as `validate` gives them, all with the same columns.
     """
-    place = place or row_number
-    if missing := describe_missing(REQUIRED, table.column_names):
+    suffix_of(path, (*SUFFIXES, *CSV))
+    columns = _opened(path, COLUMNS)
+    known = columns.schema.names if columns.stored == path else columns.names
+    require_columns(path, known, columns.rows)
+    labels = _labels(columns, dataset)
+    names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
+    _require_as_written(columns, tuple(names), labels)
+    yield from columns.checked(names, labels)
+
+
+def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+    """Read a column that a predictions file may have beside those that are scored.
+
+    It is `answer_text` or `repeats`, of a file that `read_batches` has checked. Yields the id of a
+    problem, and the value, of the rows that have one.
+    """
+    if path.suffix in CSV and name not in data_files.read_header(path):
+        return
+    columns = _opened(path, ("variant_id", name))
+    if name not in columns.names:
+        return
+    if columns.stored == path:
+        check_further(name, pa.chunked_array(columns.pieces(name)), f"{path}: ")
+    for batch in columns.batches(["variant_id", name]):
+        rows = batch.filter(batch[name].is_valid())
+        yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class _Columns:
+    """Columns of a predictions file, to be read some rows at a time, and more than once."""
+
+    path: Path
+    """The file as messages name it."""
+    stored: Path
+    """Parquet: the file itself or, of text, a temporary one."""
+    schema: pa.Schema
+    rows: int
+    names: Sequence[str]
+    positions: frozenset[str] = frozenset()
+    """Columns of digits."""
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Read some of the columns, batch by batch."""
+        with naming_damage(self.path):
+            file = open_parquet(self.stored)
+        with file:
+            batches = file.iter_batches(ROWS, columns=list(names))
+            while True:
+                with naming_damage(self.path):
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    batch.validate(full=True)
+                table = pa.Table.from_batches([batch])
+                for name in self.positions.intersection(names):
+                    place = table.column_names.index(name)
+                    table = table.set_column(place, name, _replaced(table[name], int))
+                yield table
+
+    def pieces(self, name: str) -> Iterator[pa.Array]:
+        """Read a column as it is stored."""
+        for batch in self.batches([name]):
+            yield from batch[name].chunks
+
+    def is_empty(self, name: str) -> bool:
+        """Whether no row has a value."""
+        return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
+
+    def checked(self, names: Sequence[str], labels: Sequence[str]) -> Iterator[pa.Table]:
+        """Read and check columns; where one is wrong, all rows are looked at for it."""
+        for batch in self.batches(names):
+            try:
+                found = {n: check_column(n, batch[n], row_number, labels) for n in names}
+            except ValueError:
+                self.explain(names, labels)
+                raise
+            yield labelled(pa.table(found), labels)
+
+    def explain(self, names: Sequence[str], labels: Sequence[str]) -> None:
+        """Say what is wrong: which row is the first, and how many such rows there are."""
+        place = place_in(self.path)
+        for name in names:
+            if name == next((each for each in names if each not in REQUIRED), None):
+                require_distinct_ids(self.path, pa.chunked_array(self.pieces("variant_id")))
+            whole = pa.concat_tables(self.batches([name]))[name]
+            try:
+                check_column(name, whole, place, labels)
+            except ValueError as error:
+                raise ValueError(f"{self.path}: {error}") from error
+
+
+def require_distinct_ids(path: Path, ids: pa.ChunkedArray) -> None:
+    """Raise ValueError where an id comes twice in a file, with the rows that have it."""
+    try:
+        require_distinct(ids, place_in(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _opened(path: Path, names: Sequence[str]) -> _Columns:
+    """Open a predictions file; anew if it was changed since it was last opened."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
+    return _open(path, names, *state_of(path))
+
+
+@lru_cache(maxsize=16)
+def _open(path: Path, names: Sequence[str], *_: int) -> _Columns:
+    """Open a file; the columns of text are in one that is there as long as what is returned."""
+    if path.suffix == ".parquet":
+        with naming_damage(path), open_parquet(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+        if twice := [name for name in names if schema.names.count(name) > 1]:
+            raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
+        return _Columns(path, path, schema, rows, [n for n in names if n in schema.names])
+    folder = mkdtemp(prefix="merge-nli-")
+    try:
+        stored = Path(folder) / "columns.parquet"
+        if path.suffix in CSV:
+            tables = _csv_batches(path, names)
+        else:
+            tables = jsonl.read_batches(path, {name: _TYPES[name] for name in names})
+        first = next(tables)
+        with RowGroupWriter(stored, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write(table)
+        columns = _Columns(path, stored, first.schema, writer.rows, first.column_names)
+        if path.suffix in CSV:
+            answers = {*ANSWERS} & {*names}
+            digits = {n for n in answers if all(map(_are_positions, columns.pieces(n)))}
+            columns = replace(columns, positions=frozenset(digits))
+        else:
+            there = jsonl.first_names(path)
+            found = [n for n in columns.names if n in there or not columns.is_empty(n)]
+            columns = replace(columns, names=found)
+    except BaseException:
+        rmtree(folder, ignore_errors=True)
+        raise
+    finalize(columns, rmtree, folder, ignore_errors=True)
+    return columns
+
+
+def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Read columns of CSV, some rows at a time."""
+    required = [name for name in names if name in REQUIRED]
+    further = [name for name in names if name not in REQUIRED]
+    rows = data_files.read_rows(path, required, further, full=True)
+    some = list(islice(rows, _ROWS))
+    if not some:
+        yield pa.table({name: pa.array([], pa.string()) for name in required})
+    while some:
+        arrays: dict[str, pa.Array] = {}
+        for name in some[0][1]:
+            values = [row[name].strip() or None for _, row in some]
+            if jsonl.NUMBERS in _TYPES[name]:
+                lines = [line for line, _ in some]
+                arrays[name] = pa.array(_numbers(values, path, lines, name), jsonl.NUMBERS)
+            else:
+                arrays[name] = pa.array(values, pa.string())
+        yield pa.table(arrays)
+        some = list(islice(rows, _ROWS))
+
+
+def _numbers(
+    cells: Sequence[str | None], path: Path, lines: Sequence[int], name: str
+) -> list[list[float] | None]:
+    """Read lists of numbers, as JSON has them: at once, as that is much faster, or one by one."""
+    there = [cell for cell in cells if cell is not None]
+    # A list that is opened in one cell and closed in another is none.
+    if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
+        with suppress(ValueError):
+            lists = json.loads(f"[{','.join(there)}]")
+            if set(map(type, chain.from_iterable(lists))) <= {int, float}:
+                values = iter(lists)
+                return [None if cell is None else next(values) for cell in cells]
+    found: list[list[float] | None] = []
+    for cell, line in zip(cells, lines, strict=True):
+        value = None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(cell or "[]")
+        if not isinstance(value, list) or any(type(each) not in (int, float) for each in value):
+            raise ValueError(
+                f"{path}: line {line}: {name}: expected a list of numbers, such as "
+                f"{[0, 1] if name == REPEATS else [0.7, 0.2, 0.1]}, got {str(cell)[:60]!r}"
+            )
+        found.append(None if cell is None else value)
+    return found
+
+
+def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:
+    """Find the labels of the problems that predictions are for."""
+    if dataset is not None and dataset.is_dir():
+        known = _labels_in(columns, dataset)
+        if len(known) > 1:
+            sets = "; ".join(", ".join(labels) for labels in known)
+            raise ValueError(
+                f"{columns.path}: expected predictions for problems with the same labels, got some "
+                f"with different ones: {sets}; write a file for each"
+            )
+        if known:
+            return known[0]
+    if LABELS_KEY in (columns.schema.metadata or {}):
+        return labels_of(columns.schema.empty_table())
+    named: set[str] = set()
+    for batch in columns.batches(ANSWERS):
+        for column in map(_decoded, batch.columns):
+            if pa.types.is_nested(column.type):
+                columns.explain(REQUIRED, LABELS)
+            if column.type != pa.string():
+                return LABELS
+            named |= {name for name in column.unique().to_pylist() if name and name != "-1"}
+    is_nli = any(name.strip().casefold() in LABELS for name in named)
+    return LABELS if is_nli else tuple(sorted(named))
+
+
+def _labels_in(columns: _Columns, dataset: Path) -> list[tuple[str, ...]]:
+    """List the labels of the dataset's sources that ids of seeds begin with."""
+    formats: dict[str, dict[tuple[str, ...], None]] = {}
+    for name in collections(dataset):
+        source = parse_config_name(name)[0]
+        formats.setdefault(source, {})[format_in(dataset, name).labels] = None
+    found: dict[tuple[str, ...], None] = {}
+    for batch in columns.batches(["seed_id"]):
+        ids = _decoded(batch["seed_id"])
+        if ids.type != pa.string():
+            return []  # told later
+        for source in [*formats]:
+            if pc.any(pc.starts_with(ids, f"{source}:")).as_py():
+                found |= formats.pop(source)
+        if not formats:
+            break
+    return [*found]
+
+
+@lru_cache(maxsize=16)
+def _require_as_written(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> None:
+    """Raise ValueError unless rows have the digest that the file notes, if any; once per file."""
+    metadata = columns.schema.metadata or {}
+    further = [name for name in (ANSWER_TEXT, REPEATS) if name in columns.schema.names]
+
+    def pieces(name: str) -> Iterator[pa.Array]:
+        if name in further:
+            return columns.pieces(name)
+        return (each[name].combine_chunks() for each in columns.checked([name], labels))
+
+    noted = metadata.get(DIGEST_KEY)
+    if noted is not None and noted.decode(errors="replace") != digest_of(
+        dict.fromkeys([*names, *further], columns.rows),
+        metadata.get(METADATA_KEY, b""),
+        labels,
+        pieces,
+    ):
+        raise ValueError(
+            f"{columns.path}: expected the predictions that were written, got others: the file is "
+            f"damaged, or was changed by another program; copy it anew, or run the model again"
+        )
+
+
+# --- Checks ---
+
+
+def require_columns(where: object, names: Sequence[str], rows: int) -> None:
+    """Raise ValueError unless there are the required columns, and a row."""
+    if missing := data_files.describe_missing(REQUIRED, names):
         raise ValueError(
             f"{where}: expected the columns {', '.join(REQUIRED)}, {missing}; `merge-nli predict` "
             f"writes such a file"
         )
-    if not len(table):
+    if not rows:
         raise ValueError(f"{where}: expected at least one row, got none")
-    try:
-        columns = {name: check_column(name, table[name], place, labels) for name in REQUIRED}
-        require_distinct(columns["variant_id"], place)
-        for name in (TEXT_DIGEST, PROBABILITIES):
-            if name in table.column_names and table[name].null_count < len(table):
-                columns[name] = check_column(name, table[name], place, labels)
-        for name in {ANSWER_TEXT, REPEATS}.intersection(table.column_names):
-            check_further(name, table[name])
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-    return labelled(pa.table(columns), labels)
 
 
 def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
     """Raise ValueError where `ANSWER_TEXT` has no texts, or `REPEATS` no lists of whole numbers."""
-    kind = decoded(column).type
+    kind = _decoded(column).type
     if name == ANSWER_TEXT:
         good, expected = kind in (pa.string(), pa.large_string(), pa.string_view()), "texts"
     else:
@@ -113,130 +422,29 @@ def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
 def check_column(
     name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
 ) -> pa.ChunkedArray | pa.Array:
-    """Check one of `COLUMNS` by itself and bring it into its form; see `validate`."""
-    if name in IDS:
-        return _strings(name, column, place)
+    """Check one of `COLUMNS` by itself and bring it into its form; see `predictions.validate`."""
+    if name == PROBABILITIES:
+        return _distributions(column, place, labels)
+    column = _decoded(column)
+    if name in (*IDS, "label") and column.null_count:
+        row = _first(pc.is_null(column))
+        raise ValueError(
+            f"{place(row)}: {name}: expected a value, got none "
+            f"({_counted(column.null_count, 'such row')})"
+        )
     if name in ANSWERS:
         return _codes(name, column, place, labels)
-    return (_digests if name == TEXT_DIGEST else _distributions)(column, place, labels)
-
-
-def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turn strings that Parquet writers store in other ways into plain ones."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        kind = pa.string()
-    return column if column.type == kind else column.cast(kind)
-
-
-def label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
-    """Find names among the labels; null for others.
-
-    Names in another case, and positions as digits, are known where that leaves no doubt.
-    """
-    found = pc.index_in(names, value_set=pa.array(labels))
-    folded = [label.casefold() for label in labels]
-    if found.null_count and len(set(folded)) == len(folded):
-        places = {str(position): position for position in range(len(labels))}
-        places |= {label: position for position, label in enumerate(folded)}
-        distinct = names.unique()
-        plain = [(name or "").strip().casefold() for name in distinct.to_pylist()]
-        positions = pa.array([places.get(name) for name in plain], pa.int64())
-        found = positions.take(pc.index_in(names, value_set=distinct).combine_chunks())
-    return found.cast(pa.int64())
-
-
-def are_positions(cells: pa.ChunkedArray) -> bool:
-    """Tell whether all texts are positions of labels, as digits, or of none."""
-    values = cells.drop_null().unique().to_pylist()
-    digits = (value for value in values if value != f"{NO_LABEL}")
-    return all(value.isdecimal() and len(value) < 10 for value in digits)
-
-
-def as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Read digits as numbers."""
-    distinct = cells.drop_null().unique()
-    numbers = pa.array([int(value) for value in distinct.to_pylist()], pa.int64())
-    return numbers.take(pc.index_in(cells, value_set=distinct).combine_chunks())
-
-
-# --- Columns ---
-
-
-def _strings(name: str, column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
-    column = decoded(column)
-    _require_values(name, column, place)
     if column.type != pa.string():
-        raise ValueError(f"{name}: expected ids as strings, got the type {column.type}")
-    return column
-
-
-def _codes(
-    name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
-) -> pa.ChunkedArray:
-    """Check labels and turn them into positions among the known ones.
-
-    A prediction that is null, -1 or an empty string names no label: `NO_LABEL`.
-    """
-    column = decoded(column)
-    is_none: pa.ChunkedArray | bool = False
-    if name == "label":
-        _require_values(name, column, place)
-    elif pa.types.is_null(column.type):
-        return pa.chunked_array([pa.array(np.full(len(column), NO_LABEL))])
-    else:
-        is_none = pc.is_null(column)
-    if column.type == pa.string():
-        codes = label_positions(column, labels)
-        if name != "label":
-            none = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(["", f"{NO_LABEL}"]))
-            is_none = pc.or_(is_none, none)
-        expected = ", ".join(labels)
-    elif pa.types.is_integer(column.type):
-        codes = column.cast(pa.int64())
-        inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(labels)))
-        if name != "label":
-            is_none = pc.or_(is_none, pc.fill_null(pc.equal(codes, NO_LABEL), False))
-        codes = pc.if_else(inside, codes, None)
-        expected = f"0 to {len(labels) - 1} ({', '.join(labels)})"
-    else:
-        raise ValueError(
-            f"{name}: expected the names {', '.join(labels)} or their positions as integers, "
-            f"got the type {column.type}"
-        )
-    if is_none is not False:
-        codes = pc.if_else(is_none, NO_LABEL, codes)
-    if codes.null_count:
-        row = _first(pc.is_null(codes))
-        from_one = column.unique().sort().to_pylist() == [*range(1, len(labels) + 1)]
-        raise ValueError(
-            f"{place(row)}: {name}: expected one of {expected}, got {column[row].as_py()!r} "
-            f"{_such_rows(codes.null_count)}; "
-            f"{'are they counted from 1? count from 0' if from_one else _ADVICE[name]}"
-        )
-    return codes
-
-
-_ADVICE: Final = {
-    "label": "write gold labels so, and leave out problems without one",
-    "prediction": "give each row the label that the model chose, or null where it named none",
-}
-
-
-def _digests(column: pa.ChunkedArray, place: Place, _: Sequence[str]) -> pa.ChunkedArray:
-    """Check digests of texts; rows may be without."""
-    column = decoded(column)
-    if column.type != pa.string():
-        raise ValueError(f"{TEXT_DIGEST}: expected a string, got the type {column.type}")
-    if _are_digests(column):
-        return column
-    wrong = pc.invert(pc.match_substring_regex(column, f"^({PREFIX})?[0-9a-f]{{16}}$"))
-    if pc.any(wrong).as_py():
-        row = _first(wrong)
-        raise ValueError(
-            f"{place(row)}: {TEXT_DIGEST}: expected {PREFIX} and 16 hexadecimal digits, as "
-            f"`merge-nli predict` writes them, got {column[row].as_py()!r}"
-        )
+        expected = "a string" if name == TEXT_DIGEST else "ids as strings"
+        raise ValueError(f"{name}: expected {expected}, got the type {column.type}")
+    if name == TEXT_DIGEST and not _are_digests(column):
+        wrong = pc.invert(pc.match_substring_regex(column, f"^({PREFIX})?[0-9a-f]{{16}}$"))
+        if pc.any(wrong).as_py():
+            row = _first(wrong)
+            raise ValueError(
+                f"{place(row)}: {TEXT_DIGEST}: expected {PREFIX} and 16 hexadecimal digits, as "
+                f"`merge-nli predict` writes them, got {column[row].as_py()!r}"
+            )
     return column
 
 
@@ -250,16 +458,102 @@ def _are_digests(column: pa.ChunkedArray) -> bool:
     return same and not digits.translate(None, b"0123456789abcdef")
 
 
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Turn strings that Parquet writers store in other ways into plain ones."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        kind = pa.string()
+    return column if column.type == kind else column.cast(kind)
+
+
+def _codes(
+    name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
+) -> pa.ChunkedArray:
+    """Check labels and turn them into positions among the known ones.
+
+    A prediction that is null, -1 or an empty string names no label: `NO_LABEL`.
+    """
+    if pa.types.is_null(column.type):
+        return pa.chunked_array([pa.array(np.full(len(column), NO_LABEL))])
+    if column.type == pa.string():
+        codes = _label_positions(column, labels)
+        none = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(["", f"{NO_LABEL}"]))
+        expected = ", ".join(labels)
+    elif pa.types.is_integer(column.type):
+        codes = column.cast(pa.int64())
+        none = pc.fill_null(pc.equal(codes, NO_LABEL), False)
+        inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(labels)))
+        codes = pc.if_else(inside, codes, None)
+        expected = f"0 to {len(labels) - 1} ({', '.join(labels)})"
+    else:
+        raise ValueError(
+            f"{name}: expected the names {', '.join(labels)} or their positions as integers, "
+            f"got the type {column.type}"
+        )
+    if name != "label":
+        codes = pc.if_else(pc.or_(pc.is_null(column), none), NO_LABEL, codes)
+    if codes.null_count:
+        row = _first(pc.is_null(codes))
+        from_one = column.unique().sort().to_pylist() == [*range(1, len(labels) + 1)]
+        raise ValueError(
+            f"{place(row)}: {name}: expected one of {expected}, got {column[row].as_py()!r} "
+            f"({_counted(codes.null_count, 'such row')}); "
+            f"{'are they counted from 1? count from 0' if from_one else _ADVICE[name]}"
+        )
+    return codes
+
+
+_ADVICE: Final = {
+    "label": "write gold labels so, and leave out problems without one",
+    "prediction": "give each row the label that the model chose, or null where it named none",
+}
+
+
+def _label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
+    """Find names among the labels; null for others.
+
+    Names in another case, and positions as digits, are known where that leaves no doubt.
+    """
+    found = pc.index_in(names, value_set=pa.array(labels))
+    folded = [label.casefold() for label in labels]
+    if found.null_count and len(set(folded)) == len(folded):
+        places = {str(position): position for position in range(len(labels))}
+        places |= {label: position for position, label in enumerate(folded)}
+        return _replaced(names, lambda name: places.get(name.strip().casefold()))
+    return found.cast(pa.int64())
+
+
+def _replaced(texts: pa.ChunkedArray, number: Callable[[str], int | None]) -> pa.ChunkedArray:
+    """Put a number in place of each distinct text."""
+    distinct = texts.drop_null().unique()
+    numbers = pa.array([number(text) for text in distinct.to_pylist()], pa.int64())
+    return numbers.take(pc.index_in(texts, value_set=distinct).combine_chunks())
+
+
+def _are_positions(cells: pa.Array) -> bool:
+    """Tell whether all texts are positions of labels, as digits, or of none."""
+    values = cells.drop_null().unique().to_pylist()
+    digits = (value for value in values if value != f"{NO_LABEL}")
+    return all(value.isdecimal() and len(value) < 10 for value in digits)
+
+
 def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str]) -> pa.Array:
     """Check probabilities and make fixed-size lists of one per label."""
-    flat, lengths = _flattened(column, len(labels))
-    if (odd := lengths != len(labels)).any():
+    count, item = len(labels), getattr(column.type, "value_type", None)
+    if item is None or not (pa.types.is_floating(item) or pa.types.is_integer(item)):
+        raise ValueError(
+            f"{PROBABILITIES}: expected a list of {count} numbers per row, "
+            f"got the type {column.type}"
+        )
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy()
+    if (odd := lengths != count).any():
         row = int(odd.argmax())
         raise ValueError(
-            f"{place(row)}: {PROBABILITIES}: expected {len(labels)} per row, in the order "
+            f"{place(row)}: {PROBABILITIES}: expected {count} per row, in the order "
             f"{', '.join(labels)}, got {_shown(column[row])}; give them for all rows or for none"
         )
-    values = flat.reshape(-1, len(labels))
+    flat = pc.fill_null(pc.list_flatten(column).cast(pa.float64()), float("nan")).to_numpy()
+    values = flat.reshape(-1, count)
     with np.errstate(invalid="ignore"):
         good = (values >= 0) & (abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE)[:, None]
     if not good.all():
@@ -271,24 +565,9 @@ def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str])
             why = "of logits take the softmax"
         raise ValueError(
             f"{place(row)}: {PROBABILITIES}: expected numbers from 0 to 1 with the sum 1, "
-            f"got {_shown(column[row])} {_such_rows((~good).sum())}; {why}"
+            f"got {_shown(column[row])} ({_counted((~good).sum(), 'such row')}); {why}"
         )
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat), len(labels))
-
-
-def _flattened(
-    column: pa.ChunkedArray, per_row: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Flatten lists: numbers, NaN for null ones, and each list's length, -1 for a null."""
-    item = getattr(column.type, "value_type", None)
-    if item is None or not (pa.types.is_floating(item) or pa.types.is_integer(item)):
-        raise ValueError(
-            f"{PROBABILITIES}: expected a list of {per_row} numbers per row, "
-            f"got the type {column.type}"
-        )
-    flat = pc.list_flatten(column).cast(pa.float64())
-    lengths = pc.fill_null(pc.list_value_length(column), -1).cast(pa.int64())
-    return pc.fill_null(flat, float("nan")).to_numpy(), lengths.to_numpy()
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), count)
 
 
 def _shown(value: pa.Scalar) -> str:
@@ -300,21 +579,8 @@ def _shown(value: pa.Scalar) -> str:
     return json.dumps(value.as_py()) if value.is_valid else "none"
 
 
-def _such_rows(count: Any) -> str:
-    return f"({_counted(count, 'row')})"
-
-
 def _counted(count: Any, noun: str) -> str:
-    """Count such rows or ids."""
-    return f"{count:,} such {noun}{'' if count == 1 else 's'}"
-
-
-def _require_values(name: str, column: pa.ChunkedArray, place: Place) -> None:
-    if column.null_count:
-        row = _first(pc.is_null(column))
-        raise ValueError(
-            f"{place(row)}: {name}: expected a value, got none {_such_rows(column.null_count)}"
-        )
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def require_distinct(ids: pa.ChunkedArray, place: Place) -> None:
@@ -325,8 +591,8 @@ def require_distinct(ids: pa.ChunkedArray, place: Place) -> None:
     repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     rows = np.flatnonzero(pc.equal(ids, repeated[0]).to_numpy())
     raise ValueError(
-        f"{place(int(rows[1]))}: variant_id: expected each id once, got {repeated[0].as_py()!r} "
-        f"as in {place(int(rows[0]))} ({_counted(len(repeated), 'id')}); drop the repeated rows"
+        f"{place(int(rows[1]))}: variant_id: expected each id once, got {repeated[0].as_py()!r} as "
+        f"in {place(int(rows[0]))} ({_counted(len(repeated), 'such id')}); drop the repeated rows"
     )
 
 

@@ -117,7 +117,7 @@ class DatasetRelations:
         for file in files:
             with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
                 schemas[file], sizes[file] = parquet.schema_arrow, parquet.metadata.num_rows
-        relations = cls(connect(), folder, tuple(files), fields, schemas, sizes)
+        relations = cls(connect(streamed=True), folder, tuple(files), fields, schemas, sizes)
         # Nothing tells how long a stream is: a join holds what stands right, and it goes by.
         relations.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         execute(

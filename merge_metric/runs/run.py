@@ -313,9 +313,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         table=model.answers,
         seeds_in=dataset.numbers(config, "seeds"),
         variants_in=dataset.numbers(config, "variants"),
-        labels=model.rows.labels,
-        n_answers=model.rows.count,
-        probabilities=model.rows.probabilities,
+        predictions=model.rows,
     )
     found = answers.seeds()
     require_whole_seeds(found, folder, config)
@@ -398,7 +396,7 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 def _read_alone(path: Path) -> Run:
     """Count all rows of a file, every variant once."""
     (rows,) = PredictionRows.group([path], None)
-    with connect() as connection:
+    with connect(streamed=True) as connection:
         execute(
             connection,
             "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
@@ -419,9 +417,7 @@ def _read_alone(path: Path) -> Run:
             table="answers",
             seeds_in="(0)",
             variants_in="(1)",
-            labels=rows.labels,
-            n_answers=rows.count,
-            probabilities=rows.probabilities,
+            predictions=rows,
         )
         seeds = answers.seeds()
         (distinct,) = fetch(connection, "SELECT count(DISTINCT id) AS n FROM answers")[

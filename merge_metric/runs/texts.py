@@ -11,8 +11,9 @@ characters; files that have it are still verified.
 from __future__ import annotations
 
 import hashlib
+import json
 from binascii import unhexlify
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -121,6 +122,52 @@ def characters(texts: pa.StringArray | pa.ChunkedArray) -> bytes:
             offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset :]
             found.append(memoryview(chunk.buffers()[2])[offsets[0] : offsets[len(chunk)]])
     return b"".join(found)
+
+
+def digest_of(
+    columns: Mapping[str, int],
+    description: bytes,
+    labels: Sequence[str],
+    pieces: Callable[[str], Iterable[pa.Array]],
+) -> str:
+    """Digest predictions: rows, labels and description, wherever they are stored.
+
+    Parquet's own checksums cover neither metadata nor the heads of pages.
+
+    Args:
+        columns: Name → number of rows: integers, fixed-size lists of floats, strings, or lists of
+            integers.
+        description: See `prediction_columns.METADATA_KEY`.
+        labels: Of the problems.
+        pieces: Reads a column, of those with lengths twice.
+    """
+    digest = hashlib.sha256(description)
+    digest.update(json.dumps(labels).encode())
+    for name, count in columns.items():
+        digest.update(f"\n{name} {count}\n".encode())
+        has_lengths = False
+        for column in pieces(name):
+            if pa.types.is_integer(column.type):
+                digest.update(column.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+            elif _is_of_floats(column.type):
+                digest.update(column.flatten().to_numpy().astype("<f8").tobytes())
+            else:
+                length = (
+                    pc.list_value_length if pa.types.is_nested(column.type) else pc.binary_length
+                )
+                lengths = pc.fill_null(length(column), -1).to_numpy(zero_copy_only=False)
+                digest.update(lengths.astype("<i4").tobytes())
+                has_lengths = True
+        for column in pieces(name) if has_lengths else ():
+            if pa.types.is_nested(column.type):
+                digest.update(column.flatten().to_numpy().astype("<i8").tobytes())
+            else:
+                digest.update(characters(column.drop_null()))
+    return digest.hexdigest()
+
+
+def _is_of_floats(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type))
 
 
 def combined(digests: NDArray[np.uint64]) -> str:

@@ -18,12 +18,12 @@ import pytest
 from merge_dataset.schema import LABELS
 from merge_metric.runs.prediction_columns import labelled
 from merge_metric.runs.predictions import (
-    _digest_of,
     model_name,
     read_predictions,
     with_metadata,
     write_predictions,
 )
+from merge_metric.runs.texts import digest_of
 
 Rows = list[dict[str, Any]]
 
@@ -220,8 +220,12 @@ def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     digests: list[str] = []
     monkeypatch.setattr("merge_dataset.files.time.time_ns", lambda: LATER)
     monkeypatch.setattr(
-        "merge_metric.runs.predictions._digest_of",
-        lambda *given: digests.append(_digest_of(*given)) or digests[-1],
+        "merge_metric.runs.predictions.digest_of",
+        lambda *given: digests.append(digest_of(*given)) or digests[-1],
+    )
+    monkeypatch.setattr(
+        "merge_metric.runs.prediction_columns.digest_of",
+        lambda *given: digests.append(digest_of(*given)) or digests[-1],
     )
     for name in ("p.parquet", "q.parquet"):
         write_predictions(tmp_path / name, pa.Table.from_pylist(ROWS))
