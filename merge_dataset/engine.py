@@ -19,7 +19,7 @@ MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
 
 
-_STREAMED = "500MB"
+_STREAMED = "400MB"
 """Memory for rows that are streamed, however many they are."""
 _THREADS = 4
 """Threads for them: each holds buffers of its own."""
@@ -39,7 +39,7 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
     bounds leave out: `x::VARCHAR = 'nan'` does.
 
     Args:
-        streamed: For rows that Python streams into it: without `MERGE_NLI_MEMORY` it takes 500 MB
+        streamed: For rows that Python streams into it: without `MERGE_NLI_MEMORY` it takes 400 MB
             at most and few threads, as more would wait for Python.
     """
     import duckdb

@@ -169,18 +169,21 @@ class ConfigAnswers:
             name: tally(f"unnest(list_distinct({values}))" if is_list(name) else values)
             for name, values in grouped.items()
         }
-        whole = next((found for name, found in tallies.items() if not is_list(name)), None)
-        counts, by_answer = counts_of((whole or tally("NULL"))[1])
+        whole = next((found[1] for name, found in tallies.items() if not is_list(name)), None)
+        counts, by_answer = counts_of(whole or tally("NULL")[1])
         is_sound &= not (counts.n_variants == 0).any()
         if not is_sound or (seeds.low != seeds.high)[complete].any():
             return None, by_answer, {}
         groups: dict[str, dict[str, SeedCounts]] = {}
-        for name, (values, rows) in tallies.items():
+        del whole
+        for name in grouped:
+            values, rows = tallies.pop(name)  # which takes memory
             groups[name] = {}
             for value, code in sorted((v, n) for n, v in enumerate(values) if v is not None):
                 chosen = rows["value"] == code
                 part, _ = counts_of({key: column[chosen] for key, column in rows.items()})
-                groups[name][value] = part.take(part.n_rows > 0)
+                is_there = part.n_rows > 0
+                groups[name][value] = part if is_there.all() else part.take(is_there)
         return counts, by_answer, groups
 
     def _tally(

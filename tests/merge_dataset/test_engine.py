@@ -22,7 +22,7 @@ def test_memory_is_half_of_the_machine_s_or_as_told(monkeypatch: pytest.MonkeyPa
     half = connect().execute(setting).fetchone()
     monkeypatch.delenv("MERGE_NLI_MEMORY")
     assert connect().execute(setting).fetchone() == half
-    assert connect(streamed=True).execute(setting).fetchone() == ("476.8 MiB",)
+    assert connect(streamed=True).execute(setting).fetchone() == ("381.4 MiB",)
 
 
 @pytest.mark.parametrize("wrong", ["much", "4 apples"])

@@ -79,7 +79,7 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows at a time, so that small files come in many pieces."""
-    for module in ("relations", "predictions"):
+    for module in ("relations", "prediction_columns"):
         monkeypatch.setattr(f"merge_metric.runs.{module}.ROWS", 50)
     monkeypatch.setattr("merge_metric.runs.counting._ROWS_AT_A_TIME", 70)
 
