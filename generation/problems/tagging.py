@@ -166,24 +166,13 @@ class Tagger:
             tags[is_tagged] = self._cone.tags(windows)
         return tags
 
-    def lemmas(self, word: str, tag: str) -> frozenset[str]:
-        """Return the lemmas that spaCy's rules and exceptions give a lower-case word of a Penn tag.
-
-        Several where they cannot tell; none for other words than nouns, verbs, adjectives and
-        adverbs, and of a pipeline without English rules.
-        """
-        if self._lemmatise is None or tag[:2] not in _UPOS:
-            return frozenset()
-        return self._lemmatise(word, _UPOS[tag[:2]])
-
-    @property
-    def has_lemmas(self) -> bool:
-        """Whether the pipeline has English rules for lemmas."""
-        return self._lemmatise is not None
-
     @cached_property
-    def _lemmatise(self) -> Callable[[str, str], frozenset[str]] | None:
-        """Cached function from a word and its part of speech to lemmas; None without rules."""
+    def lemmas(self) -> Callable[[str, str], frozenset[str]] | None:
+        """Function from a lower-case word and its Penn tag to lemmas, by spaCy's rules.
+
+        Several where these cannot tell; none for other words than nouns, verbs, adjectives and
+        adverbs. None in place of the function where the pipeline has no English rules.
+        """
         import spacy
         from spacy.tokens import Doc
 
@@ -197,8 +186,10 @@ class Tagger:
             return None
 
         @lru_cache(maxsize=200_000)
-        def lemmatise(word: str, upos: str) -> frozenset[str]:
-            doc = Doc(self._nlp.vocab, words=[word], pos=[upos])
+        def lemmatise(word: str, tag: str) -> frozenset[str]:
+            if tag[:2] not in _UPOS:
+                return frozenset()
+            doc = Doc(self._nlp.vocab, words=[word], pos=[_UPOS[tag[:2]]])
             return frozenset(lemmatizer.rule_lemmatize(doc[0]))
 
         return lemmatise

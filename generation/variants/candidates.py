@@ -69,8 +69,6 @@ class Survivors:
 
     def among(self, asked: NDArray[np.bool_]) -> Survivors:
         """Put the rows, those of the occurrences asked about, among all occurrences."""
-        if asked.all():
-            return self
         sizes = np.zeros(len(asked), np.int64)
         sizes[asked] = self.sizes
         in_vocabulary = np.ones(len(asked), np.bool_)

@@ -91,7 +91,7 @@ class Funnel:
         return rows
 
 
-def most_frequent_reasons(rows: Iterable[Mapping[str, Any]], count: int = 3) -> str:
+def most_frequent_reasons(rows: Iterable[Mapping[str, Any]]) -> str:
     """Say in a line why most suggestions were dropped.
 
     >>> most_frequent_reasons([{"mlm": "m", "less_probable": 3237, "few_mlms": 12}])
@@ -102,7 +102,7 @@ def most_frequent_reasons(rows: Iterable[Mapping[str, Any]], count: int = 3) -> 
         totals.update({reason: row[reason] for reason in Reason if reason in row})
     return ", ".join(
         f"{reason.sentence.partition(' (')[0]} ({total:,})"
-        for reason, total in totals.most_common(count)
+        for reason, total in totals.most_common(3)
         if total
     )
 

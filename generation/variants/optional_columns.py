@@ -144,13 +144,13 @@ def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
     ids = rows.written["seed_id"].to_pylist()
     found: dict[str, bool] = {}
     # Only of NLI a hypothesis can go beyond a premise.
-    if rows.tagger.has_lemmas and rows.config.problem_format == NLI:
+    lemmas = rows.tagger.lemmas
+    if lemmas is not None and rows.config.problem_format == NLI:
         mine = set(ids)
         for seed in rows.problems.seeds:
             if seed.seed_id in mine and seed.label == _ENTAILMENT:
                 premise, hypothesis = rows.problems.of(seed)
-                beyond = words_beyond(premise, hypothesis, rows.tagger.lemmas)
-                found[seed.seed_id] = bool(beyond)
+                found[seed.seed_id] = bool(words_beyond(premise, hypothesis, lemmas))
     return pa.array([found.get(seed_id) for seed_id in ids], _FLAG)
 
 

@@ -125,8 +125,6 @@ class Occurrences:
 
         What is asked, is asked of all words of a class or of a problem together.
         """
-        if asked.all():
-            return np.ones(len(self.words), np.bool_)
         groups = self.units("problem" if scope == "problem" else "class")
         missing = self.side_word[self.side[~asked]]
         return ~np.isin(groups, groups[missing])
