@@ -145,11 +145,8 @@ def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions
 def _record(run: RunFolder, name: str, what: str = "") -> Path:
     """Name a record of a masked LM.
 
-    Args:
-        run: The run folder.
-        name: The masked LM.
-        what: "weights" for which weights it had, "unknown" for tokens that its tokenizer does not
-            know, if they are many; by default which store has its answers.
+    "weights" tells which weights it had, "unknown" of tokens that its tokenizer does not know, if
+    they are many; the one without `what` tells which store has its answers.
     """
     return run.stores / ".".join(filter(None, (slug(name), what, "json")))
 

@@ -131,15 +131,11 @@ class MaskedLM:
         device: str = "auto",
         dtype: str = "float32",
     ) -> Self:
-        """Load a masked LM from a directory or from the Hub.
+        """Load a masked LM from a directory, or from the Hub with an optional `@revision`.
 
         Weights are safetensors, or converted to them once; no code of the repository is run.
-
-        Args:
-            model: Directory, or Hub id with an optional `@revision`.
-            name: Name in provenance columns; by default the id or the folder's name.
-            device: `auto` takes a GPU if there is one.
-            dtype: `float32` is the reference (D5).
+        `name`, by default the id or the folder's name, is for provenance columns; `auto` takes a
+        GPU if there is one; `float32` is the reference (D5).
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.
@@ -183,20 +179,12 @@ class MaskedLM:
         batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
-        """Find the `k` most probable tokens at each query's mask (D4).
+        """Find the `k` most probable tokens at each query's mask (D4): one row per query, in order.
 
         On a CPU there is no padding, and a query's scores do not depend on its batch; elsewhere
-        they do by rounding. The head runs on the masked rows alone.
-
-        Args:
-            queries: The questions.
-            k: Number of suggestions, at most the size of the vocabulary.
-            batch_tokens: Maximum number of tokens in a forward pass.
-            on_progress: Called with the number of queries done, as they are done.
-
-        Returns:
-            One row per query, in order. Queries whose word, or whose other masked
-            occurrence, is not exactly one token stay empty (D3).
+        they do by rounding. The head runs on the masked rows alone. Queries whose word, or whose
+        other masked occurrence, is not exactly one token stay empty (D3). `on_progress` is called
+        with the number of queries done, `batch_tokens` are the most of a forward pass.
         """
         inputs, others = list[Input](), list[int]()
         for row, query in enumerate(queries):
@@ -265,12 +253,7 @@ class MaskedLM:
     ) -> Scores:
         """Find the `k` most probable tokens at each input's mask, or all if there are fewer.
 
-        Args:
-            inputs: Inputs in any order.
-            rows: Number of rows of the answer; rows without an input stay empty.
-            k: Number of tokens.
-            batch_tokens: Maximum number of tokens in a forward pass.
-            on_progress: Called with the number of inputs done.
+        The answer has `rows` rows; those without an input stay empty.
         """
         import torch
 
@@ -312,15 +295,9 @@ class MaskedLM:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Find every token of the wanted kind that is more probable than the input's floor.
 
-        Args:
-            inputs: Inputs with the rows 0, 1, 2, ….
-            floors: [inputs] log P that a token has to exceed, in nats.
-            allowed: [kinds, vocabulary] Whether a token is of a kind.
-            which: [inputs] The wanted kind.
-            batch_tokens: Maximum number of tokens in a forward pass.
-
-        Returns:
-            [n] `Input.row`, token, and log P in nats, sorted by row and token.
+        Inputs have the rows 0, 1, 2, …; `floors` are log P in nats, [inputs], and `which` says
+        which row of `allowed`, [kinds, vocabulary], an input's tokens have to be of. Returns [n]
+        `Input.row`, token, and log P in nats, sorted by row and token.
         """
         size = int(self._model.config.vocab_size)
         fitting = np.zeros((len(allowed), size), np.bool_)
@@ -352,12 +329,8 @@ class MaskedLM:
     ) -> NDArray[np.float32]:
         """Return [inputs] log P of each input's `original` at its mask, in nats.
 
-        Inputs that differ in `original` alone, such as texts with another word at the mask, share
-        a forward pass.
-
-        Args:
-            inputs: Inputs with the rows 0, 1, 2, ….
-            batch_tokens: Maximum number of tokens in a forward pass.
+        Inputs, of the rows 0, 1, 2, …, that differ in `original` alone, such as texts with another
+        word at the mask, share a forward pass.
         """
         scores = np.zeros(len(inputs), np.float32)
         alike: dict[tuple[tuple[int, ...], int], list[Input]] = {}
@@ -387,10 +360,8 @@ class MaskedLM:
     ) -> tuple[tuple[int, ...], int]:
         """Cut ids to a window around a position if there are too many; return them and its index.
 
-        Args:
-            ids: Token ids of a whole text, perhaps with other pieces in it.
-            position: Index around which the window lies.
-            encoding: Encoding of the text, whose special tokens also surround the window.
+        They are of a whole text, perhaps with other pieces in it than `encoding` has, whose special
+        tokens also surround the window.
         """
         if len(ids) <= self.max_tokens:
             return tuple(ids), position
@@ -416,15 +387,10 @@ class MaskedLM:
         batch_tokens: int | None,
         on_progress: Callable[[int], object] = lambda inputs: None,
     ) -> Iterator[_Reduced]:
-        """Run the model over all inputs, and yield reduced logits group by group.
+        """Run the model over all inputs, in any order, and yield reduced logits group by group.
 
-        Results are yielded late, since the device may still be computing them.
-
-        Args:
-            inputs: Inputs in any order.
-            reduce: Function of a group's inputs and their logits [inputs, vocabulary].
-            batch_tokens: Maximum number of tokens in a forward pass.
-            on_progress: Called with the number of inputs done.
+        `reduce` gets a group's inputs and their logits [inputs, vocabulary]. Results are yielded
+        late, since the device may still be computing them.
         """
         import torch
 
@@ -498,12 +464,9 @@ class MaskedLM:
 def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return [rows, k] tokens and logits, the highest first; of equal ones the lower token first.
 
-    To sort as many logits as there are words would take a small model as long as its layers. The
-    k-th highest of blocks' maxima is a floor that at least k logits reach, and few more.
-
-    Args:
-        logits: [rows, vocabulary]
-        k: At most the size of the vocabulary.
+    To sort as many logits, [rows, vocabulary], as there are words would take a small model as long
+    as its layers. The k-th highest of blocks' maxima is a floor that at least k logits reach, and
+    few more.
     """
     import torch
 
@@ -534,15 +497,10 @@ def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
-    """Map half-open character spans to the tokens that cover exactly them (D3).
+    """Map half-open character spans to the at most `most` tokens that cover exactly them (D3).
 
-    Spaces that a tokenizer counts as part of a token are stripped. Overlapping tokens (a lone
-    "▁" over its word's first letter, the bytes of one character) are left out.
-
-    Args:
-        sentence: The text.
-        encoding: Encoding of the text.
-        most: Maximum number of tokens of a span.
+    Spaces that a tokenizer counts as part of a token are stripped. Overlapping tokens (a lone "▁"
+    over its word's first letter, the bytes of one character) are left out.
     """
     spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):

@@ -138,11 +138,9 @@ class Questions:
     ) -> Self:
         """Deal questions to shards, each question once.
 
-        Args:
-            folder: Replaced as a whole, or left as it was.
-            tables: Questions as `question_table` has them, in any order, repeated or not.
-            problems: Number of problems they come from; it sets the number of shards.
-            made_from: Digest of what the questions depend on, to tell whether they still fit.
+        The folder is replaced as a whole, or left as it was. Tables are as `question_table` has
+        them, in any order, repeated or not. The number of shards follows from the number of
+        problems. `made_from` is a digest of what the questions depend on.
         """
         partial = partial_path(folder)
         (partial / "shards").mkdir(parents=True)
@@ -297,9 +295,7 @@ def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQue
 def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:
     """Mask a word's occurrences in a sentence: one question for each occurrence (D4).
 
-    Args:
-        place: The sentence and the word's occurrences in it.
-        masking: `single` masks the occurrence asked about, `joint` all of them.
+    `single` masking hides the occurrence asked about, `joint` all of them.
     """
     spans = place.spans
     return [

@@ -73,11 +73,8 @@ class Vocabulary:
 
         Usually these are the `WHOLE` tokens. Where the original joins on to the text before it
         (byte-level BPE at the start of a sentence or after a quotation mark), only tokens that do
-        so too leave the text as it is; such a token is a word if the vocabulary also has it as
-        a whole word.
-
-        Returns:
-            [n, k] Whether each suggestion is a whole word there.
+        so too leave the text as it is; such a token is a word if the vocabulary also has it as a
+        whole word.
         """
         known = (tokens >= 0) & (tokens < len(self.texts))
         ids = np.where(known, tokens, 0)

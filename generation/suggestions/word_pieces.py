@@ -50,19 +50,9 @@ def score_words(
     """Find the `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
 
     Words of one piece are any tokens. Words of several pieces consist of letters, are cut by the
-    tokenizer into just these pieces, and are more probable than the original.
-
-    Args:
-        mlm: The masked LM.
-        queries: The questions.
-        k: Number of suggestions.
-        max_pieces: Maximum number of pieces of an original, and of a suggestion.
-        batch_tokens: Maximum number of tokens in a forward pass.
-        on_progress: Called with the number of queries done, as they are done.
-
-    Returns:
-        One row per query, in order, in the shape that `Scores` has for words of several pieces.
-        Rows of queries whose word, or whose other masked occurrence, has more pieces are empty.
+    tokenizer into just these pieces, and are more probable than the original. There is one row per
+    query, in order, in the shape that `Scores` has for words of several pieces; rows of queries
+    whose word, or whose other masked occurrence, has more pieces are empty.
     """
     if max_pieces > mlm.max_tokens // 4:
         raise ValueError(
@@ -102,14 +92,10 @@ class Blank:
     def input(
         self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
     ) -> Input:
-        """Build the model input that asks for the piece after a prefix.
+        """Build the model input, of number `row`, that asks for the piece after the prefix `found`.
 
-        Args:
-            row: Number of the input.
-            found: The prefix.
-            sizes: Number of pieces at each place; all but the prefix are masks.
-            wanted: The token whose score is wanted.
-            mlm: The model.
+        Each place has `sizes` pieces; all but the prefix are masks. The score of `wanted` is
+        wanted.
         """
         ids: list[int] = []
         end = word = 0

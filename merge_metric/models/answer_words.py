@@ -192,12 +192,7 @@ class AnswerReader:
     """Reads which of some choices an answer names."""
 
     def __init__(self, labels: Sequence[str], choices: Sequence[str] | None = None) -> None:
-        """Prepare for the labels of problems.
-
-        Args:
-            labels: Names of the labels.
-            choices: What the prompt calls them, in their order; by default the same.
-        """
+        """Prepare for labels, and what the prompt calls them; by default the same."""
         self.letters = ALPHABET[: len(labels)]
         self._position: dict[str, int] = {}
         for position, (label, choice) in enumerate(zip(labels, choices or labels, strict=True)):
@@ -243,9 +238,7 @@ class AnswerReader:
     def read(self, text: str, *, is_cut: bool = False) -> int:
         """Find the position of the label that an answer names; `NO_LABEL` for none.
 
-        Args:
-            text: The whole answer.
-            is_cut: Whether the most tokens allowed were used up.
+        It is cut where the most tokens allowed were used up.
         """
         said = without_thinking(text)
         if len(said) == 1 and said.upper() in self.letters:
@@ -354,11 +347,9 @@ def without_thinking(text: str) -> str:
 
 
 def kept_words(text: str, among: int = 1) -> str:
-    """Keep beginning and end of an answer, without what was thought if something else was said.
+    """Keep beginning and end of an answer, one of `among` that are kept together.
 
-    Args:
-        text: The answer.
-        among: Number of answers that are kept together.
+    What was thought is left out if something else was said.
     """
     said = without_thinking(text) or text.strip()
     most = max(80, _KEPT // among)
@@ -410,9 +401,7 @@ _SPACES: Final = " ▁Ġ"
 def letter_probabilities(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:
     """Sum up the letters' probabilities, with and without a space before them.
 
-    Args:
-        tokens: Token → natural logarithm of its probability.
-        letters: Of the choices.
+    `tokens` are log-probabilities in nats.
 
     >>> tokens = {" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.25)}
     >>> letter_probabilities(tokens, "ABC")

@@ -86,11 +86,7 @@ class Loaded(NamedTuple):
 
 
 def require_libraries() -> None:
-    """Raise, before any model is looked up, if torch or transformers is missing.
-
-    Raises:
-        ModuleNotFoundError: torch or transformers is not installed.
-    """
+    """Raise ModuleNotFoundError, before any model is looked up, without torch or transformers."""
     for name in ("torch", "transformers"):
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"loading a model needs {name}", name=name)
@@ -99,10 +95,8 @@ def require_libraries() -> None:
 def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
     """Load a checkpoint's weights with a head, and its tokenizer.
 
-    Args:
-        found: From `inspection.inspect`.
-        device: `auto` takes a GPU if there is one.
-        dtype: One of `DTYPES`; `auto` is bfloat16 on CUDA devices and float32 elsewhere.
+    The device `auto` is a GPU if there is one; the dtype, of `DTYPES`, is bfloat16 on CUDA devices
+    and float32 elsewhere where it is `auto`.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")

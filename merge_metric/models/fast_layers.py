@@ -49,13 +49,10 @@ class PackedLinear(nn.Module):
     """A linear layer, but for rounding; a row's result depends on no other row."""
 
     def __init__(self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False) -> None:
-        """Take over a layer's weights.
+        """Take over a layer's weights; the layer may be thrown away then.
 
-        Args:
-            linear: The layer; it may be thrown away then.
-            gelu: Whether its results go through GELU.
-            counted: Whether its weights are parameters of the model; those of a head that are
-                the input embeddings' are counted there.
+        Results go through GELU if `gelu`. Weights are `counted` as parameters of the model, but for
+        those of a head that are the input embeddings' and counted there.
         """
         super().__init__()
         packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
@@ -75,15 +72,11 @@ class PackedLinear(nn.Module):
 
 
 def pack_linear_layers(model: Any) -> Any:
-    """Replace a model's linear layers by packed ones, where that is known to be good.
+    """Replace a model's linear layers in place by packed ones, where that is known to be good.
 
-    Args:
-        model: Of transformers, to be used for inference only. Changed in place.
-
-    Returns:
-        The model; as it was on other devices than x86 CPUs, in other types than float32 and
-        bfloat16, where its type is not in `PACKED`, and, with a warning, where PyTorch's
-        operators do not do what they should.
+    The model, for inference only, stays as it was on other devices than x86 CPUs, in other types
+    than float32 and bfloat16, where its type is not in `PACKED`, and, with a warning, where
+    PyTorch's operators do not do what they should.
     """
     if model.config.model_type in PACKED and _can_pack(model.device, model.dtype):
         with torch.inference_mode():
@@ -249,11 +242,8 @@ def vectors_at(
 ) -> torch.Tensor:
     """Return [texts or more, width] what an encoder makes of a token of each text, then filler.
 
-    Args:
-        places: Index of the wanted token in each text.
-        trunk: The encoder of a model for which `is_flat` holds.
-        input_ids: Of each text; texts of equal length stand side by side.
-        token_type_ids: Of each text; by default 0.
+    `places` are the tokens' indices in their texts, `trunk` is the encoder of a model for which
+    `is_flat` holds. Texts of equal length stand side by side; types are 0 by default.
     """
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])

@@ -257,12 +257,8 @@ def inspect(
 ) -> Inspection:
     """Inspect a model's files; problems are listed in the result, not raised.
 
-    Args:
-        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-        head: What the weights must have been trained for.
-        revision: On the Hub, where the id does not have it.
-        gguf_file: Name of a GGUF file in the directory or repository.
-        dtype: Type that the weights are wanted in.
+    `model` is a directory, a Hub id with an optional `@revision`, or a .gguf file; `gguf_file`
+    names one in a directory or repository, `dtype` is what the weights are wanted in.
     """
     files = find_files(model, gguf_file, revision)
     more: dict[str, Any] = {"head": head, "dtype": dtype, "model": str(model)}

@@ -106,12 +106,7 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
 def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
     """Find the label that a word names, in any of its usual spellings.
 
-    Args:
-        word: A model's answer, or a class's name.
-        known: The labels of the problems.
-
-    Returns:
-        Its position among the labels; None where it names none of them.
+    Returns its position among the known labels; None where it names none of them.
 
     >>> label_of("Entailed"), label_of("LABEL_0"), label_of(" yes", ("no", "yes"))
     (0, None, 1)
@@ -221,16 +216,12 @@ def order_from_seeds(
 ) -> LabelOrder:
     """Find the order of labels that the seeds' gold labels speak for.
 
-    An order is taken where it leads any other by at least `FAR_BETTER`, as those of models that
-    are any good do, and where that is no chance: by an exact sign test against each other order,
-    on the seeds that only one of the two gets right, with Bonferroni's correction for the number
-    of orders. So a model that is as good under two orders, such as one that never says neutral,
-    gets one of them with a probability below `RARE`, whatever its biases.
-
-    Args:
-        classes: (n,), the model's answers as numbers of its classes.
-        gold: (n,), positions among the labels.
-        known: The labels of the problems.
+    An order is taken where it leads any other by at least `FAR_BETTER`, as those of models that are
+    any good do, and where that is no chance: by an exact sign test against each other order, on the
+    seeds that only one of the two gets right, with Bonferroni's correction for the number of
+    orders. So a model that is as good under two orders, such as one that never says neutral, gets
+    one of them with a probability below `RARE`, whatever its biases. `classes` (n,) are the model's
+    answers as numbers of its classes, `gold` (n,) positions among the labels.
     """
     if len(known) > MOST_LABELS:
         raise ValueError(

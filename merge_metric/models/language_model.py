@@ -261,12 +261,7 @@ class LanguageModel:
 
 
 def warn_of_few_letters(name: str, letter_mass: float) -> None:
-    """Warn where a model hardly answers in letters.
-
-    Args:
-        name: The model's.
-        letter_mass: Mean probability that the next token is a letter.
-    """
+    """Warn where a model hardly answers in letters, by their mean probability as next token."""
     if letter_mass < _FEW:
         log.warning(
             "%s: the next token is an answer letter with a mean probability of only %.1f %%: its "

@@ -166,10 +166,8 @@ def find_files(
 ) -> ModelFiles:
     """Tell folders, files and ids on the Hub apart; nothing is listed yet.
 
-    Args:
-        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
-        gguf_file: Name of a GGUF file in the directory or repository.
-        revision: On the Hub, where the id does not have it.
+    `model` is a directory, a Hub id with an optional `@revision`, or a .gguf file; `gguf_file`
+    names one in a directory or repository.
     """
     if "://" in str(model):
         raise ValueError(

@@ -30,8 +30,7 @@ def beginning(answer: Any) -> str:
 def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Say what was odd about answers: key of the metadata → sentence; empty where nothing was.
 
-    Args:
-        metadata: Of a predictions file, or the notes and the name of a run so far.
+    Metadata are a predictions file's, or the notes and the name of a run so far.
 
     >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
     ['expected answers of the model m, the server says they are of m-mini']
@@ -67,12 +66,9 @@ class OddAnswers:
     """
 
     def __init__(self, name: str, asked_for: str, *, strict: bool) -> None:
-        """Begin with no answer.
+        """Begin with no answer; `asked_for` is the model's name on the server.
 
-        Args:
-            name: The model's, for messages.
-            asked_for: What the server was told.
-            strict: Whether oddities are errors.
+        Oddities are errors if `strict`.
         """
         self._name, self._asked_for, self._strict = name, asked_for, strict
         self._notes: dict[str, Any] = {}

@@ -185,11 +185,8 @@ def _open_language_model(
 def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
     """Find the kind of a model from its request and its configuration.
 
-    Users may be told to name the kind where the configuration does not.
-
-    Raises:
-        ModuleNotFoundError: what models are loaded with is not installed.
-        ValueError: there is no such model, or it is of neither kind.
+    Users may be told to name the kind where the configuration does not. Raises ValueError where
+    there is no such model, or it is of neither kind.
     """
     if request.base_url:
         return "remote"

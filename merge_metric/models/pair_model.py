@@ -54,13 +54,7 @@ class Share:
         return f"{self.index}/{self.count}"
 
     def takes(self, batch: int, window: int, windows: int) -> bool:
-        """Tell whether a batch belongs to the share.
-
-        Args:
-            batch: Its number within its window.
-            window: Number of the window of pairs that the batch was cut from.
-            windows: Number of windows.
-        """
+        """Tell whether a batch, number `batch` of a window of pairs, belongs to the share."""
         # Four pieces a share at least, so that shares are alike.
         pieces = -(-4 * self.count // windows) if self.count > 1 else 1
         return (batch % pieces * windows + window) % self.count == self.index
@@ -146,14 +140,10 @@ def batches_of(
 ) -> list[list[int]]:
     """Group positions of texts into batches, as a rule with no padding.
 
-    Short and long batches come in random order, so that the speed seen so far is an honest
-    estimate of the speed to come.
-
-    Args:
-        shapes: Number of tokens of each text, and what else it shares with the others of a batch.
-        budget: Most tokens of a batch, or one text.
-        mixed: Whether texts of different shapes may share a batch.
-        filler: Most tokens of padding, where they may not.
+    Short and long batches come in random order, so that the speed seen so far is an honest estimate
+    of the speed to come. Shapes are each text's number of tokens, and what else it shares with the
+    others of a batch, unless shapes may be `mixed`; then `filler` is 0, else the most tokens of
+    padding. `budget` is the most tokens of a batch that is not a single text.
 
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
     [[1, 3], [2], [0]]

@@ -40,14 +40,10 @@ class PrefixCache:
     """The state of a model that has read a prefix."""
 
     def __init__(self, model: Any, ids: Sequence[int]) -> None:
-        """Run the model over the prefix.
+        """Run a causal LM, for which `unsupported` finds no reason against, over the prefix.
 
-        Every layer keeps all keys and values, sliding windows included: the model's own
-        mask hides what is too far away, as it does in a run without a cache.
-
-        Args:
-            model: A causal LM for which `unsupported` finds no reason against.
-            ids: The prefix, at least one token.
+        Every layer keeps all keys and values, sliding windows included: the model's own mask hides
+        what is too far away, as it does in a run without a cache. The prefix has a token at least.
         """
         cache: Any = DynamicCache()
         with torch.inference_mode():

@@ -94,8 +94,7 @@ def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
 def documented_order(model: str) -> tuple[str, str] | None:
     """Look up the labels of a model's classes, for configurations that do not name them.
 
-    Returns:
-        The order, and the address of the document that says so.
+    Returns the order, and the address of the document that says so.
 
     >>> order, document = documented_order("textattack/bert-base-uncased-snli")
     >>> order, document.rpartition("/")[2]

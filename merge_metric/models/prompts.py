@@ -243,20 +243,13 @@ _FORMS: Final = (" ", "")
 class PromptTokens:
     """Makes token ids of prompts.
 
-    Attributes:
-        letters: Token ids of A, B, …, one row per form: after a space and, where that is
-            another token after the same context, without one.
-        shared: The tokens that prompts begin with, as far as some differing ones tell.
+    `letters` are the token ids of A, B, …, one row per form: after a space and, where that is
+    another token after the same context, without one. `shared` are the tokens that prompts begin
+    with, as far as some differing ones tell.
     """
 
     def __init__(self, tokenizer: Any, prompt: Prompt, *, chat: bool = False) -> None:
-        """Find the letters' tokens and the shared beginning.
-
-        Args:
-            tokenizer: A fast tokenizer of transformers.
-            prompt: What is asked.
-            chat: Ask in the tokenizer's chat template.
-        """
+        """Find the letters' tokens and the shared beginning; `chat` asks in the chat template."""
         name = type(tokenizer).__name__
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(f"expected a fast tokenizer, got {name}")

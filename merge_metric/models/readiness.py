@@ -72,9 +72,6 @@ def inspect_models(
     """Inspect models side by side; problems are listed in the results, not raised.
 
     They run one after another on the machine, if it is known.
-
-    Raises:
-        ModuleNotFoundError: what models are loaded with is not installed.
     """
     require_libraries()
 

@@ -418,15 +418,11 @@ class Endpoint:
     ) -> None:
         """Prepare; nothing is sent yet.
 
-        Args:
-            base_url: A server's URL, such as `http://localhost:8000/v1`; its query stays.
-            path: Where to post, from there.
-            key: Sent as a bearer token, and nowhere shown.
-            connections: Most connections at a time.
-            timeout: Seconds without a byte after which an attempt counts as broken.
-            retries: Attempts after the first; one at most while nothing listens at the address.
-            backoff: Seconds before the second attempt, doubled for each further one, at
-                most a minute; a server's own `Retry-After` comes first.
+        The query of the server's URL stays; the key is sent as a bearer token, and nowhere shown.
+        After `timeout` seconds without a byte an attempt counts as broken. `retries` are attempts
+        after the first, one at most while nothing listens at the address; before the second one
+        `backoff` seconds pass, doubled for each further one, a minute at most; a server's own
+        `Retry-After` comes first.
         """
         import httpx
 
@@ -474,13 +470,11 @@ class Endpoint:
         self._stopped.set()
 
     def post(self, payload: dict[str, Any]) -> Any:
-        """The answer to a JSON document, itself JSON; inside a `with` of this endpoint.
+        """Send a JSON document, inside a `with` of this endpoint; return the answer, itself JSON.
 
-        Our own secrets are masked in it, so that nothing made of it can show them.
-
-        Raises:
-            ValueError: the server refused, or its answer is no JSON.
-            ConnectionError: no attempt succeeded.
+        Our own secrets are masked in it, so that nothing made of it can show them. Raises
+        ValueError where the server refuses or its answer is no JSON, ConnectionError where no
+        attempt succeeds.
         """
         import httpx
 

@@ -354,8 +354,7 @@ def find_adapter_weights(files: ModelFiles) -> Weights:
 def count_classes(weights: Weights) -> int | None:
     """Count the classes of a classification head that is saved with an adapter.
 
-    Returns:
-        None where no head is, or the weights are pickled, so that nothing is known of them yet.
+    None where no head is, or the weights are pickled, so that nothing is known of them yet.
     """
     for name, tensor in weights.tensors.items():
         if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(tensor.shape) == 2:

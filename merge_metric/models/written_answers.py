@@ -121,9 +121,8 @@ class Words:
     ) -> tuple[list[float], list[float], str]:
         """Read the answers to a question.
 
-        Returns:
-            Shares of the labels among the answers that name one, all equal where none does; the
-            measures `MEASURED`; the words that are kept.
+        Returns shares of the labels among the answers that name one, all equal where none does; the
+        measures `MEASURED`; the words that are kept.
 
         >>> from merge_metric.models.prompts import read_prompt
         >>> said = [Said("B"), Said("Neutral."), Said("A"), Said("Hm.")]
