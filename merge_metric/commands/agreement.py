@@ -29,16 +29,12 @@ def agreement_command(
     session: Annotated[
         list[Path] | None, option("Session folder that knows the variants; may be repeated.")
     ] = None,
-    dataset: Annotated[
-        Path | None,
-        option("Dataset folder, which knows them, too."),
-    ] = None,
+    dataset: Annotated[Path | None, option("Dataset folder, which knows them, too.")] = None,
     plots: Annotated[
         Path | None, option("Folder for plots as PNG, SVG and PDF.", file_okay=False)
     ] = None,
     output: Annotated[
-        Literal["text", "markdown", "latex", "json"],
-        option("How to write the tables.", "--format"),
+        Literal["text", "markdown", "latex", "json"], option("How to write the tables.", "--format")
     ] = "text",
     n_bootstrap: Replicates = 1000,
     rng_seed: BootstrapSeed = 0,
@@ -63,11 +59,7 @@ def agreement_command(
     from merge_metric.tables.plots import save_all
 
     found = agreement(
-        files,
-        sessions=session or (),
-        dataset=dataset,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
+        files, sessions=session or (), dataset=dataset, n_bootstrap=n_bootstrap, rng_seed=rng_seed
     )
     if plots is not None:
         with working_in(plots, wait=True):  # two at once do not mix theirs

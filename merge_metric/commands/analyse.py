@@ -116,14 +116,13 @@ for _field, _declared in declared_settings(AnalysisOptions).items():
 @with_settings
 def analyse_command(
     name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="What to find out: a name of the list above."),
+        str, typer.Argument(metavar="NAME", help="What to find out: a name of the list above.")
     ],
     predictions: Annotated[
         list[str] | None,
         typer.Argument(
             help="Predictions files of any models: FILE, NAME=FILE, and for some analyses "
-            "FILE@DATASET.",
+            "FILE@DATASET."
         ),
     ] = None,
     *,

@@ -53,8 +53,7 @@ PresetName = Annotated[
 ]
 Only = Annotated[str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")]
 Dataset = Annotated[
-    str,
-    option("Dataset folder, name for load_dataset, or a run's problems.parquet."),
+    str, option("Dataset folder, name for load_dataset, or a run's problems.parquet.")
 ]
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."

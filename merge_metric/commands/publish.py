@@ -158,14 +158,7 @@ def publish_results_command(
 
     model = parse_repository(repo, "model")
     figures = model_figures(predictions, dataset, config or (), model=repo)
-    planned = plan_results(
-        figures,
-        model,
-        dataset,
-        dataset_repo,
-        pull_request=pr,
-        date=date,
-    )
+    planned = plan_results(figures, model, dataset, dataset_repo, pull_request=pr, date=date)
     publish(planned, yes, output)
 
 

@@ -31,15 +31,14 @@ ReportAs = Annotated[ReportFormat | None, option("By default what the suffix say
 Figures = Annotated[
     Path | None,
     option(
-        "Folder for plots as PNG, SVG and PDF, sized for papers; needs matplotlib.",
-        file_okay=False,
+        "Folder for plots as PNG, SVG and PDF, sized for papers; needs matplotlib.", file_okay=False
     ),
 ]
 Sessions = Annotated[
     list[Path] | None,
     option(
         "A session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated. Adds "
-        "changes on variants judged good and bad.",
+        "changes on variants judged good and bad."
     ),
 ]
 ReportReplicates = Annotated[

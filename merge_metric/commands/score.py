@@ -36,8 +36,7 @@ Threshold = Annotated[
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.",
-        metavar="predictions",
+        help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.", metavar="predictions"
     ),
 ]
 ScoredDataset = Annotated[
@@ -67,10 +66,7 @@ FailUnder = Annotated[
 ]
 FailOver = Annotated[
     list[str] | None,
-    option(
-        "The same if it is higher, such as relaxed_fooling_rate=0.4.",
-        metavar="FIGURE=VALUE",
-    ),
+    option("The same if it is higher, such as relaxed_fooling_rate=0.4.", metavar="FIGURE=VALUE"),
 ]
 PerSeed = Annotated[
     Path | None,

@@ -261,20 +261,13 @@ def _label_names(identifier: str, labels: Sequence[str]) -> dict[str, Any]:
         description="What the numbers of labels mean.",
         dataType="sc:Enumeration",
         key={"@id": code},
-        field=[
-            _node("Field", code, dataType="cr:Int64"),
-            _node("Field", name, dataType="sc:Text"),
-        ],
+        field=[_node("Field", code, dataType="cr:Int64"), _node("Field", name, dataType="sc:Text")],
         data=[{code: position, name: label} for position, label in enumerate(labels)],
     )
 
 
 def _record_set(
-    config: str,
-    split: str,
-    names: Sequence[Path],
-    problem_format: ProblemFormat,
-    labels_id: str,
+    config: str, split: str, names: Sequence[Path], problem_format: ProblemFormat, labels_id: str
 ) -> dict[str, Any]:
     import pyarrow as pa
 

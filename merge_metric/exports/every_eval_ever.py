@@ -166,10 +166,7 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                     **left_out,
                 },
                 "uncertainty": uncertainty
-                | {
-                    "num_samples": result["n_seeds"],
-                    "num_bootstrap_samples": USUAL.n_bootstrap,
-                },
+                | {"num_samples": result["n_seeds"], "num_bootstrap_samples": USUAL.n_bootstrap},
             },
         }
 

@@ -95,12 +95,7 @@ def export_mini_datasets(
 
 
 def _export(
-    name: str,
-    folder: Path,
-    out: Path,
-    configs: Sequence[str] | None,
-    write: Write,
-    overwrite: bool,
+    name: str, folder: Path, out: Path, configs: Sequence[str] | None, write: Write, overwrite: bool
 ) -> Exported:
     """Write a folder with a folder of files for each configuration."""
     chosen = configurations_of(folder, configs or ())

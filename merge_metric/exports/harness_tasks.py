@@ -83,11 +83,7 @@ def {function}(items: list[Any]) -> float:
 
 @task_export("lm-eval")
 def export_lm_eval(
-    folder: Path,
-    out: Path,
-    tasks: TaskSettings,
-    *,
-    overwrite: Overwrite = False,
+    folder: Path, out: Path, tasks: TaskSettings, *, overwrite: Overwrite = False
 ) -> Exported:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
@@ -320,11 +316,7 @@ def problems_of(
 
 @task_export("inspect", prompt_start="", letters="both")
 def export_inspect(
-    folder: Path,
-    out: Path,
-    tasks: TaskSettings,
-    *,
-    overwrite: Overwrite = False,
+    folder: Path, out: Path, tasks: TaskSettings, *, overwrite: Overwrite = False
 ) -> Exported:
     """A task for Inspect (inspect-ai 0.3.285).
 

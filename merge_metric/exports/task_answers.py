@@ -48,11 +48,7 @@ TaskAnswer = dict[str, Any]
 
 
 def load_problems(
-    settings: TaskSettings,
-    config: str,
-    *,
-    limit_seeds: int | None = None,
-    rng_seed: int = 0,
+    settings: TaskSettings, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
 ) -> datasets.Dataset:
     """Load the seeds and then the variants of a configuration, but for those that are examples.
 

@@ -137,10 +137,7 @@ class Majority:
     """Always the most frequent label; probabilities are the labels' frequencies."""
 
     def __init__(
-        self,
-        labels: NDArray[np.int64],
-        source: dict[str, object],
-        known: tuple[str, ...] = LABELS,
+        self, labels: NDArray[np.int64], source: dict[str, object], known: tuple[str, ...] = LABELS
     ) -> None:
         """Count labels, (n,) with n > 0, as positions among those known.
 
