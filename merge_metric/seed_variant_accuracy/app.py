@@ -305,9 +305,7 @@ def answer(
     try:
         columns = read_file(Path(file)) if file else read_table(rows)
         result = score(
-            **split_predictions(**columns),
-            correctness_threshold=threshold,
-            n_bootstrap=n_bootstrap,
+            **split_predictions(**columns), correctness_threshold=threshold, n_bootstrap=n_bootstrap
         )
     except ValueError as error:
         message = f"<strong>Nothing was computed.</strong> {html.escape(str(error))}"

@@ -149,9 +149,7 @@ class SeedCounts:
 
 
 def count(
-    rows: Rows,
-    opposites: Iterable[Sequence[str]] | None = None,
-    draws: Ints | None = None,
+    rows: Rows, opposites: Iterable[Sequence[str]] | None = None, draws: Ints | None = None
 ) -> SeedCounts:
     """Count the variants of each seed in each subsample.
 
