@@ -132,9 +132,9 @@ def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, fold
     repo = desk.hub.repo("model", MODEL)
     repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False)}, "Earlier")
     desk.hub.fail("resolve", 503, times=99)
-    result = publish(desk, predictions, folder, "--yes")
-    assert (result.code, results(desk)) == (1, old)
-    assert f"reading {FILE} of {MODEL}: the Hub failed" in result.err
+    said = refused(desk, predictions, folder, "--yes", code=1)
+    assert f"reading {FILE} of {MODEL}: the Hub failed" in said
+    assert results(desk) == old
     desk.hub.forgive()
     publish(desk, predictions, folder, "--yes")
     assert results(desk)[1] == old[0]
