@@ -11,19 +11,18 @@ from merge_dataset import schema
 from merge_metric.seed_variant_accuracy import options
 
 
-@pytest.mark.parametrize(
-    "name", ["snli", "mnli-m_nouns", "anli-r1_adverbs", "demo_adjectives", "anli-r3_paraphrases"]
-)
-def test_configuration_names_round_trip(name: str) -> None:
-    assert schema.config_name(*schema.parse_config_name(name)) == name
-
-
-@pytest.mark.parametrize(
-    "name", ["snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"]
-)
-def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="expected a"):
-        schema.parse_config_name(name)
+def test_names_of_configurations() -> None:
+    for name in (
+        "snli",
+        "mnli-m_nouns",
+        "anli-r1_adverbs",
+        "demo_adjectives",
+        "anli-r3_paraphrases",
+    ):
+        assert schema.config_name(*schema.parse_config_name(name)) == name
+    for name in ("snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"):
+        with pytest.raises(ValueError, match="expected a"):
+            schema.parse_config_name(name)
 
 
 def test_columns_and_labels() -> None:

@@ -10,7 +10,6 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -142,23 +141,15 @@ def test_other_events_are_refused(client: Client, saved: Path, event: object, me
     assert read_events(saved) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"x", b"[]", b"{}", b'{"position": 1}', b"[" * 60_000])
-def test_other_bodies_are_refused(client: Client, body: bytes) -> None:
-    reply = client.ask("POST", "/events", body)
-    assert (reply.status, reply.json) == (
-        400,
-        {"error": "expected a JSON object with position and event"},
-    )
-
-
-@pytest.mark.parametrize("position", [-1, "0", True, 1.5, None])
-def test_other_positions_are_refused(client: Client, position: Any) -> None:
-    assert client.save(position, ANSWER).json == {
-        "error": f"position: expected a number from 0, got {position!r}"
-    }
-
-
-def test_long_bodies_are_refused(client: Client) -> None:
+def test_other_requests_are_refused(client: Client) -> None:
+    """Bodies that are none, positions that are none, and bodies that are too long."""
+    for body in (b"", b"x", b"[]", b"{}", b'{"position": 1}', b"[" * 60_000):
+        reply = client.ask("POST", "/events", body)
+        assert reply.status == 400
+        assert reply.json == {"error": "expected a JSON object with position and event"}
+    for position in (-1, "0", True, 1.5, None):
+        error = f"position: expected a number from 0, got {position!r}"
+        assert client.save(position, ANSWER).json == {"error": error}
     assert client.ask("POST", "/events", b" " * 65537).status == 400
     reply = client.ask("POST", "/events", headers={"Content-Length": "-1"})
     assert reply.json == {"error": "expected at most 65536 bytes"}
@@ -196,10 +187,6 @@ def test_other_names_of_the_host_are_refused(client: Client, host: str, path: st
     port = client.url.split(":")[2].split("/")[0]
     reply = client.ask("GET", path, headers={"Host": host.format(port=port)})
     assert (reply.status, reply.json) == (403, {"error": f"expected the host 127.0.0.1:{port}"})
-
-
-def test_localhost_is_this_host(client: Client) -> None:
-    port = client.url.split(":")[2].split("/")[0]
     assert client.ask("GET", "/session", headers={"Host": f"localhost:{port}"}).status == 200
 
 
@@ -247,12 +234,8 @@ def test_pages_are_locked_down(client: Client) -> None:
     scripts = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.js"))
     for risky in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert risky not in scripts
-
-
-@pytest.mark.parametrize("path", ["/nothing", "/../server.py", "/page/", "/page/page.js", "/?x"])
-def test_nothing_else_is_served(client: Client, path: str) -> None:
-    assert client.ask("GET", path).status == 404
-    assert client.ask("POST", path, b"{}").status == 404
+    for other in ("/nothing", "/../server.py", "/page/", "/page/page.js", "/?x"):
+        assert client.ask("GET", other).status == client.ask("POST", other, b"{}").status == 404
 
 
 def test_a_tab_that_is_closed_is_no_error(
