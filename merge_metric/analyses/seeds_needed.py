@@ -212,7 +212,7 @@ def plot_stability(table: Table) -> Drawing:
     """Draw a panel per configuration: how far off each draw is, and the middle 95 % of them."""
     configs = distinct(table.rows, "config")
     figure, column = panels(len(configs), 1)
-    longest = 0
+    longest, height = 0, 0.0
     for (axes,), config in zip(column, configs, strict=True):
         rows = [row for row in table.rows if row["config"] == config]
         models = distinct(rows, "model")
@@ -224,12 +224,11 @@ def plot_stability(table: Table) -> Drawing:
             axes.plot(off, [place] * len(off), "|", color=colour, markersize=8, alpha=0.5)
         axes.axvline(0, color="black", linewidth=0.8)
         names = [f"{row['model'] or 'labels'}: {row['figure']}" for row in rows]
-        longest = max(longest, *map(len, names))
+        longest, height = max(longest, *map(len, names)), height + (0.7 + 0.22 * len(rows))
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         grid(axes, "x")
         axes.set_title(config, fontsize="medium")
-    height = 0.7 * len(configs) + 0.22 * len(table.rows)
     figure.set_size_inches(min(PAGE, COLUMN + 0.03 * longest), height)
     column[-1][0].set_xlabel("draws minus all seeds, points")
     return figure
