@@ -346,15 +346,9 @@ def read_rows(
 
     Commas, semicolons or tabs between the cells, as spreadsheets write them; the header shows
     which. Columns of other names are left out, as are blank lines. Cells that a row lacks at its
-    end are empty: some spreadsheets leave out the last ones.
-
-    Args:
-        path: The file, in UTF-8.
-        required: Columns that it must have.
-        optional: Columns that it may have.
-        ended: Whether its last line must have an end, as every spreadsheet writes it: without,
-            it was cut off.
-        full: Whether a row that lacks the cell of a required column is an error.
+    end are empty: some spreadsheets leave out the last ones; of a required column that is an
+    error where rows must be `full`. Where the file must be `ended`, as every spreadsheet does, a
+    last line without an end was cut off.
     """
     head = _head(path)
     delimiter = max(",;\t", key=head.count)

@@ -73,10 +73,8 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
 def engine_errors() -> Iterator[None]:
     """Put what Python knows in place of errors that queries raise without fault of theirs.
 
-    Raises:
-        KeyboardInterrupt: Ctrl+C came meanwhile.
-        MemoryError: the memory that the engine may take, or the disk beside it, is too small.
-        OSError: a file is gone, or this process may not open as many files (`ulimit -n`).
+    KeyboardInterrupt after Ctrl+C; MemoryError where memory, or the disk beside it, is too small;
+    OSError where a file is gone, or this process may not open as many (`ulimit -n`).
     """
     try:
         yield
@@ -116,11 +114,8 @@ def engine_errors() -> Iterator[None]:
 def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
     """Write the table function that reads Parquet files, for `FROM`, whatever their names hold.
 
-    Its columns `file_index` and `file_row_number` say where a row stands, both from 0.
-
-    Args:
-        paths: The files.
-        by_name: Columns that only some of the files have are null in the others.
+    Its columns `file_index` and `file_row_number` say where a row stands, both from 0. Columns
+    that only some of the files have are, `by_name`, null in the others.
 
     >>> parquet([Path("it's [1].parquet")])
     "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"

@@ -89,8 +89,7 @@ def remove(path: Path) -> None:
 def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary file beside `path` to fill; without an error it takes the place of `path`.
 
-    Args:
-        path: Path of the file to be; its folder is made.
+    Its folder is made.
     """
     with partial_file(path) as temporary:
         yield temporary
@@ -304,12 +303,9 @@ def write_record(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path, *keys: str, verify: bool = True) -> dict[str, Any]:
-    """Read a JSON object that `write_record` wrote; older ones, without a digest, as they are.
+    """Read a JSON object that `write_record` wrote, with some keys that it must have.
 
-    Args:
-        path: The file.
-        keys: Keys that it must have.
-        verify: Whether to check the digest.
+    Older ones, without a digest, are read as they are.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -479,13 +475,7 @@ class RowGroupWriter:
     def __init__(
         self, path: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
-        """Open the file; use as a context manager, which closes it.
-
-        Args:
-            path: The file.
-            schema: Its columns.
-            metadata: In place of the schema's own.
-        """
+        """Open the file, with metadata in place of the schema's own; to be closed by `with`."""
         import pyarrow.parquet as pq
 
         self._schema = only_ours(schema) if metadata is None else schema.with_metadata(metadata)

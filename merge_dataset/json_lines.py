@@ -36,13 +36,9 @@ _SEALED: Final = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}\r?\n?', re.DOTAL
 def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
     """Read some columns of a file of JSON objects, one per line, some megabytes at a time.
 
-    Args:
-        path: The file; gzip where its name ends in .gz. Blank lines are skipped.
-        columns: Name → types the column may have: string, int64, `NUMBERS`. Of several,
-            the first line with a value decides. Other columns are left out.
-
-    Yields:
-        Tables of all these columns: null where a line has none of that name.
+    It is gzip where its name ends in .gz; blank lines are skipped. Columns are given with the
+    types that they may have: string, int64, `NUMBERS`; of several, the first line with a value
+    decides. Other columns are left out; these are null where a line has none of that name.
     """
     # pyarrow reads quickly, but its messages name no line: where it fails, Python looks again.
     types: dict[str, pa.DataType] = {}
@@ -103,9 +99,8 @@ def parse_object(text: str) -> dict[str, Any]:
 def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
     """Parse a JSON array of objects.
 
-    Yields:
-        Number of the line, from 1, where an element begins, and the element, or an error that
-        says what else stands there.
+    Yields the number of the line, from 1, where an element begins, and the element, or an error
+    that says what else stands there.
     """
     at = _skip_space(text, _skip_space(text, 0) + 1)
     line, counted = 1, 0

@@ -125,9 +125,7 @@ def is_leftover(path: Path) -> bool:
 def require_dataset(folder: Path) -> None:
     """Raise unless `folder` is a dataset folder with all its files.
 
-    Raises:
-        NotADirectoryError, ValueError: as `require_collections`.
-        FileNotFoundError: a file that was written is gone: a word class would be missing unseen.
+    A file that was written and is gone is an error: a word class would be missing unseen.
     """
     require_collections(folder)
     for collection in collections(folder):
@@ -145,9 +143,7 @@ def require_dataset(folder: Path) -> None:
 def require_collections(folder: Path) -> None:
     """Raise unless `folder` has a collection; whether its files are there is not looked at.
 
-    Raises:
-        NotADirectoryError: `folder` is no folder.
-        ValueError: it holds no collection.
+    NotADirectoryError where it is no folder, ValueError where it holds no collection.
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no folder there"

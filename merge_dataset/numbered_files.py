@@ -56,9 +56,7 @@ def patterns_of(files: Sequence[str]) -> list[str]:
 def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
     """List the files of a configuration by split, absolute, without the files of absent classes.
 
-    Args:
-        root: The dataset folder, or a URL that fsspec can look into (`hf://datasets/…`).
-        config: Name of the configuration.
+    The root is the dataset folder, or a URL that fsspec can look into (`hf://datasets/…`).
     """
     base = str(root) if "://" in str(root) else Path(root).expanduser().resolve().as_posix()
     filesystem, _ = url_to_fs(base)

@@ -394,13 +394,9 @@ def replicates_for(n_models: int) -> int:
 def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str, Any] | None:
     """Compare the order of models by S with that by SV accuracy: Kendall's τ-b (1945).
 
-    Args:
-        models: Counts of the same seeds.
-        settings: Threshold and bootstrap; in a replicate all models have the same seeds.
-
-    Returns:
-        `value` and `ci`, from −1, the opposite order, to 1, the same; None where undefined, as
-        all models tie. None at all of fewer than `RANKED` models, which have few orders.
+    The counts are of the same seeds, in a replicate, too. Returns `value` and `ci`, from −1, the
+    opposite order, to 1, the same; None where undefined, as all models tie. None at all of fewer
+    than `RANKED` models, which have few orders.
     """
     if len(models) < RANKED:
         return None
@@ -439,11 +435,7 @@ def _tau_note(tau: Mapping[str, Any], ct: int, units: str) -> str:
 
 
 def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Find each model's best and worst rank, given which differences are significant.
-
-    Args:
-        n_models: Number of models.
-        significant: Pairs (better, worse) of positions.
+    """Find each model's best and worst rank, given pairs (better, worse) that differ significantly.
 
     >>> rank_ranges(3, [(0, 2)])  # the one in the middle ties with both
     [(1, 2), (1, 3), (2, 3)]

@@ -133,10 +133,8 @@ def score_and_say(
 ) -> list[str]:
     """Score a file, write its seeds and log its figures, as the options of `merge-nli score` ask.
 
-    All that is wrong with the options is told before anything is computed.
-
-    Returns:
-        What is on the wrong side of a limit, a line each.
+    All that is wrong with the options is told before anything is computed. Returns what is on the
+    wrong side of a limit, a line each.
     """
     predictions, *others = files
     if folder := next((each for each in others if each.is_dir()), None):
@@ -229,12 +227,7 @@ def scores_text(
 ) -> str:
     """Render the results of `score_file`: a table each.
 
-    Args:
-        results: Configuration → result.
-        correctness_threshold: Has a column where it is not 50, 80, 90 or 100, in place of 90.
-        more: Further figures to show.
-        cluster: As they were scored with.
-        explain: Say what the figures mean, too.
+    The correctness threshold has a column where it is not 50, 80, 90 or 100, in place of 90.
     """
     parts = []
     for config, result in results.items():
@@ -384,12 +377,9 @@ class Gate:
 def read_gates(
     texts: Sequence[str], *, is_least: bool = True, correctness_threshold: int = 90
 ) -> list[Gate]:
-    """Read gates as `FIGURE=VALUE`.
+    """Read gates as `FIGURE=VALUE`, such as `seed_variant_accuracy=0.7`, by the catalogue's keys.
 
-    Args:
-        texts: Such as `seed_variant_accuracy=0.7`, by keys of the metric's catalogue.
-        is_least: Whether a value below is a failure; else a value above is.
-        correctness_threshold: CT that figures are computed at.
+    A value below is a failure if `is_least`; else a value above is.
     """
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
     gates = []
@@ -474,9 +464,6 @@ _LISTED: Final = 4
 
 def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
     """Say which numbers of variants are mixed; nothing where all seeds have equally many.
-
-    Args:
-        per_seed: As results have it under `variants_per_seed`.
 
     >>> mixture({"variants": [20, 40], "seeds": [120.0, 52.0]}).partition(":")[0]
     'Seeds with 20 and 40 variants (120 and 52 seeds) are mixed'

@@ -78,11 +78,7 @@ def require_same_identity(model: Model, config: str) -> None:
 
 
 def require_same_texts(model: Model, config: str) -> str:
-    """Raise where a model was asked about other texts than the dataset has.
-
-    Returns:
-        As `Run.texts`.
-    """
+    """Raise where a model was asked about other texts than the dataset has; return `Run.texts`."""
     if not model.rows.versions:
         return UNVERIFIED
     files = ", ".join(model.dataset.numbers(config, split)[1:-1] for split in SPLITS)

@@ -131,8 +131,8 @@ class ConfigAnswers:
     ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
         """Count the variants of complete seeds, by subsample and by group.
 
-        Returns:
-            Counts, None where the dataset contradicts itself; `Run.answers`; counts of groups.
+        Counts are None where the dataset contradicts itself; then come `Run.answers` and the counts
+        of groups.
         """
         complete = seeds.is_complete
         own, gold, n_seeds = seeds.own[complete], seeds.low[complete], int(complete.sum())
@@ -191,9 +191,8 @@ class ConfigAnswers:
     ) -> tuple[list[str | None], dict[str, Any]]:
         """Count variants of complete seeds by value, place, subsample and prediction.
 
-        Returns:
-            The values, and by their positions the counts: `n` in each subsample, and `n_rows`,
-            which has each variant once.
+        Returns the values, and by their positions the counts: `n` in each subsample, and `n_rows`,
+        which has each variant once.
         """
         drawn, subsample, is_first = "true", "0", "true"
         if has_subsamples:
@@ -215,10 +214,9 @@ class ConfigAnswers:
         return value.dictionary.to_pylist(), rows
 
     def _subsamples(self, seeds: ConfigSeeds) -> tuple[Ints, bool]:
-        """Find the numbers of the subsamples that complete seeds have variants in.
+        """Find the numbers of the subsamples that complete seeds have variants in, sorted.
 
-        Returns:
-            They, sorted, and whether each variant has sound ones, and its prediction to itself.
+        Also whether each variant has sound ones, and its prediction to itself.
         """
         found, is_sound, places, n_answers = np.zeros(0, np.int64), True, seeds.places, 0
         is_used = np.zeros(self.predictions.count, bool)
@@ -269,10 +267,9 @@ class ConfigAnswers:
     def rows(
         self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]
     ) -> tuple[Rows, dict[str, Any]]:
-        """List the variants of complete seeds in the order of the dataset.
+        """List the variants of complete seeds in the order of the dataset, and make `Run.values`.
 
-        Returns:
-            The rows, and `Run.values`; `place` are their positions in the files of variants.
+        There `place` are their positions in the files of variants.
         """
         wanted = [f"{values} AS value_{n}" for n, values in enumerate(grouped.values())]
         found = fetch(

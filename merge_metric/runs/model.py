@@ -163,11 +163,7 @@ class PredictionRows:
 
     @classmethod
     def group(cls, paths: Sequence[Path], folder: Path | None) -> list[PredictionRows]:
-        """Group files by the labels of their problems, by a look at the first rows of each.
-
-        Raises:
-            FileNotFoundError, ValueError: see `predictions.read_batches`.
-        """
+        """Group files by the labels of their problems, by a look at the first rows of each."""
         found: dict[tuple[str, ...], PredictionRows] = {}
         for path in paths:
             first = next(iter(read_batches(path, folder)))
@@ -198,10 +194,8 @@ class PredictionRows:
     def stream(self, *, first: bool = False) -> Stream:
         """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
 
-        Also `digest` of the texts and its `version`, 0 where there is none.
-
-        Args:
-            first: Note and tell what is to be known of the rows.
+        Also `digest` of the texts and its `version`, 0 where there is none. What is to be known of
+        the rows is noted and told the `first` time.
         """
         fields = [*((name, pa.string()) for name in IDS), *((name, pa.int8()) for name in ANSWERS)]
         fields += [("answer", pa.int32()), ("file", pa.int16())]
@@ -311,21 +305,10 @@ def read_models(
 ) -> Iterator[Model]:
     """Read the predictions of one or several models beside their dataset folders.
 
-    Files of one name and dataset are parts of one model's answers.
-
-    Args:
-        sources: The files.
-        dataset: The dataset folder of those that name none.
-        columns: Further columns of the dataset that are wanted beside the answers.
-        tell: Warn of what is odd about the answers.
-
-    Yields:
-        Models in the order in which they are first named; one per dataset folder and, where
-        its problems differ in their labels, per set of these.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: there is no such file or dataset folder.
-        ValueError: a file is unusable, or two of the same name answer the same problems.
+    Files of one name and dataset are parts of one model's answers; those that name no dataset are
+    for `dataset`, of which `columns` are further ones that are wanted beside the answers. Yields
+    models in the order in which they are first named: one per dataset folder and, where its
+    problems differ in their labels, per set of these.
     """
     groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:

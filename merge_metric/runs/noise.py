@@ -29,11 +29,7 @@ Floats = NDArray[np.float64]
 
 
 def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints]:
-    """Read further answers to seeds.
-
-    Returns:
-        Id of a seed → positions among the labels, `NO_LABEL` for none; empty where files have none.
-    """
+    """Read further answers to seeds: id → positions among the labels, `NO_LABEL` for none."""
     found: dict[str, Ints] = {}
     known = range(NO_LABEL, len(labels))
     for path in paths:
@@ -57,11 +53,10 @@ def noise_figures(
 ) -> dict[str, Any]:
     """Compare changes on the same text with those on variants, over the seeds answered right.
 
-    Returns:
-        `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the shares
-        of seeds that one of their repeats, or one of as many variants, changes, `above`,
-        their difference, `single_same_text` and `single_variant`, the same of one repeat and one
-        variant, and intervals as `*_ci`. None where undefined.
+    Returns `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the
+    shares of seeds that one of their repeats, or one of as many variants, changes, `above`,
+    their difference, `single_same_text` and `single_variant`, the same of one repeat and one
+    variant, and intervals as `*_ci`. None where undefined.
     """
     table = opposite_table(counts.labels, check_opposites(None, counts.labels))
     there = np.array([str(seed) in repeats for seed in counts.seed_ids], bool)

@@ -122,13 +122,9 @@ def place_in(path: Path) -> Place:
 def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
     """Read and check a predictions file some rows at a time; whether ids are distinct is left.
 
-    Args:
-        path: Parquet, JSON lines or CSV, by its suffix. Columns of other names are left out.
-        dataset: The dataset folder, which knows the labels of its problems. Without it they
-            are those that the file names, where these are not of NLI.
-
-    Yields:
-        Tables as `validate` gives them, all with the same columns.
+    A dataset folder knows the labels of its problems. Without it they are those that the file
+    names, where these are not of NLI. Yields tables as `predictions.validate` gives them, all with
+    the same columns; columns of other names are left out.
     """
     suffix_of(path, (*SUFFIXES, *CSV))
     columns = _opened(path, COLUMNS)

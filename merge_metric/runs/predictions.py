@@ -98,15 +98,10 @@ def validate(
 ) -> pa.Table:
     """Check the columns of a predictions file and bring them into one form.
 
-    Args:
-        table: At least the required columns; label names, in any case, or their positions.
-        where: What messages begin with, such as the name of the file.
-        labels: Of the problems' format.
-
-    Returns:
-        `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
-        given, `text_digest` (string) and `probabilities` (fixed-size list of float64); rows in
-        the order given. See also `labels_of`.
+    Label names may be in any case, or positions; messages begin with `where`. The table returned
+    has `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
+    given, `text_digest` (string) and `probabilities` (fixed-size list of float64); rows in
+    the order given. See also `labels_of`.
     """
     require_columns(where, table.column_names, len(table))
     try:
@@ -130,11 +125,8 @@ def write_batches(
 ) -> None:
     """Write predictions some rows at a time; see `write_predictions`.
 
-    Args:
-        path: Parquet or JSON lines, by its suffix.
-        schema: The columns and, for Parquet, metadata; see `labelled`.
-        rows: How many rows there are.
-        batches: Names of columns → these, batch by batch, as `validate` gives them.
+    The schema has the columns and, for Parquet, metadata (see `labelled`); `batches` gives the
+    columns that it is asked for, batch by batch, as `validate` does.
     """
     suffix, labels = suffix_of(path), labels_of(schema.empty_table())
     written = (_named(batch, labels) for batch in batches(schema.names))
@@ -173,11 +165,7 @@ def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Read a Parquet file's description of how it was made.
-
-    Returns:
-        A JSON object; empty where there is no file, or it has none.
-    """
+    """Read a Parquet file's description of how it was made; empty where it has none, or is none."""
     if path.suffix != ".parquet" or not path.is_file():
         return {}
     try:

@@ -46,8 +46,7 @@ Stream = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> None:
     """Run a statement over streams, which it knows by their names.
 
-    Raises:
-        Exception: what a stream raises, as it is, not in the engine's words.
+    What a stream raises comes as it is, not in the engine's words.
     """
     raised: list[BaseException] = []
 
@@ -97,11 +96,7 @@ class DatasetRelations:
 
     @classmethod
     def of(cls, folder: Path) -> DatasetRelations:
-        """Open a dataset folder.
-
-        Raises:
-            NotADirectoryError, ValueError: it is none, or a file is damaged.
-        """
+        """Open a dataset folder."""
         files = dataset_files(folder)
         fields: dict[str, tuple[str, ...]] = {}
         of_seeds: dict[str, None] = {}
@@ -143,11 +138,9 @@ class DatasetRelations:
     ) -> Stream:
         """Stream rows of the dataset: columns, `file` (its position) and `row` (in it, from 0).
 
-        Args:
-            columns: Of the files. Those that are not in `IDENTITY` are null in files without them.
-            files: Some of the files; by default all.
-            with_texts: Add `text_0`, `text_1` …, null beyond those of the problem's format.
-            with_first_digest: Add `digest_1`, the digest of the texts in version 1.
+        Columns that are not in `IDENTITY` are null in files without them. Texts are `text_0`,
+        `text_1` …, null beyond those of the problem's format; `digest_1` is their digest in
+        version 1.
         """
         files = self.files if files is None else files
         kinds = {
@@ -198,20 +191,14 @@ class DatasetRelations:
     ) -> None:
         """Make the table of answers: each problem beside its prediction, if there is one.
 
-        Columns: `file`, `row`, `seed`, `label` of the problem; `answer`, the number of the
-        prediction, null where there is none; `prediction`; with versions `texts`, the lower half
-        of the digest of the problem's texts. Predictions for no problem have no `file`.
+        Columns: `file`, `row`, `seed`, `label` of the problem, and further ones of the dataset;
+        `answer`, the number of the prediction, null where there is none; `prediction`; where
+        predictions have digests, of some versions, `texts`, the lower half of the digest of the
+        problem's texts. Predictions for no problem have no `file`.
 
         Rows belong together whose ids, seeds, gold labels and digests of texts are equal, by a
-        hash of all of these: what agrees takes little memory. By ids alone the table says in what
-        they differ, in `same_seed`, `same_label` and `same_text`.
-
-        Args:
-            name: Of the table.
-            predictions: See `model.PredictionRows.stream`.
-            columns: Further ones of the dataset.
-            versions: Those of the digests that predictions have; without any no text is read.
-            by_id: Join by ids alone; needed of several versions.
+        hash of all of these: what agrees takes little memory. By ids alone, as is needed of several
+        versions, `same_seed`, `same_label` and `same_text` say in what they differ.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
@@ -284,11 +271,7 @@ _SCHEMA: Final = pa.schema(
 
 
 def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
-    """Digest the draw of files of variants, whatever the order of their rows.
-
-    Returns:
-        File → eight hexadecimal digits.
-    """
+    """Digest the draw of files of variants, whatever the order of their rows: eight digits each."""
     drawn = [file for file in dict.fromkeys(files) if _has_subsamples(folder / file)]
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -407,11 +390,7 @@ def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
 
 
 def dataset_files(folder: Path) -> list[str]:
-    """List the files of all configurations of a dataset folder, each once.
-
-    Raises:
-        NotADirectoryError, ValueError: `folder` is no dataset folder.
-    """
+    """List the files of all configurations of a dataset folder, each once."""
     require_dataset(folder)
     files = dict.fromkeys(
         file

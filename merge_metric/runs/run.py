@@ -208,13 +208,7 @@ Runs = Run | HasRuns | Predictions
 def as_runs(
     name: str, given: Runs | Iterable[Runs], dataset: str | Path | None = None
 ) -> Iterator[Run]:
-    """Yield the runs of one or several runs, evaluations and predictions files.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
-        TypeError: it is nothing of the kind.
-        ValueError: a file cannot be used.
-    """
+    """Yield the runs of one or several runs, evaluations and predictions files."""
     folder = None if dataset is None else as_path("dataset", dataset)
     kinds = (Run, HasRuns, *PREDICTIONS)
     expected = "one or several runs, evaluations or predictions files"
@@ -233,11 +227,7 @@ def as_runs(
 
 
 def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
-    """Read and count a predictions file, configuration by configuration.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: as in `score.score_file`.
-    """
+    """Read and count a predictions file, configuration by configuration."""
     if dataset is not None:
         return list(
             read_runs([PredictionsSource("", path)], dataset, **asdict(options), with_rows=False)

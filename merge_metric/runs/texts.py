@@ -36,14 +36,10 @@ _ROWS: Final = 65_536
 
 
 def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64]:
-    """Digest the id and the texts of each problem.
+    """Digest the id and the texts of each problem: (n,), eight bytes each.
 
-    Args:
-        problems: With the column `variant_id` and those of the texts.
-        fields: Names of the columns of texts, in the order of the format.
-
-    Returns:
-        (n,), eight bytes each. Texts that a model was not shown count too.
+    `fields` are the columns of the texts in the order of the format. Texts that a model was not
+    shown count too.
 
     >>> problem = {"variant_id": ["a"], "premise": ["A dog."], "hypothesis": ["A cat."]}
     >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
@@ -70,8 +66,7 @@ def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) ->
 def digest_in_sql(columns: Sequence[str]) -> str:
     """Write `text_digests` as an expression of DuckDB.
 
-    Args:
-        columns: Expressions of the id and of the texts; those that are null are left out.
+    The columns are expressions of the id and of the texts; those that are null are left out.
     """
     # What is null is "" to `concat`. `||` would do for the colon, but takes longer.
     colon = "CASE WHEN {} IS NOT NULL THEN ':' END"
@@ -95,11 +90,7 @@ def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
 
 
 def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Read digests, and of which version each is: 1, 2, or 0 where a row has none.
-
-    Args:
-        column: Digests of either version, or null.
-    """
+    """Read digests, and of which version each is: 1, 2, or 0 where a row has none."""
     second = pc.fill_null(pc.starts_with(column, PREFIX), False).to_numpy(zero_copy_only=False)
     versions = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8) + second
     digits = pc.binary_slice(column.cast(pa.binary()), -_DIGITS).drop_null()
@@ -132,14 +123,9 @@ def digest_of(
 ) -> str:
     """Digest predictions: rows, labels and description, wherever they are stored.
 
-    Parquet's own checksums cover neither metadata nor the heads of pages.
-
-    Args:
-        columns: Name → number of rows: integers, fixed-size lists of floats, strings, or lists of
-            integers.
-        description: See `prediction_columns.METADATA_KEY`.
-        labels: Of the problems.
-        pieces: Reads a column, of those with lengths twice.
+    Parquet's own checksums cover neither metadata nor the heads of pages. Columns are given with
+    their numbers of rows; `pieces` reads one: integers, fixed-size lists of floats, strings, or
+    lists of integers, those with lengths twice.
     """
     digest = hashlib.sha256(description)
     digest.update(json.dumps(labels).encode())
