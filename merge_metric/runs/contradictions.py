@@ -90,20 +90,11 @@ def require_same_texts(model: Model, config: str) -> str:
     ).to_pylist()
     if not found["other"]:
         return UNVERIFIED if found["unknown"] else hex_of(found["texts"])
-    places = [
-        (row["file"], row["row"])
-        for files in (model.dataset.numbers(config, split) for split in SPLITS)
-        for row in model.query(
-            f"SELECT file, row FROM answers WHERE NOT same_text AND file IN {files} "
-            f"ORDER BY file, row LIMIT {EXAMPLES + 1}"
-        ).to_pylist()
-    ]
-    ids = model.dataset.ids_at(places[: EXAMPLES + 1])
     raise ValueError(
         f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
         f"predictions for other texts of {found['other']:,} of {found['asked']:,} problems: "
-        f"{preview(pa.array(ids))}; give the dataset that the model was run on, or run the model "
-        f"on this one"
+        f"{_preview_of(model, config, 'NOT same_text')}; give the dataset that the model was run "
+        f"on, or run the model on this one"
     )
 
 
@@ -160,17 +151,22 @@ def judge_missing(
             if lacking(name) < lacking(config) and tally.has(name, "variants")
         ]
         advice += f"; with `config`: {', '.join(better)}" if better else ""
+    examples = _preview_of(model, config, "answer IS NULL")
+    raise ValueError(f"{config}: {missing}: {examples}; {advice}")
+
+
+def _preview_of(model: Model, config: str, condition: str) -> str:
+    """Show the ids of the first problems of a configuration whose answers meet a condition."""
     places = [
         (row["file"], row["row"])
         for split in SPLITS
         for row in model.query(
-            "SELECT file, row FROM answers WHERE answer IS NULL "
+            f"SELECT file, row FROM answers WHERE {condition} "
             f"AND file IN {model.dataset.numbers(config, split)} ORDER BY file, row "
             f"LIMIT {EXAMPLES + 1}"
         ).to_pylist()
     ]
-    examples = model.dataset.ids_at(places[: EXAMPLES + 1])
-    raise ValueError(f"{config}: {missing}: {preview(pa.array(examples))}; {advice}")
+    return preview(model.dataset.ids_at(places[: EXAMPLES + 1]))
 
 
 def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: str) -> None:

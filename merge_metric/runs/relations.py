@@ -246,7 +246,7 @@ class DatasetRelations:
         found = {names.get(row["file"]): (row["n"], row["missing"]) for row in rows}
         return {file: found.get(file, (0, 0)) for file in (None, *self.files)}
 
-    def ids_at(self, places: Sequence[tuple[int, int]]) -> list[Any]:
+    def ids_at(self, places: Sequence[tuple[int, int]]) -> pa.ChunkedArray:
         """Read the ids of problems by the positions of their files and their rows."""
         values = ", ".join(f"({file}, {row}, {n})" for n, (file, row) in enumerate(places))
         found = fetch(
@@ -255,8 +255,7 @@ class DatasetRelations:
             "USING (file, row) ORDER BY n",
             problems=self.problems(["variant_id"]),
         )
-        ids: list[Any] = found["variant_id"].to_pylist()
-        return ids
+        return found["variant_id"]
 
 
 # --- Digests of draws ---
