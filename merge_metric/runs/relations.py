@@ -97,7 +97,7 @@ class DatasetRelations:
     @classmethod
     def of(cls, folder: Path) -> DatasetRelations:
         """Open a dataset folder."""
-        files = dataset_files(folder)
+        require_dataset(folder)
         fields: dict[str, tuple[str, ...]] = {}
         of_seeds: dict[str, None] = {}
         for collection in collections(folder):
@@ -109,10 +109,10 @@ class DatasetRelations:
                     [*found["seeds"], *found["variants"]], problem_format.fields
                 )
         schemas, sizes = {}, {}
-        for file in files:
+        for file in fields:
             with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
                 schemas[file], sizes[file] = parquet.schema_arrow, parquet.metadata.num_rows
-        relations = cls(connect(streamed=True), folder, tuple(files), fields, schemas, sizes)
+        relations = cls(connect(streamed=True), folder, tuple(fields), fields, schemas, sizes)
         # Nothing tells how long a stream is: a join holds what stands right, and it goes by.
         relations.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         execute(
@@ -386,18 +386,6 @@ def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
 
 
 # --- Files of the dataset ---
-
-
-def dataset_files(folder: Path) -> list[str]:
-    """List the files of all configurations of a dataset folder, each once."""
-    require_dataset(folder)
-    files = dict.fromkeys(
-        file
-        for config in all_configurations(folder)
-        for split in SPLITS
-        for file in split_files(folder, config)[split]
-    )
-    return list(files)
 
 
 def require_columns(folder: Path, file: str, names: Sequence[str], found: Sequence[str]) -> None:
