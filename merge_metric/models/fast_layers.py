@@ -141,19 +141,17 @@ def _fault(dtype: torch.dtype) -> str:
 
 def _pack(module: nn.Module, embeddings: nn.Parameter) -> None:
     # Where transformers puts GELU after a layer, oneDNN does both at once.
-    after = next((name for name in _ACTIVATIONS if _is_gelu(getattr(module, name, None))), None)
-    if after and type(getattr(module, "dense", None)) is nn.Linear:
-        module.dense = PackedLinear(cast(nn.Linear, module.dense), gelu=True)
-        setattr(module, after, nn.Identity())
+    for name in _ACTIVATIONS:
+        then = getattr(module, name, None)
+        is_gelu = type(then) is GELUActivation and then.act is nn.functional.gelu
+        if is_gelu and type(getattr(module, "dense", None)) is nn.Linear:
+            module.dense = PackedLinear(cast(nn.Linear, module.dense), gelu=True)
+            setattr(module, name, nn.Identity())
     for name, child in module.named_children():
         if type(child) is nn.Linear:
             setattr(module, name, PackedLinear(child, counted=child.weight is not embeddings))
         else:
             _pack(child, embeddings)
-
-
-def _is_gelu(activation: Any) -> bool:
-    return type(activation) is GELUActivation and activation.act is nn.functional.gelu
 
 
 # --- Texts laid end to end ---

@@ -141,9 +141,9 @@ def batches_of(
     """Group positions of texts into batches, as a rule with no padding.
 
     Short and long batches come in random order, so that the speed seen so far is an honest estimate
-    of the speed to come. Shapes are each text's number of tokens, and what else it shares with the
-    others of a batch, unless shapes may be `mixed`; then `filler` is 0, else the most tokens of
-    padding. `budget` is the most tokens of a batch that is not a single text.
+    of the speed to come. A shape is a text's number of tokens, and what else it shares with the
+    others of a batch. Where shapes may not be `mixed`, batches have `filler` tokens of padding at
+    most. `budget` is the most tokens of a batch that is not a single text.
 
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
     [[1, 3], [2], [0]]

@@ -128,11 +128,6 @@ def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
         raise ValueError("\n".join([f"{head}:", *lines, *([advice] if advice else [])]))
 
 
-def bytes_to_download(looks: Sequence[Inspection]) -> int:
-    """Sum up the bytes of the files that are not on this machine yet."""
-    return sum(look.download_bytes for look in {look.name: look for look in looks}.values())
-
-
 def this_machine(device: str) -> Machine:
     """Measure this machine."""
     from merge_metric.models.checkpoints import resolve_device
@@ -274,7 +269,8 @@ def readiness_table(
     columns = [Column(key, key) for key in keys]
     columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
     notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
-    if size := bytes_to_download(looks):
+    # A model that is listed twice is downloaded once.
+    if size := sum({look.name: look.download_bytes for look in looks}.values()):
         notes.append(f"downloads in all: {size_in_words(size)}")
     wrong = sum(bool(look.problems) for look in looks)
     count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
