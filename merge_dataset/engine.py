@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
-
-
 _STREAMED = "400MB"
 """Memory for rows that are streamed, however many they are."""
 _THREADS = 4
