@@ -238,7 +238,6 @@ class _Refused(Exception):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = 30
-    server_version, sys_version = "merge-nli", ""  # versions are nobody's business
 
     def do_GET(self) -> None:
         """Answer with a file of the page, with what it needs to go on, or with what was saved."""
@@ -296,6 +295,10 @@ class _Handler(BaseHTTPRequestHandler):
             why = error.strerror or str(error)
             raise _Refused(HTTPStatus.INSUFFICIENT_STORAGE, why) from error
         return json.dumps({"position": saved}).encode(), "application/json"
+
+    def version_string(self) -> str:
+        """Name the program without versions, which are nobody's business."""
+        return "merge-nli"
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the page does."""

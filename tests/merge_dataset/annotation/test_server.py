@@ -226,7 +226,7 @@ def test_pages_are_locked_down(client: Client) -> None:
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert reply.headers["Cache-Control"] == "no-store"
         assert reply.headers["Referrer-Policy"] == "no-referrer"
-        assert "Python" not in reply.headers["Server"]
+        assert reply.headers["Server"] == "merge-nli"
     page = client.ask("GET", "/").body.decode()
     assert "style=" not in page
     assert "http" not in page
