@@ -508,15 +508,16 @@ def paraphrase_command(
       merge-nli paraphrase --source snli --model ./my-classifier --device cuda
         --executor slurm --tasks 8 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
+    smallest, greatest = temperature
+    config = ParaphraseConfig(**given, temperature_min=smallest, temperature_max=greatest)
+    config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
+    distribution = distribution_of(dealt)
+    # Once the options are known to be right: this takes seconds, and needs the extras.
     from generation.paraphrases.paraphrase_run import paraphrase
     from generation.paraphrases.rounds import summarise
     from merge_dataset.export import export_dataset, require_target
     from merge_dataset.provenance import PARAPHRASES
 
-    smallest, greatest = temperature
-    config = ParaphraseConfig(**given, temperature_min=smallest, temperature_max=greatest)
-    config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
-    distribution = distribution_of(dealt)
     coming = {"kind": PARAPHRASES, "source": config.source, "config": config.output_settings()}
     require_target(out, coming, config.run, overwrite=overwrite)
     with RunFolder(Path(config.run)).locked():
