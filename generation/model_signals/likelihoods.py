@@ -278,9 +278,9 @@ def neighbour_changes(
     batch_tokens: int | None = None,
     on_progress: Callable[[int], object] = lambda items: None,
 ) -> Likelihoods:
-    """Return the most negative change of a neighbour's log-probability, in nats, of each item.
+    """Return [items] the most negative change of a neighbour's log-probability, in nats.
 
-    An item is what `item_of` writes; it is nan where a text has no other word. A score does not
+    Items are as `item_of` writes them; nan where a text of one has no other word. A score does not
     depend on which others are scored with it. The log-probability of a word of several tokens is
     the sum of theirs, each with itself and the later ones masked (as in PLL-word-l2r). Each
     distinct masked text is asked once.

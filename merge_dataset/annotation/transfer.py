@@ -153,7 +153,7 @@ def _gathered(
 
 
 def _annotations(annotator: str | None, task: object) -> Iterator[tuple[str, Judgement]]:
-    """Yield who annotated a task, unless one annotator is known to have, and the answers."""
+    """Yield the answers to a task, each with its annotator: the one given, else as it says."""
     if not isinstance(task, dict):
         raise ValueError(f"expected a JSON object, got {_as_json(task)}")
     if "annotations" not in task:
