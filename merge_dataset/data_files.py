@@ -347,8 +347,8 @@ def read_rows(
     Commas, semicolons or tabs between the cells, as spreadsheets write them; the header shows
     which. Columns of other names are left out, as are blank lines. Cells that a row lacks at its
     end are empty: some spreadsheets leave out the last ones; of a required column that is an
-    error where rows must be `full`. Where the file must be `ended`, as every spreadsheet does, a
-    last line without an end was cut off.
+    error where rows must be `full`. Where the file must be `ended`, as every spreadsheet writes
+    it, a last line without an end was cut off.
     """
     head = _head(path)
     delimiter = max(",;\t", key=head.count)

@@ -112,8 +112,8 @@ def engine_errors() -> Iterator[None]:
 def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
     """Write the table function that reads Parquet files, for `FROM`, whatever their names hold.
 
-    Its columns `file_index` and `file_row_number` say where a row stands, both from 0. Columns
-    that only some of the files have are, `by_name`, null in the others.
+    Its columns `file_index` and `file_row_number` say where a row stands, both from 0. With
+    `by_name`, columns that only some of the files have are null in the others.
 
     >>> parquet([Path("it's [1].parquet")])
     "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"

@@ -43,8 +43,8 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
     that is said, as the file may outlive a process that is killed.
 
     The file is made where it is not there; beside it lies a note of who holds it. Where another
-    process, or another part of this one, does, BlockingIOError has the refusal and that note; with
-    `wait`, that is told and waited for.
+    process, or another part of this one, holds it, BlockingIOError has the refusal and that note;
+    with `wait`, this is told, and the other is waited for.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 

@@ -269,7 +269,8 @@ def _substitutions(
 ) -> tuple[list[int], list[int], Substitutions]:
     """Lay perturbations out as the tagger takes them: each place and each tuple of words once.
 
-    With the m substitutions come [m] the numbers of the perturbations, and of the texts, first.
+    Returned are [m] numbers of perturbations, [m] numbers of their texts in which something
+    changes, and the m substitutions there.
     """
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}

@@ -199,9 +199,9 @@ def over_occurrences(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Intersect one MLM's sets: R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
 
-    `keys` and `log_odds` are [n] (side, word), a row per occurrence, in any order, `per_side`
-    [sides] how many occurrences there are. What stands at all of them is returned, keys sorted,
-    with its smallest log-odds.
+    `keys` are [n] (side, word), a row per occurrence, in any order, with [n] `log_odds`;
+    `per_side` has [sides] numbers of occurrences. What stands at all of them is returned, keys
+    sorted, with its smallest log-odds.
     """
     order = np.argsort(keys)
     keys = keys[order]

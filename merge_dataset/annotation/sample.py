@@ -167,9 +167,8 @@ def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str
 
     They choose in turns. One whose variants are all given takes one over, where somebody
     who gets another for it can be found: so none ends up with fewer than it must, and
-    no other division is more even. Of a masked LM's candidates the one to take first is at the
-    front; `quota`, the number of variants in all, suffices of them. Returned is variant → masked
-    LM.
+    no other division is more even. A masked LM's candidates begin with the one to take first; as
+    many as `quota`, the number of variants in all, suffice. Returned is variant → masked LM.
 
     >>> spread({"a": ["1", "2", "3"], "b": ["1"]}, 2)
     {'1': 'b', '2': 'a'}

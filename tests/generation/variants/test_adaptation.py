@@ -401,7 +401,7 @@ def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> 
 
 
 def test_parts_of_compounds_and_verbs_that_help() -> None:
-    """A noun with a noun after it, not the last one; a verb that helps, or not; else None."""
+    """A noun with a noun after it, not the last one; verbs that help others, or can."""
     found = sentence("the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN")
     assert [n for n in range(len(found.tokens)) if is_in_compound(found, n)] == [1]
     found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")
