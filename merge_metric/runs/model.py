@@ -346,7 +346,8 @@ def _join(
             n_repeated = _drop_repeated_seeds(name, table, rows, dataset)
             found = dataset.sizes_in(table)
         is_sound = not found[None][0] and not _has_more(found, dataset)
-        if by_id or (is_sound and versions == rows.versions):
+        is_sound = is_sound and versions == rows.versions
+        if by_id or (is_sound and not dataset.has_torn_seeds(table)):
             break
         by_id = True
     n_predictions = rows.count - n_repeated

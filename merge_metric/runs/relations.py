@@ -246,6 +246,20 @@ class DatasetRelations:
         found = {names.get(row["file"]): (row["n"], row["missing"]) for row in rows}
         return {file: found.get(file, (0, 0)) for file in (None, *self.files)}
 
+    def has_torn_seeds(self, table: str) -> bool:
+        """Tell whether some seed has its prediction in one file of the dataset, but not in another.
+
+        Only files that contradict each other do that to a join by all that must agree.
+        """
+        splits = (split_files(self.folder, each) for each in all_configurations(self.folder))
+        files = {str(self.files.index(file)) for split in splits for file in split["seeds"]}
+        found = fetch(
+            self.connection,
+            f"SELECT seed FROM {table} WHERE file IN ({', '.join(files)}) GROUP BY seed "
+            "HAVING count(answer) BETWEEN 1 AND count(*) - 1 LIMIT 1",
+        )
+        return len(found) > 0
+
     def ids_at(self, places: Sequence[tuple[int, int]]) -> pa.ChunkedArray:
         """Read the ids of problems by the positions of their files and their rows."""
         values = ", ".join(f"({file}, {row}, {n})" for n, (file, row) in enumerate(places))

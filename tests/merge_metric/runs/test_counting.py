@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,26 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
     for dataset in (folder, None):
         with pytest.raises(ValueError, match=r"csv: line 421: prediction: .* got 7 \(1 such row\)"):
             score_file(path, dataset, n_bootstrap=0)
+
+
+@pytest.mark.parametrize("allow_missing", [False, True])
+@pytest.mark.parametrize(
+    ("column", "message"), [("premise", "other texts of 1 of 150"), ("label", "the gold label")]
+)
+def test_a_seed_that_differs_in_one_file_of_the_dataset_is_told(
+    place: Path, tmp_path: Path, column: str, message: str, *, allow_missing: bool
+) -> None:
+    """Not as if its prediction were missing there; elsewhere it is as in the predictions."""
+    folder = Path(shutil.copytree(place / "merge-nli", tmp_path / "merge-nli"))
+    (path,) = split_files(folder, "snli_verbs")["seeds"]
+    table = pq.ParquetFile(folder / path).read()
+    rows = table.to_pylist()
+    rows[0][column] = {"premise": "Another dog runs.", "label": (rows[0]["label"] + 1) % 3}[column]
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), folder / path)
+    options: dict[str, Any] = {"allow_missing": allow_missing, "n_bootstrap": 0}
+    with pytest.raises(ValueError, match=message):
+        score_file(place / "p.parquet", folder, "snli_verbs", **options)
+    assert score_file(place / "p.parquet", folder, "snli_nouns", **options)
 
 
 @pytest.mark.usefixtures("small_batches")
