@@ -32,7 +32,8 @@ def word_tokens(tokenizer: Any) -> WordTokens | None:
         and isinstance(tokenizer.post_processor, BertProcessing | TemplateProcessing)
         # Others are looked for in the normalised text.
         and not any(each.normalized for each in tokenizer.get_added_tokens_decoder().values())
-        and [each.special_tokens_mask.count(0) for each in (one, two)] == [1, 2]
+        and [[n for n in each.sequence_ids if n is not None] for each in (one, two)]
+        == [[0], [0, 1]]
     )
     return WordTokens(tokenizer, one, two) if works_so else None
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.normalizers import BertNormalizer
-from tokenizers.processors import BertProcessing
+from tokenizers.processors import BertProcessing, TemplateProcessing
 from transformers import AutoTokenizer
 
 from merge_metric.models.word_tokens import WordTokens, word_tokens
@@ -93,14 +93,16 @@ def test_other_kinds_are_left_alone(kind: str) -> None:
     assert (word_tokens(tokenizer) is not None) == is_wordpiece
 
 
-@pytest.mark.parametrize("change", ["normalised token", "normaliser", "processor"])
+@pytest.mark.parametrize("change", ["normalised token", "normaliser", "processor", "order"])
 def test_changed_tokenizers_are_left_alone(change: str) -> None:
-    """A token found in the normalised text, another normaliser, no special tokens around."""
+    """A token found in normalised text, another normaliser, no special tokens, texts turned."""
     tokenizer: Any = tokenizer_of("bert-uncased")
     if change == "normalised token":
         tokenizer.add_tokens([AddedToken("Snowball", normalized=True)])
     elif change == "normaliser":
         tokenizer.normalizer = None
+    elif change == "order":
+        tokenizer.post_processor = TemplateProcessing("$A", "$B:1 $A:0", [])
     else:
         tokenizer.post_processor = None
     assert word_tokens(tokenizer) is None
