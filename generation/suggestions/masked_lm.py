@@ -272,7 +272,10 @@ class MaskedLM:
                 own = some.gather(1, originals[start : start + size])[:, 0]
                 # In place, starting from the known maximum: logits are large.
                 highest = values[:, :1]
-                log_normalizer = some.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
+                shares = some.sub_(highest).exp_()
+                # Of a row alone PyTorch's threads would sum parts, and round otherwise.
+                sums = shares.expand(max(2, len(shares)), -1).sum(-1)[: len(shares)]
+                log_normalizer = sums.log_() + highest[:, 0]
                 found.append((tokens, values, own, log_normalizer))
             return inputs, tuple(map(torch.cat, zip(*found, strict=True)))
 
