@@ -86,8 +86,8 @@ def agreement(
     """Tabulate what annotators' answers say of each other, of the variants and the masked LMs.
 
     Files, sessions and the dataset are as in `read_judgements`; without replicates there are no
-    intervals. FileNotFoundError, NotADirectoryError: there is no such file or folder. ValueError:
-    one is malformed, or they do not fit each other.
+    intervals. Raises FileNotFoundError or NotADirectoryError where there is no such file or folder,
+    ValueError where one is malformed, or they do not fit each other.
     """
     judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)

@@ -74,20 +74,23 @@ def write_requests(
                 size += len(line)
                 if file is None or size > MOST_BYTES or made[-1][1] == MOST_REQUESTS:
                     place, size = _numbered(path, len(made) + 1), len(line)
+                    _require_free(place, overwrite)
                     file = files.enter_context(files.enter_context(atomic(place)).open("wb"))
                     made.append((place, 0))
                 file.write(line)
                 made[-1] = place, made[-1][1] + 1
         numbers = count(len(made) + 1) if made else ()
         older = [*takewhile(Path.exists, (_numbered(path, number) for number in numbers))]
-        for each in () if overwrite else (*(place for place, _ in made), *older):
-            if each.exists():
-                raise FileExistsError(
-                    f"{each}: expected no file, found one; name another, or remove it"
-                )
+        for each in older:
+            _require_free(each, overwrite)
     for each in older:
         each.unlink()  # of a longer batch: with these, questions would be asked twice
     return made
+
+
+def _require_free(place: Path, overwrite: bool) -> None:
+    if not overwrite and place.exists():
+        raise FileExistsError(f"{place}: expected no file, found one; name another, or remove it")
 
 
 def _numbered(path: Path, number: int) -> Path:
