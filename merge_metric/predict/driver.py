@@ -451,9 +451,9 @@ def require_replaceable(
 ) -> None:
     """Raise FileExistsError if a file has predictions of another run.
 
-    It has where its metadata differ in the texts of the problems, or in any key of the
-    description, or it has none. That is all of `PairModel.describe()` and the run's `fingerprint`,
-    or, before the model is loaded, some of it.
+    That is so where its metadata differ in the texts of the problems, or in any key of the
+    description, or it has none. The description is all of `PairModel.describe()` and the run's
+    `fingerprint`, or, before the model is loaded, some of it.
     """
     if overwrite or not out.exists():
         return

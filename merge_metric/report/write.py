@@ -54,7 +54,7 @@ SUFFIXES: Final[dict[str, ReportFormat]] = {
 def format_of(path: Path) -> ReportFormat:
     """Tell the format by a file's suffix.
 
-    IsADirectoryError: a folder is there. ValueError: the suffix says none.
+    Raises IsADirectoryError where a folder is there, ValueError where the suffix says none.
 
     >>> format_of(Path("report.md"))
     'markdown'

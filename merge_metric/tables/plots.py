@@ -211,7 +211,7 @@ def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 def check_output(path: Path) -> None:
     """Raise, before anything is computed, if no plot could be saved to a path.
 
-    ValueError: its suffix is of no known format. ModuleNotFoundError: there is no matplotlib.
+    A ValueError where its suffix is of no known format, a ModuleNotFoundError without matplotlib.
     """
     if path.suffix not in FORMATS:
         raise ValueError(
