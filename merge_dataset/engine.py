@@ -86,7 +86,7 @@ def engine_errors() -> Iterator[None]:
                 if said.startswith("Out of Memory"):
                     raise MemoryError(
                         f"{MEMORY_VARIABLE}: expected more memory for this data, got "
-                        f"{os.environ.get(MEMORY_VARIABLE) or 'half of what is here'}"
+                        f"{os.environ.get(MEMORY_VARIABLE) or 'the default'}"
                     ) from error
                 if os.strerror(errno.ENOSPC) in said:
                     raise MemoryError(
