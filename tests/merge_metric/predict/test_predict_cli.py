@@ -234,7 +234,7 @@ def test_a_preset_goes_on_past_what_fails(
     assert f"Broken ({preset[1].model}): it broke" in " ".join(last.split())
     rows = rows_of("all/Last-demo.parquet")
     assert letters(rows) == expected(tiny_classifier("gpt2"), list(rows))
-    again = predict("--preset", "mine", "--out", "all", "--format", "json")
+    again = predict("--preset", "mine", "--out", "all", "--format", "json", code=1)
     facts = json.loads(again.stdout)
     assert [each["inferred"] for each in facts["predictions"]] == [0] * 4
     assert len(facts["failed"]) == 1
