@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 from faults.attack import RESULTS, table_of
 from filelock import FileLock
+from helpers.processes import processor_flags
 
 if TYPE_CHECKING:
     from helpers.hub.publishing import Desk
@@ -29,6 +30,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other take the time
+if "avx512f" not in processor_flags():  # before any product, as `checkpoints.load` is too late here
+    os.environ.setdefault("MKL_CBWR", "AVX2")
 
 # Examples of a property: few in the first tier, many in the second. A busy machine is no failure.
 for name, examples in (("fast", 20), ("full", 200)):

@@ -7,6 +7,7 @@ for nothing. No code of a repository is run.
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 import warnings
@@ -113,6 +114,10 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         # glibc gives memory that is freed back to the system, and gets it again page by page, up
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
+        if torch.backends.cpu.get_cpu_capability() == "AVX2":
+            # Else MKL rounds products in attention by where threads have their operands. It reads
+            # this at its first product, so a process that has computed before rounds otherwise.
+            os.environ.setdefault("MKL_CBWR", "AVX2")
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)
     return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)

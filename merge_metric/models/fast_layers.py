@@ -99,9 +99,6 @@ def _operators_work(dtype: torch.dtype) -> bool:
     """Tell whether PyTorch's operators compute linear layers; warn if they do not."""
     for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
-    if torch.backends.cpu.get_cpu_capability() == "AVX2":
-        # Else products in attention, which threads share, round by where MKL finds their operands.
-        os.environ.setdefault("MKL_CBWR", "AVX2")
     try:
         if dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False  # a matter of the processor

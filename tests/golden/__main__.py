@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from helpers.processes import processor_flags
+
 
 def set_environment(home: Path) -> None:
     """Begin in an empty home, offline, with one thread and a terminal of 80 columns.
@@ -19,6 +21,8 @@ def set_environment(home: Path) -> None:
         "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": str(home / "matplotlib"), "COLUMNS": "80",
         "NO_COLOR": "1", "TQDM_DISABLE": "1", "TERM": "dumb", "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
+    if "avx512f" not in processor_flags():  # some worlds compute before they load a model
+        os.environ["MKL_CBWR"] = "AVX2"
 
 
 if __name__ == "__main__":

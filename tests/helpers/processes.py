@@ -17,6 +17,15 @@ PATIENCE: Final = 60.0
 """Seconds within which a process that was told to end has ended."""
 
 
+def processor_flags() -> set[str]:
+    """Instruction sets of the processor, as Linux names them; empty elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+
+
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start a process; kill it at the end unless it has ended, so that nobody waits for ever."""
