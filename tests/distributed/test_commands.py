@@ -18,7 +18,10 @@ from helpers.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.slow
 
-KILLED_ON_CLUSTERS: Final = ("build", "signals", "predict")
+ON_SLURM: Final = {"suggest": False, "paraphrase": False, "predict": True}
+ON_RAY: Final = {"build": False, "signals": True, "baseline": False}
+"""Commands, and whether tasks are killed there. Executors know a plan and its function, not the
+command, and commands do not look at the executor: so each is tried on one of the clusters."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,12 +82,16 @@ def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -
     assert made(name) == whole
 
 
+def test_every_command_is_tried_on_a_cluster() -> None:
+    assert {*ON_SLURM, *ON_RAY} == {*COMMANDS}
+
+
 @pytest.mark.slurm
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ON_SLURM)
 def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: SlurmCluster) -> None:
     """The bytes are equal; a cancelled task is named, and the same command does the rest."""
     options = ("--executor", "slurm", "--tasks", "2", "--workers", "2")
-    if name in KILLED_ON_CLUSTERS:
+    if ON_SLURM[name]:
         with killing(name, lambda: on_slurm.ask("scancel", "--user=root")):
             failed = run(name, *options)
         assert failed.exit_code == 1, failed.output
@@ -99,7 +106,7 @@ def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: Slur
 def on_ray(
     prepared: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[Path, dict[str, Any]]]]:
-    """All commands on one cluster: their folders, and what became of them."""
+    """Commands on one cluster: their folders, and what became of them."""
     if missing := namespaces.missing():
         pytest.fail(missing)
     folder = tmp_path_factory.mktemp("ray")
@@ -109,7 +116,7 @@ def on_ray(
         program = [sys.executable, "-m", "helpers.dealt_commands", "ray", str(prepared)]
         with short_folder() as ray:
             done = namespaces.run_apart(
-                CLUSTER, ray, *program, str(folder), *KILLED_ON_CLUSTERS, timeout=800
+                CLUSTER, ray, *program, str(folder), json.dumps(ON_RAY), timeout=800
             )
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
@@ -118,7 +125,7 @@ def on_ray(
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ON_RAY)
 def test_on_ray(
     name: str,
     whole: dict[str, bytes],
@@ -128,6 +135,6 @@ def test_on_ray(
     """The bytes are equal, also where a task was killed, which the first message names."""
     folder, said = on_ray[name]
     assert said["code"] == 0, said["output"]
-    assert said["killed"] == ([1, True] if name in KILLED_ON_CLUSTERS else [])
+    assert said["killed"] == ([1, True] if ON_RAY[name] else [])
     monkeypatch.chdir(folder)
     assert made(name) == whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,24 +20,25 @@ from merge_dataset.executors.plan import Resources
 pytestmark = pytest.mark.ray
 
 RUN_TWICE = f"""
-import logging, sys
+import json, logging, sys
 from pathlib import Path
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_dataset.executors.calls import run_units
 from helpers.toy_units import unfinished
 logging.basicConfig()
-folder, tasks, memory, *names = sys.argv[1:]
-folder = Path(folder)
-for attempt in range(2):
-    try:
-        resources = Resources(memory_gb=int(memory) or None)
-        run_units({FUNCTION!r}, folder, unfinished(folder, names),
-                  Distribution(executor="ray", tasks=int(tasks), workers=2, resources=resources))
-    except RuntimeError as error:
-        print(error)
-    print("missing", *unfinished(folder, names))
-    (folder / "healed").touch()
+for run in json.loads(sys.argv[1]):
+    folder, names = Path(run["folder"]), run["names"]
+    there = Distribution(executor="ray", tasks=run["tasks"], workers=2,
+                         resources=Resources(memory_gb=run.get("memory_gb")))
+    for attempt in range(2):
+        try:
+            run_units({FUNCTION!r}, folder, unfinished(folder, names), there)
+        except RuntimeError as error:
+            print(error)
+        print("missing", *unfinished(folder, names))
+        (folder / "healed").touch()
 """
+"""Each run is done twice, the second time after the faults are gone."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,20 +48,20 @@ def _namespaces() -> None:
         pytest.fail(missing)
 
 
-def run_twice(
-    ray_folder: str, folder: Path, names: list[str], *, tasks: int, memory_gb: int
-) -> list[str]:
-    """Output of the two runs, the second after the faults are gone."""
-    run = [sys.executable, "-c", RUN_TWICE, str(folder), str(tasks), str(memory_gb), *names]
-    done = namespaces.run_apart(CLUSTER, ray_folder, *run, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 def test_faults_and_the_rest(ray_folder: str, tmp_path: Path) -> None:
-    """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal."""
-    names = units(5, "raise-0", "kill-0")
-    *message, first, second = run_twice(ray_folder, tmp_path / "run", names, tasks=4, memory_gb=1)
+    """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal.
+
+    The task of a killed Ray worker is run again on another; the process it leaves behind ends.
+    """
+    names, orphan = units(5, "raise-0", "kill-0"), units(3, "orphan-0")
+    runs = [
+        {"folder": f"{tmp_path}/run", "names": names, "tasks": 4, "memory_gb": 1},
+        {"folder": f"{tmp_path}/orphan", "names": orphan, "tasks": 2},
+    ]
+    program = [sys.executable, "-c", RUN_TWICE, json.dumps(runs)]
+    done = namespaces.run_apart(CLUSTER, ray_folder, *program, timeout=300)
+    assert done.returncode == 0, done.stderr
+    *message, first, second, orphaned, after = done.stdout.splitlines()
     assert message == [
         "2 of 4 tasks failed:",
         "  task 1: 1 of 2 units failed: raise-0: ValueError: expected something else, got raise-0",
@@ -69,26 +71,18 @@ def test_faults_and_the_rest(ray_folder: str, tmp_path: Path) -> None:
     ]
     assert (first, second) == ("missing raise-0 kill-0 fine-4", "missing")
     assert outputs(tmp_path / "run") == undisturbed(tmp_path / "undisturbed", names)
-
-
-def test_a_killed_ray_worker(ray_folder: str, tmp_path: Path) -> None:
-    """Its task is run again on another; the process it leaves behind ends."""
-    names = units(3, "orphan-0")
-    said = run_twice(ray_folder, tmp_path / "run", names, tasks=2, memory_gb=0)
-    assert said == ["missing", "missing"]
-    assert (tmp_path / "run" / "orphaned").exists()
-    assert outputs(tmp_path / "run") == undisturbed(tmp_path / "undisturbed", names)
+    assert (orphaned, after) == ("missing", "missing")
+    assert (tmp_path / "orphan" / "orphaned").exists()
+    assert outputs(tmp_path / "orphan") == undisturbed(tmp_path / "fine", orphan)
 
 
 def test_no_cluster(tmp_path: Path) -> None:
     """None is started: on one machine there is a better executor."""
     # Ray looks for clusters in the folder for temporary files.
     script = 'export TMPDIR="$1"; "${@:2}"'
-    done = namespaces.run_apart(
-        script,
-        str(tmp_path),
-        *(sys.executable, "-c", RUN_TWICE, str(tmp_path / "run"), "2", "1", "fine-0"),
-    )
+    runs = [{"folder": f"{tmp_path}/run", "names": ["fine-0"], "tasks": 2}]
+    program = [sys.executable, "-c", RUN_TWICE, json.dumps(runs)]
+    done = namespaces.run_apart(script, str(tmp_path), *program)
     assert done.stdout.splitlines()[:1] == [
         "expected a Ray cluster at address auto, found none; start one with: ray start --head"
     ], done.stderr

@@ -36,36 +36,24 @@ def run(folder: Path, names: list[str], tasks: int, resources: Resources | None 
 
 
 def test_more_tasks_than_an_array_takes(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """In two arrays; the second task of the second fails, and is named so."""
+    """In two arrays; a killed task and the second of the second array are named, others go on."""
     tasks = MAX_ARRAY_SIZE + 2
-    names = [*(f"fine-{number}" for number in range(tasks - 1)), "raise-0"]
+    names = [*units(tasks - 2, "kill-0"), "raise-0", "fine-a", "fine-b"]
     with pytest.raises(RuntimeError) as caught:
         run(tmp_path / "run", names, tasks)
-    assert str(caught.value).splitlines()[:2] == [
-        f"1 of {tasks} tasks failed:",
+    first, killed, failed, *_ = str(caught.value).splitlines()
+    assert first == f"2 of {tasks} tasks failed:"
+    assert killed.startswith("  task 1: FAILED")
+    assert "Killed" in killed
+    assert failed == (
         f"  task {tasks - 1}: FAILED, 1 of 1 units failed: raise-0: ValueError: expected something "
-        "else, got raise-0",
-    ]
-    assert unfinished(tmp_path / "run", names) == ["raise-0"]
+        "else, got raise-0"
+    )
+    assert unfinished(tmp_path / "run", names) == ["kill-0", "raise-0", "fine-b"]
+    assert cluster.ask("squeue", "--noheader") == ""
     (tmp_path / "run" / "healed").touch()
     run(tmp_path / "run", names, 1)
     assert outputs(tmp_path / "run") == undisturbed(tmp_path / "undisturbed", names)
-
-
-def test_a_killed_task(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """It leaves no marker; the others go on, and nothing stays in the queue."""
-    names = units(4, "kill-0")
-    with pytest.raises(RuntimeError) as caught:
-        run(tmp_path, names, 2)
-    first, second, *_ = str(caught.value).splitlines()
-    assert first == "1 of 2 tasks failed:"
-    assert second.startswith("  task 1: FAILED")
-    assert "Killed" in second
-    assert unfinished(tmp_path, names) == ["kill-0", "fine-2"]
-    assert cluster.ask("squeue", "--noheader") == ""
-    (tmp_path / "healed").touch()
-    run(tmp_path, names, 5)
-    assert unfinished(tmp_path, names) == []
 
 
 def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:

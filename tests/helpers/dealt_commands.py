@@ -197,14 +197,14 @@ def kill_worker() -> int | None:
     return None
 
 
-def main(executor: str, prepared: Path, folder: Path, killed: list[str]) -> None:
-    """Run every command once, those of `killed` twice; print a line for each."""
-    for name in COMMANDS:
+def main(executor: str, prepared: Path, folder: Path, killed: dict[str, bool]) -> None:
+    """Run every command once, again where tasks are killed; print a line for each."""
+    for name in killed:
         shutil.copytree(prepared, folder / name)
         with chdir(folder / name):
             options = ("--executor", executor, "--tasks", "2", "--workers", "2")
             said = []
-            if name in killed:
+            if killed[name]:
                 with killing(name, kill_worker):
                     failed = run(name, *options)
                 said = [failed.exit_code, "killed by SIGKILL" in failed.stderr]
@@ -214,4 +214,4 @@ def main(executor: str, prepared: Path, folder: Path, killed: list[str]) -> None
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4]))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 CPUS = 4
 """Processors the node claims to have, so that tasks run side by side on small machines too."""
-MAX_ARRAY_SIZE = 5
+MAX_ARRAY_SIZE = 3
 """Tasks an array job may have, so that a few of them need two."""
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
