@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from helpers import metric_oracle as oracle
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
@@ -24,8 +23,6 @@ def test_jensen_shannon_against_scipy(labels: int) -> None:
     expected = [jensenshannon(a, b, base=2) ** 2 for a, b in zip(p, q, strict=True)]
     assert found == pytest.approx(expected, abs=1e-12)
     assert jensen_shannon(q, p) == pytest.approx(found, abs=1e-15)
-    slow = [oracle.jensen_shannon(a, b) for a, b in zip(p, q, strict=True)]
-    assert found == pytest.approx(slow, abs=1e-12)
     assert found.shape == (200,)
 
 
@@ -52,8 +49,6 @@ def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
     ]
     assert found == pytest.approx(expected, abs=1e-12)
     assert kolmogorov_smirnov(q, p) == pytest.approx(found, abs=1e-15)
-    slow = [oracle.kolmogorov_smirnov(a, b) for a, b in zip(p, q, strict=True)]
-    assert found == pytest.approx(slow, abs=1e-12)
 
 
 def test_sigma() -> None:
@@ -64,5 +59,4 @@ def test_sigma() -> None:
     assert round(float(found[0]), 4) == 0.4714
     assert found[1] == pytest.approx(0.0, abs=1e-15)
     assert found[2] == pytest.approx(math.sqrt(1 / 18))
-    assert found == pytest.approx([oracle.sigma(row) for row in p], abs=1e-15)
     assert sigma(np.array([[1.0, 0.0]])) == pytest.approx([0.5])

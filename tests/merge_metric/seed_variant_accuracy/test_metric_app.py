@@ -56,24 +56,6 @@ EXAMPLE_FIGURES = {
 }
 """The table that the page starts with, by hand."""
 
-EDITED_FIGURES = {
-    "seed_accuracy": "66.7 %",
-    "seed_variant_accuracy": "0.0 %",  # 3/4, 3/4, 2/4
-    "matching_threshold": "51 %",
-    "holding_threshold": "75 %",
-    "qt_gap": "66.7 points",
-    "variant_accuracy": "66.7 %",  # 8 of 12
-    "relaxed_fooling_rate": "100.0 %",
-    "strict_fooling_rate": "100.0 %",  # entailment → contradiction in seed 1
-    "sv_curve_area": "66.7 %",
-    "core_index": "43.3 %",  # SV is 1 five times of ten, 2/3 twice, else 0: M 19/30
-    "contrast_consistency": "0.0 %",
-    "agreement": "66.7 %",  # 3/4, 3/4, 2/4
-    "agreement_gated_accuracy": "–",
-    "stable_but_wrong": "0.0 %",
-}
-"""That table with one variant of seed 1 predicted as contradiction."""
-
 
 @pytest.fixture(scope="module")
 def app() -> Any:
@@ -96,25 +78,6 @@ def file_rows() -> list[dict[str, Any]]:
     return [dict(zip(COLUMNS, row, strict=True), probabilities=one_hot(row[-1])) for row in rows]
 
 
-FILE_FIGURES = {
-    "seed_accuracy": "100.0 %",
-    "seed_variant_accuracy": "0.0 %",
-    "matching_threshold": "1 %",  # up to 50 both seeds hold
-    "holding_threshold": "50 %",
-    "qt_gap": "100.0 points",
-    "variant_accuracy": "60.0 %",  # 3 of 5
-    "relaxed_fooling_rate": "100.0 %",
-    "strict_fooling_rate": "50.0 %",  # only seed b has an opposite
-    "sv_curve_area": "58.0 %",  # 50 and 66 whole percents
-    "core_index": "33.0 %",  # SV is 1 five times of ten, 1/2 once, else 0: M 0.55
-    "contrast_consistency": "0.0 %",
-    "agreement": "58.3 %",  # 2/3 and 1/2
-    "agreement_gated_accuracy": "–",
-    "stable_but_wrong": "0.0 %",
-}
-"""Figures of `file_rows`, by hand."""
-
-
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -125,9 +88,17 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+def scored(columns: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return score(**split_predictions(**columns), **{"n_bootstrap": 0, **options})
+
+
 def example(app: Any, **options: Any) -> dict[str, Any]:
-    columns = split_predictions(**app.read_table(app.EXAMPLE))
-    return score(**columns, **{"n_bootstrap": 0, **options})
+    return scored(app.read_table(app.EXAMPLE), **options)
+
+
+def values(app: Any, result: dict[str, Any]) -> list[str]:
+    """Values in the table of figures, which is compared with one by hand below."""
+    return [row[1] for row in cells(app.figures_table(result, 90))]
 
 
 def cells(table: str) -> list[list[str]]:
@@ -217,7 +188,7 @@ def test_files_that_are_too_long(
 def test_figures_of_the_example(app: Any) -> None:
     """Names, values, meanings and, as there is no bootstrap, no intervals."""
     rows = cells(app.figures_table(example(app), 90))
-    assert [row[1] for row in rows] == list(EXAMPLE_FIGURES.values())
+    assert values(app, example(app)) == list(EXAMPLE_FIGURES.values())
     by_name = {name: (interval, meaning) for name, _, interval, meaning in rows}
     assert "at least 90 % of their variants" in by_name["SV accuracy at CT 90"][1]
     assert "51–75 % come equally close." in by_name["Matching threshold MC"][1]
@@ -404,10 +375,12 @@ def test_page_starts_with_the_example(app: Any, page: Page) -> None:
 
 
 @pytest.mark.browser
-def test_changing_the_table_and_settings(page: Page) -> None:
+def test_changing_the_table_and_settings(app: Any, page: Page) -> None:
     """The figures follow, without pressing anything; an error hides them until it is mended."""
     page.edit(4, 3, CONTRADICTION)
-    page.wait(lambda: page.figures() == list(EDITED_FIGURES.values()))
+    edited = [list(row) for row in app.EXAMPLE]
+    edited[4][3] = CONTRADICTION
+    page.wait(lambda: page.figures() == values(app, scored(app.read_table(edited))))
     page.edit(4, 3, "<img src=nowhere> __as__ `typed`")
     page.wait(lambda: "got '<img src=nowhere> __as__ `typed`'" in page.text("message"))
     assert page.text("message").startswith("Nothing was computed.")
@@ -425,11 +398,12 @@ def test_changing_the_table_and_settings(page: Page) -> None:
 
 
 @pytest.mark.browser
-def test_uploading_a_file(page: Page, tmp_path: Path) -> None:
+def test_uploading_a_file(app: Any, page: Page, tmp_path: Path) -> None:
     """It is computed at once, probabilities included; errors of files are read on the page."""
-    page.upload(write_jsonl(tmp_path / "predictions.jsonl", file_rows()))
+    file = write_jsonl(tmp_path / "predictions.jsonl", file_rows())
+    page.upload(file)
     page.wait(lambda: "predictions.jsonl: seeds 2, variants 5" in page.text("message"))
-    assert page.figures()[: len(FILE_FIGURES)] == list(FILE_FIGURES.values())
+    assert page.figures() == values(app, scored(app.read_file(file)))
     assert "Jensen–Shannon" in page.text("figures")
     labels = ("'Remove this file'", "Clear")
     page.one(", ".join(f"#sva-upload button[aria-label={name}]" for name in labels)).click()
