@@ -86,7 +86,6 @@ def figures(page: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_figure_has_a_source(page: str) -> None:
-    """Section by section; a file that is named as the source has the figures."""
     found: dict[str, list[str]] = {}
     for heading, figure in figures(page):
         found.setdefault(heading, []).append(figure)

@@ -113,7 +113,6 @@ def test_answers_in_words(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", tiny_generators.KINDS)
 def test_paraphrases(kind: str) -> None:
-    """Candidates are equal, and so are their scores."""
     config = searching(num_beams=6, num_beam_groups=3, max_new_tokens=7)
     make = partial(Generator, config=config)
     both = on_both(make, tiny_generators, kind, tiny_generators.tiny_generator(kind))

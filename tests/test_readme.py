@@ -67,7 +67,6 @@ def demo(once: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, str]:
 
 
 def test_make_targets_are_those_of_the_readme() -> None:
-    """Each `make X` of the README is a target of the Makefile."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"(?:`|^)make ([a-z-]+)", README, flags=re.MULTILINE))
     assert targets == {"demo", "test"}
@@ -99,7 +98,6 @@ def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str])
 
 @pytest.mark.slow
 def test_demo_runs_a_model(demo: tuple[Path, Path, str]) -> None:
-    """The bundled classifier, scored and reported on."""
     cwd, home, output = demo
     table = pq.read_table(cwd / "runs/demo/bert-tiny-nli.parquet").to_pylist()
     seeds = [row for row in table if row["variant_id"] == row["seed_id"]]
@@ -194,7 +192,6 @@ def test_seeds_of_the_worked_example_are_the_demos(demo: tuple[Path, Path, str])
 
 @pytest.mark.slow
 def test_model_commands_of_the_readme_run(demo: tuple[Path, Path, str]) -> None:
-    """A random model in place of the README's."""
     cwd, home, _ = demo
     (block,) = [block for block in blocks("sh") if block.startswith("merge-nli predict")]
     predict, *rest = [line.split() for line in block.splitlines()]

@@ -41,7 +41,6 @@ FEWEST: Final = 64
 def test_suggestions(
     dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
 ) -> None:
-    """Masked questions to a BERT-large."""
     folder = model_folder("BERT-large", shared_models)
     assert folder
     contexts = masked_words(labelled, folder)
@@ -58,7 +57,6 @@ def test_suggestions(
 def test_classifier(
     dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
 ) -> None:
-    """Pairs to a RoBERTa-large."""
     folder = large_classifier(shared_models)
     pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
     ours = on_gpu(on_device.over_pairs, dtype, model=str(folder), pairs=pairs)

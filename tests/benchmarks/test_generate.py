@@ -117,7 +117,6 @@ def ablation(run: str) -> Callable[[int], None]:
 
 
 def test_ablation_against_a_fresh_run(tmp_path: Path, rounds: int) -> None:
-    """An ablation from the filled store against the run that filled it."""
     measurement = Measurement("ablation", "demo")
     where, numbers = {"run": str(tmp_path)}, {"fresh": count(), "ablation": count()}
     with (

@@ -1,5 +1,6 @@
-"""Ten million problems as one dataset, all but the masked LMs; `make bench`.
+"""Large sources in slices, from problems to figures, with a masked LM and without; `make bench`.
 
+`make bench BENCH="-k slices --problems 1000000"` goes as far as a million with the bundled one,
 `make bench BENCH="-k made_up --problems 10000000"` goes as far as ten million, with slices of a
 million; it needs 15 GB. The problems are real texts in new pairs. The masked LM's answers are made
 up, which its name says wherever it stands, and the predictions are a baseline's and made-up ones.
@@ -9,16 +10,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pytest
 from helpers.bench.commands import a_command, folder_of, measured, once
+from helpers.bench.contender import Reply
 from helpers.bench.made_up_answers import MADE_UP, make_up_answers, write_made_up_mlm
 from helpers.bench.problems import write_crossed_problems
 from helpers.bench.results import Goal, Measurement, Row, Side
+
+from merge_dataset.layout import split_files
 
 pytestmark = pytest.mark.benchmark
 
@@ -118,18 +122,58 @@ STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]]
 }
 
 
-def test_made_up(
-    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Time and memory of each step, in a process of its own; one round."""
+COMMANDS: Final = {
+    "suggest": "suggest --recipe demo --source bench --data problems.jsonl --run run",
+    "build": "build --run run",
+    "check": "check merge-nli",
+    "register": "register merge-nli",
+    "predict": "baseline majority --dataset merge-nli --out majority.parquet",
+    "score": "score majority.parquet --dataset merge-nli",
+}
+
+
+def folders(
+    kind: str, problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[int, Path]]:
+    """Yield each number of problems, and a folder with so many; where it was stopped it goes on."""
     for count in sorted(map(int, request.config.getoption("--problems").split(","))):
-        measurement, rows = Measurement("slices", f"made-up-{count:010}"), []
-        folder = folder_of(f"made-up-{count}")
+        folder = folder_of(f"{kind}-{count}")
         monkeypatch.setenv("HF_HOME", str(folder / "cache"))
         once(
             folder / "problems.jsonl",
             lambda file, n=count: write_crossed_problems(file, problem_file, n),
         )
+        yield count, folder
+        shutil.rmtree(folder)
+
+
+def row(name: str, count: int, reply: Reply, remark: str) -> Row:
+    side = Side.of(f"{count:,} problems", [reply], count)
+    goal = Goal(f"≤ {PEAK_MB:,} MB", (side.peak_mb or 0) <= PEAK_MB)
+    return Row(name, "problem", side, None, (goal,), remark)
+
+
+def test_slices(
+    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time and memory of each command with a real masked LM, in a process of its own; one round."""
+    for count, folder in folders("slices", problem_file, request, monkeypatch):
+        measurement, rows = Measurement("slices", f"commands-{count:010}"), []
+        for name, line in COMMANDS.items():
+            more = f" --slice-problems {-(-count // 10)}" if name == "suggest" else ""
+            measured_ = measured(folder, name, a_command, {"line": line + more})
+            rows.append(row(f"in slices, {name}", count, *measured_))
+            measurement.write(rows)
+        assert split_files(folder / "merge-nli", "bench")["variants"]
+        assert (folder / "majority.parquet").is_file()
+
+
+def test_made_up(
+    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time and memory of each step, in a process of its own; one round."""
+    for count, folder in folders("made-up", problem_file, request, monkeypatch):
+        measurement, rows = Measurement("slices", f"made-up-{count:010}"), []
         write_made_up_mlm(folder)
         size = min(LARGEST_SLICE, max(SMALLEST_SLICE, -(-count // 10)))
         variants = 0
@@ -140,12 +184,9 @@ def test_made_up(
                 variants = sum(map(_rows, folder.glob("run/slices/*/variants.parquet")))
             if name in ("load", "stream"):
                 assert reply.answer == variants
-            side = Side.of(f"{count:,} problems", [reply], count)
-            goal = Goal(f"≤ {PEAK_MB:,} MB", (side.peak_mb or 0) <= PEAK_MB)
             remark = remark or (f"{variants:,} variants" if variants else "")
-            rows.append(Row(f"answers made up, {name}", "problem", side, None, (goal,), remark))
+            rows.append(row(f"answers made up, {name}", count, reply, remark))
             measurement.write(rows)
-        shutil.rmtree(folder)
 
 
 def _rows(path: Path) -> int:

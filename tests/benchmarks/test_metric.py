@@ -320,7 +320,6 @@ def test_ten_thousand_replicates(rounds: int) -> None:
 
 
 def test_score_against_the_slow_oracle(rounds: int) -> None:
-    """Equal figures of 10,000 rows."""
     measurement = Measurement("metric", "oracle")
     with ExitStack() as running:
         ours, theirs = (

@@ -57,7 +57,6 @@ def test_more_tasks_than_an_array_takes(cluster: SlurmCluster, tmp_path: Path) -
 
 
 def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """Someone else's scancel ends the wait."""
     cancel = f"until [ -e {tmp_path}/pids/sleep-0 ]; do sleep 0.2; done; scancel --user=root"
     with (
         processes.running(["bash", "-c", cancel]),
@@ -106,7 +105,6 @@ def test_what_a_task_gets(cluster: SlurmCluster, tmp_path: Path) -> None:
 
 
 def test_what_slurm_refuses(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """There is no GPU here."""
     with pytest.raises(RuntimeError, match="Slurm refused the job"):
         run(tmp_path, ["fine-0"], 1, Resources(gpus=2))
     script = (tmp_path / "tasks" / "0001" / "launch_script.slurm").read_text()

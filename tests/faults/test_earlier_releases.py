@@ -68,7 +68,6 @@ def test_everything_reads_them(release: str) -> None:
     "--set variants_per_class=3 --set subsamples=2 --set with_columns=[] --run new --out merge-nli",
 ])  # fmt: skip
 def test_another_draw_replaces_nothing_without_overwrite(release: str, command: str) -> None:
-    """Another draw of an earlier release is refused, as another setting is."""
     before = snapshot(Path())
     code, _, said = small_world.call(*command.split())
     if release.startswith("0."):

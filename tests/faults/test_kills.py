@@ -68,7 +68,6 @@ def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
 
 
 def test_every_command_is_killed() -> None:
-    """A new one is named in a group."""
     assert sorted(COMMANDS) == sorted(name for _, names in GROUPS.values() for name in names)
 
 

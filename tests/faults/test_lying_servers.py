@@ -167,7 +167,6 @@ def _ask_for_something_else(random: Random, number: int) -> None:
 
 
 def test_an_answer_is_json_or_refused(attack: Attack) -> None:
-    """Errors are of this package for any bytes."""
     from merge_metric.models.prompts import read_prompt
     from merge_metric.models.remote import RemoteModel
 

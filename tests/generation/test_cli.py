@@ -96,7 +96,6 @@ def test_what_people_type(
 
 
 def test_completion_in_the_shell() -> None:
-    """Commands and options, as `--install-completion` sets up."""
     words = {"_MERGE_NLI_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
     for typed, expected in (("score --n", "--n-bootstrap"), ("analyse --ct", "--ct")):
         environment = {**words, "COMP_WORDS": f"merge-nli {typed}"}
@@ -121,7 +120,6 @@ def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every option of many processes and machines."""
     asked: dict[str, Any] = {}
     monkeypatch.setattr(
         "generation.phases.slices.suggest_run", lambda config, **more: asked.update(more)

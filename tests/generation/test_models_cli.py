@@ -117,7 +117,6 @@ def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
 
 
 def test_paraphrase_tells_of_both_models(tmp_path: Path) -> None:
-    """Generator and NLI model, before either is loaded."""
     problems = [("1", "A girl runs.", "A girl moves.", "entailment")]
     data = write_problems(tmp_path / "data.jsonl", problems)
     done = run(

@@ -69,7 +69,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(seeds=st.lists(SEEDS, max_size=5))
 def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
-    """As they were, whatever is in them."""
     table = problem_table(seeds)
     assert table.schema == problem_schema()
     write_table(file, table)

@@ -42,7 +42,6 @@ def inspect(place: Place, *options: str, config: str = CONFIG) -> dict[str, Any]
 
 
 def test_figures_and_probabilities_are_ours(place: Place) -> None:
-    """Answers to every problem, at two thresholds."""
     # A random model's letters may be anywhere in its vocabulary.
     log = inspect(place, "-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
     assert log["status"] == "success"

@@ -89,7 +89,6 @@ def test_a_sample_of_seeds(tmp_path: Path) -> None:
 
 
 def test_a_chat(tmp_path: Path) -> None:
-    """Examples are turns, as those of `predict`."""
     place = make_place(tmp_path, chat=True)
     out = str(tmp_path / "tasks")
     place.export(

@@ -128,7 +128,6 @@ def test_rows_are_checked_by_format(folder: Path, changes: dict[str, Any], findi
 
 
 def test_another_format_than_the_collection_was_made_with(folder: Path) -> None:
-    """The files say one thing, the provenance another."""
     path = folder / "pairs/provenance.json"
     made = json.loads(path.read_text())
     made["config"]["labels"] = ["yes", "no"]
@@ -142,7 +141,6 @@ def test_another_format_than_the_collection_was_made_with(folder: Path) -> None:
 
 @pytest.mark.parametrize("recorded", [b"{}", b"[]", b"{", b'{"fields": ["a"], "labels": ["b"]}'])
 def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
-    """Told with the file."""
     path = folder / "pairs/seeds.parquet"
     table = pq.ParquetFile(path).read().replace_schema_metadata({b"merge-nli": recorded})
     pq.write_table(table, path)
@@ -152,7 +150,6 @@ def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
 
 
 def test_a_run_of_two_formats(tmp_path: Path) -> None:
-    """Seeds and variants that disagree are not exported."""
     run = write_format_run(tmp_path / "run", PAIRS)
     other = ProblemFormat(PAIRS.fields, ("no", "yes"))
     table = pq.ParquetFile(run / "variants.parquet").read()

@@ -35,7 +35,6 @@ def stored(*files: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_by_name_from_the_working_directory(dataset: Path, python: Python) -> None:
-    """The folder in the working directory loads by its bare name, streamed or not."""
     loaded = python(
         LOAD
         + """

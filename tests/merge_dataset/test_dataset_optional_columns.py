@@ -222,7 +222,6 @@ def test_values_that_cannot_be(
 
 
 def test_flags_of_other_labels(flagged: Path, tmp_path: Path) -> None:
-    """Only an entailment can go beyond its premise."""
     data = tmp_path / "data"
     shutil.copytree(flagged, data)
     for path in sorted((data / "snli").glob("*/variants.parquet")):

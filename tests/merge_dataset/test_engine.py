@@ -30,7 +30,6 @@ def test_memory_is_half_of_the_machine_s_or_as_told(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_exceeds_memory_lies_in_a_folder_that_goes(tmp_path: Path) -> None:
-    """Also where the process ends without closing."""
     code = (
         "from merge_dataset.engine import connect\n"
         "from pathlib import Path\n"

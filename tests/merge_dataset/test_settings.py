@@ -220,7 +220,6 @@ def test_a_setting_of_another_class() -> None:
     [("a=3", 3), ("a = [1, 2]", [1, 2]), ("a=some words", "some words"), ("a='b'", "b")],
 )
 def test_assignments(text: str, value: Any) -> None:
-    """Values as in TOML, and strings without quotes."""
     assert parse_assignments([text, "b=true"]) == {"a": value, "b": True}
 
 

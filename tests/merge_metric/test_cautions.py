@@ -64,7 +64,6 @@ def test_all_commands_tell(command: str, caplog: pytest.LogCaptureFixture) -> No
 
 @pytest.mark.usefixtures("folder")
 def test_without_text_the_log_has_the_mixture(caplog: pytest.LogCaptureFixture) -> None:
-    """JSON of `score` has no sentences."""
     result = run("score bert.parquet --n-bootstrap 0 --format json")
     assert "are mixed" not in result.stdout
     assert sum(message.startswith(MIXED) for message in caplog.messages) == 1
@@ -72,7 +71,6 @@ def test_without_text_the_log_has_the_mixture(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.usefixtures("folder")
 def test_clusters_need_intervals() -> None:
-    """Refused where nothing is resampled."""
     vain = "expected intervals by bootstrap, which clusters by premise change"
     for command, message in (
         ("analyse hardest bert.parquet", "which say how seeds vary, got 'premise' with hardest"),

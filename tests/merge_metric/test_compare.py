@@ -184,7 +184,6 @@ def test_many_models_can_differ_significantly() -> None:
 def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(
     models: dict[str, list[Row]], files: Path, tmp_path: Path
 ) -> None:
-    """NAME=FILE goes before the file's own word, which goes before its name."""
     told = write_answers(tmp_path / "x.parquet", models["weak"], name="org/told")
     folder = write_answers(tmp_path / "y.parquet", models["alike"], name="/home/me/local/")
     sources = [f"mine={files / 'weak.parquet'}", str(told), str(files / "strong.parquet")]
@@ -268,7 +267,6 @@ def test_different_seeds_and_different_gold_labels() -> None:
 
 
 def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:
-    """From the command line; in Python always."""
     paths = (files / "weak.parquet", files / "strong.parquet", "--dataset", files / "merge-nli")
     words = ("compare", *paths, "--n-bootstrap", 20)
     plain, explained = (command(*words, *more).stdout for more in ([], ["--explain"]))

@@ -250,8 +250,6 @@ def test_a_real_cross_encoder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_cross_encoders(folder: Path) -> None:
-    """Asked for probabilities; its configuration names the classes."""
-
     class CrossEncoder:
         config = SimpleNamespace(id2label={0: "contradiction", 1: "entailment", 2: "neutral"})
 

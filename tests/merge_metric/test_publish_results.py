@@ -110,7 +110,6 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
 
 @pytest.mark.usefixtures("dataset")
 def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path) -> None:
-    """Results on the same task are replaced; sorted by task; other files are not touched."""
     old = [
         {"dataset": {"id": DATASET, "task_id": "snli-2"}, "value": 12.5, "notes": "mine"},
         {"dataset": {"id": DATASET, "task_id": "snli"}, "value": 99.9},
@@ -176,7 +175,6 @@ def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: 
 def test_figures_of_data_that_are_not_published(
     desk: Desk, dataset: Repo, predictions: Path, folder: Path
 ) -> None:
-    """Nowhere, under another version, or changed since: refused."""
     rows = pq.read_table(folder / "snli/seeds.parquet").to_pylist()
     write_rows(folder / "snli/seeds.parquet", [{**row, "source": "x"} for row in rows])
     said = refused(desk, predictions, folder, "--yes", code=1)

@@ -34,7 +34,6 @@ def test_example_by_hand() -> None:
 
 
 def test_dry_run(desk: Desk) -> None:
-    """All files of the Space; only reading requests."""
     result = desk.good("metric", "--repo", NAME)
     lines = result.out.splitlines()
     assert lines[:2] == [f"{NAME}: to be made, a public Space", "logged in as somebody"]
@@ -76,7 +75,6 @@ def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_space_that_does_not_load(desk: Desk) -> None:
-    """The message of `evaluate` is passed on."""
     desk.hub.tampered["scoring.py"] = b"raise RuntimeError('broken on the way')"
     said = desk.refused("metric", "--repo", NAME, "--yes", verify=True, code=1)
     assert f'evaluate.load("{NAME}") does not give the metric: RuntimeError: broken on the' in said

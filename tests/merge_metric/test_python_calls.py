@@ -168,7 +168,6 @@ def places(folder: Path, files: list[Path]) -> dict[str, Path]:
 def test_text_and_path_are_alike(
     name: str, folder: Path, places: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Every other function is tried, too."""
     given, call = places.get(name, folder), OF_PATHS[name]
     assert call(str(given), tmp_path) == call(given, tmp_path)
 
@@ -352,7 +351,6 @@ def test_a_function_of_two_texts(folder: Path) -> None:
 def test_predictions_are_written_as_the_suffix_says(
     evaluations: list[Evaluation], tmp_path: Path
 ) -> None:
-    """Never Parquet under another name."""
     first = evaluations[0]
     with pytest.raises(ValueError, match=r"z\.csv: .* end in \.parquet, .*, got '\.csv'"):
         first.save(tmp_path / "z.csv")

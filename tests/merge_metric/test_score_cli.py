@@ -52,7 +52,6 @@ def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Pa
 
 
 def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
-    """Threshold, replicates and generator seed; strings for paths."""
     (snli,) = score_file(
         str(predictions), str(folder), correctness_threshold=75, n_bootstrap=20, rng_seed=3
     ).values()
@@ -130,7 +129,6 @@ def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_figures_mean_is_told_on_request(folder: Path, predictions: Path) -> None:
-    """Else a line says how to ask."""
     told = ["--dataset", folder, "--n-bootstrap", 0]
     meaning = "S: Share of the seeds themselves answered right."
     assert meaning in run("score", predictions, *told, "--explain").stdout

@@ -336,7 +336,6 @@ def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> Non
 
 
 def test_the_command(run: RunFolder, model: str) -> None:
-    """Its output as text and as JSON."""
     arguments = ["signals", "--run", str(run.path), "--mlm", model, "--device", "cpu"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
@@ -386,13 +385,11 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_one_model_is_named(run: RunFolder) -> None:
-    """A causal one or a masked one."""
     with pytest.raises(ValueError, match="mlm, lm: expected one of them, got both"):
         write_pll_changes(run.path, "a", lm="b")
 
 
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As written, one after the other."""
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[3] / "generation/signals.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"# Signals\n(.*?)\n## ", readme, flags=re.DOTALL)

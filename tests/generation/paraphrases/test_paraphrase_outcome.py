@@ -48,7 +48,6 @@ def test_variants_are_as_a_dataset_has_them() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_kept_texts_of_each_hypothesis(size: int) -> None:
-    """Against a loop, wherever row groups are cut."""
     names = [f"{letter}." for letter in "ABCD"]
     rows = [tried(name, number, rank, "kept" if (ord(name[0]) + number + rank) % 3 else "surplus")
             for name in names for number in (1, 2) for rank in (0, 1)]  # fmt: skip

@@ -147,7 +147,6 @@ def slowly_normalised(text: str) -> str:
 
 @given(st.text(max_size=40))
 def test_normalised_as_an_oracle_has_it(text: str) -> None:
-    """And what is normalised stays as it is."""
     form = normalise(text)
     assert form == slowly_normalised(text)
     assert normalise(form) == form

@@ -309,7 +309,6 @@ def test_no_paraphrases(tmp_path: Path) -> None:
 
 
 def test_a_generator_that_answers_too_little(tmp_path: Path) -> None:
-    """Candidates could go to the wrong hypothesis."""
     world = World.of(1)
     data = write_problems(tmp_path / "data.jsonl", world.problems)
     generator = FakeGenerator(world.write)

@@ -263,7 +263,6 @@ def test_several_masked_lms_and_texts(texts: int, tmp_path: Path) -> None:
 
 
 def test_what_was_asked_is_not_changed_without_a_word(less: RunFolder, tmp_path: Path) -> None:
-    """Neither the file nor its absence."""
     run = copy_of(less, tmp_path / "run")
     rows = asked_in(run).rows
     rows[np.flatnonzero(~rows)[0]] = True

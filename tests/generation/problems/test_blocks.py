@@ -64,7 +64,6 @@ def test_long_problems_make_smaller_blocks(tmp_path: Path, monkeypatch: pytest.M
 def test_nothing_is_written_when_reading_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier files stay, and no litter with them."""
     monkeypatch.setattr(module, "SORTED_AT_A_TIME", 3)
     path = tmp_path / "problems.parquet"
     write(path, [1])

@@ -123,7 +123,6 @@ def test_determiners() -> None:
     ],
 )
 def test_compounds_and_particles(text: str, expected: bool) -> None:
-    """By the tags beside it."""
     assert in_compound(*tagged(text)) is expected
 
 
@@ -196,6 +195,5 @@ def test_counting() -> None:
 @pytest.mark.real
 @pytest.mark.slow
 def test_shipped_counts_are_those_of_the_texts() -> None:
-    """Counted again they are the same."""
     texts = read_texts()
     assert render(count(texts, Tagger.load()), len(texts)) == SHIPPED.read_text(encoding="utf-8")

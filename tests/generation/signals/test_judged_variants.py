@@ -34,7 +34,6 @@ def test_each_variant_is_of_a_problem_of_its_own_and_judged_twice() -> None:
 
 
 def test_page_has_the_counts() -> None:
-    """Good ones by source and class, and faults."""
     passes = [
         current(read_standing(answers_path(JUDGED, name))) for name in ("first-pass", "second-pass")
     ]

@@ -172,7 +172,6 @@ def test_page_has_what_quality_tells() -> None:
 
 
 def test_page_has_the_labels_doubted() -> None:
-    """Mean R below 4, of all that were judged."""
     folders = (*JUDGED, DATA / "judged_options")
     reasoning = [np.array(read_judgements([each])["reasoning"].to_pylist()) for each in folders]
     doubted, judged = sum(int((each < 4).sum()) for each in reasoning), sum(map(len, reasoning))

@@ -439,7 +439,6 @@ def test_a_slow_tokenizer_is_refused() -> None:
 
 
 def test_a_tokenizer_without_mask_is_refused() -> None:
-    """Causal models' tokenizers have no mask token."""
     fast = AutoTokenizer.from_pretrained(tiny_model("bert-cased")).backend_tokenizer
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
     with pytest.raises(ValueError, match="maskless: expected a tokenizer with a mask token"):

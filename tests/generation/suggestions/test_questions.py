@@ -76,7 +76,6 @@ def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_questions_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """They had a row per question."""
     questions = written(tmp_path / "q", QUERIES, problems=1)
     (path,) = (questions.folder / "shards").iterdir()
     there = questions.of(questions.shards[0])
@@ -113,7 +112,6 @@ def test_rows_number_all_questions(tmp_path: Path) -> None:
 def test_keys_with_trailing_zeros_stay_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy drops trailing zero bytes from strings; keys of one length are told apart anyway."""
     numbers = [0, 1, 256, 65536, 1 << 120]
     made = {query: n.to_bytes(KEY.itemsize) for query, n in zip(QUERIES, numbers, strict=False)}
     monkeypatch.setattr(module, "key_of", made.__getitem__)

@@ -275,7 +275,6 @@ def test_stores_from_before_words_of_several_pieces_are_found(tmp_path: Path) ->
 
 @pytest.mark.parametrize("max_pieces", [2, 3])
 def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_path: Path) -> None:
-    """From a masked LM."""
     identity = dataclasses.replace(IDENTITY, max_pieces=max_pieces)
     mlm = MaskedLM.load(few_pieces(3.0), device="cpu")
     queries = ask_all(["The snowman sees a zebra."])

@@ -297,7 +297,6 @@ class Cut:
 def test_pieces_of_spans(
     offsets: Sequence[tuple[int, int]], most: int, expected: dict[tuple[int, int], range]
 ) -> None:
-    """Tokens that cover each span, counted by hand."""
     sentence = "a bcdefghi" if offsets[0] == (0, 1) else "snowmanxyz"
     assert pieces_of_spans(sentence, Cut(*offsets), most=most) == expected
     for span in combinations(range(9), 2):

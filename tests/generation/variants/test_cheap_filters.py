@@ -77,7 +77,6 @@ def test_a_row_by_hand() -> None:
 
 
 def test_reasons_are_tried_in_the_order_stated() -> None:
-    """Cheap reasons come first and in this order; all reasons have an explanation."""
     assert CHEAP_REASONS == ("not_alphabetic", "subword", "less_probable", "duplicate")
     assert tuple(SUGGESTION_REASONS)[:4] == CHEAP_REASONS
     assert tuple(SUGGESTION_REASONS)[4:] == (

@@ -55,7 +55,6 @@ def listed(sizes: Sequence[int], k: int) -> list[tuple[tuple[int, int], ...]]:
 
 @given(st.lists(st.integers(0, 4), max_size=5), st.integers(1, 4))
 def test_ranks_are_all_combinations(sizes: list[int], k: int) -> None:
-    """In order, each rank another one."""
     found = Combinations(sizes, k)
     assert found.total == len(listed(sizes, k))
     assert [found.at(rank) for rank in range(found.total)] == sorted(listed(sizes, k))

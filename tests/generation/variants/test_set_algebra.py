@@ -197,7 +197,6 @@ KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 def test_not_in_problem_is_set_difference(
     candidates: list[tuple[int, int]], words: list[tuple[int, int]]
 ) -> None:
-    """One look-up for all problems is one per problem."""
     first, second = (
         pairs(*np.array(keys, np.int64).reshape(-1, 2).T) for keys in (candidates, sorted(words))
     )

@@ -94,7 +94,6 @@ def test_two_mlms_never_share_a_sentences_occurrences() -> None:
 
 
 def test_masked_queries_single_and_joint() -> None:
-    """Single masking hides one occurrence at a time, joint masking all of them (D4)."""
     spans = ((2, 6), (23, 27))
     assert [TWICE.text[slice(*span)] for span in spans] == ["girl", "girl"]
     assert masked_queries(Place(TWICE, (1, 5)), masking="single") == [

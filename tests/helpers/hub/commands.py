@@ -112,9 +112,9 @@ class Console:
         marker: Is there when a payload ran.
     """
 
-    def __init__(self, hub: LoopbackHub, scratch: Path, root: Path) -> None:
+    def __init__(self, hub: LoopbackHub, scratch: Path) -> None:
         """Start nothing yet."""
-        self.hub, self.root = hub, root
+        self.hub = hub
         self.folder, self.home = scratch / "work", scratch / "home"
         self.marker = scratch / "payload-ran"
         self.folder.mkdir()
@@ -205,7 +205,7 @@ class Console:
             "HOME": str(self.home),
             "HF_HOME": str(self.home / "huggingface"),
             "XDG_CACHE_HOME": str(self.home / "cache"),
-            "PYTHONPATH": str(self.root),
+            "PYTHONPATH": str(ROOT),
             "COLUMNS": "200",
             "TOKENIZERS_PARALLELISM": "false",
             "OMP_NUM_THREADS": "1",
@@ -215,11 +215,11 @@ class Console:
 
 
 @contextmanager
-def console(root: Path = ROOT) -> Iterator[Console]:
-    """A Hub and a console, with the code of one tree."""
+def console() -> Iterator[Console]:
+    """A Hub and a console."""
     with loopback_hub() as hub, tempfile.TemporaryDirectory() as scratch:
         hub.users |= {TOKEN: User("somebody"), STRANGER: User("stranger")}
-        made = Console(hub, Path(scratch), root)
+        made = Console(hub, Path(scratch))
         try:
             yield made
         finally:

@@ -43,7 +43,6 @@ def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_there_and_back(session: Session, tmp_path: Path) -> None:
-    """Exported, filled in, imported."""
     path = tmp_path / "items.csv"
     done = annotate("--out", session.folder, "--export", path)
     assert (done.exit_code, done.stdout) == (0, f"11 items: {path}\n")
@@ -155,7 +154,6 @@ def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_folder_is_as_drawn(here: Path) -> None:
-    """The files that the tree names are there."""
     (tree,) = re.findall(r"^study/\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
     for line in blocks("sh")[0].splitlines() + blocks("sh")[1].splitlines():
         CliRunner().invoke(app, shlex.split(line)[1:])

@@ -108,7 +108,6 @@ def test_a_file_that_was_cut_off_is_an_error(path: Path) -> None:
 
 
 def test_lines_that_were_swapped_or_left_out_are_an_error(path: Path) -> None:
-    """Each fits its checksum; all together do not."""
     append(path, [POOR, FINE, Answer(COW, 3, 3)])
     head, *lines = path.read_bytes().splitlines(keepends=True)
     for others in ([lines[1], lines[0], lines[2]], [lines[0], lines[0], lines[2]]):
@@ -217,7 +216,6 @@ def rows(*paths: Path) -> list[tuple[Any, ...]]:
 
 
 def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
-    """All annotators', sorted, each variant once."""
     append(answers_path(tmp_path, "bo"), [Answer(COW, 2, 2), POOR])
     append(answers_path(tmp_path, "ann"), [POOR, Answer(COW, 3, 3), FINE, Undo(COW)])
     (tmp_path / "answers/.bo.jsonl.lock").touch()

@@ -131,7 +131,6 @@ def test_a_table_there_and_back(pairs: Session, tmp_path: Path) -> None:
 
 
 def test_label_studio_there_and_back(pairs: Session, tmp_path: Path) -> None:
-    """One question, no label; JSON and JSON-MIN."""
     export_items(pairs, tmp_path / "tasks.json")
     view = ElementTree.parse(tmp_path / "tasks.xml").getroot()
     assert [each.get("name") for each in view.findall("Choices")] == ["equivalent"]

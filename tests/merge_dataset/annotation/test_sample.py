@@ -36,7 +36,6 @@ def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
 
 @pytest.mark.parametrize("case", range(60))
 def test_no_division_is_more_even(case: int) -> None:
-    """Against all divisions of small samples."""
     rng = random.Random(case)
     names = [f"mlm{i}" for i in range(rng.randint(1, 4))]
     candidates: dict[str, list[str]] = {name: [] for name in names}
@@ -152,8 +151,6 @@ def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
 def test_a_broken_dataset_is_an_error(
     dataset: Path, edit_dataset: Callable[..., None], change: dict[str, Any], message: str
 ) -> None:
-    """Instead of marks in the wrong places."""
-
     def spoil(rows: list[dict[str, Any]]) -> None:
         next(row for row in rows if row["variant_id"] == "snli:1/noun/girl/woman").update(change)
 

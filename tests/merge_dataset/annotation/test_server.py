@@ -62,7 +62,6 @@ def test_the_page_is_told_what_to_show(client: Client) -> None:
 
 
 def test_the_order_is_each_annotators_own(session: Session) -> None:
-    """Annotators are blind to each other, and each has all items in an order that stays."""
     orders = {name: [i.variant_id for i in shuffled(session.items, name)] for name in "abcd"}
     assert len({tuple(order) for order in orders.values()}) == 4
     assert {frozenset(order) for order in orders.values()} == {frozenset(session.items)}
@@ -156,7 +155,6 @@ def test_other_requests_are_refused(client: Client) -> None:
 
 
 def test_answers_to_variants_of_no_item_do_not_count(session: Session, saved: Path) -> None:
-    """A file that was copied from elsewhere."""
     append(saved, [Answer("snli:77", 1, 1)])
     with locked_answers(session, "ann") as path:
         desk = Desk(session, "ann", path)

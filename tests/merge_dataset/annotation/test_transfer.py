@@ -110,7 +110,6 @@ def test_texts_are_no_formulas(session: Session) -> None:
 
 
 def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> None:
-    """Escaped, in any fields; the configuration lies beside."""
     path = tmp_path / "tasks.json"
     assert export_items(session, path) == [path, tmp_path / "tasks.xml"]
     made = json.loads(path.read_text(encoding="utf-8"))
@@ -339,7 +338,6 @@ def test_answers_of_another_session_are_taken_in(session: Session, tmp_path: Pat
 
 @pytest.mark.parametrize("there", ["items.csv", "items.json", "items.xml"])
 def test_an_export_replaces_nothing(session: Session, tmp_path: Path, there: str) -> None:
-    """Scores may be in it by now."""
     (tmp_path / there).write_text("mine")
     wanted = "items.json" if there == "items.xml" else there
     with pytest.raises(FileExistsError, match=f"{there}: expected no file there yet, found one"):

@@ -340,7 +340,6 @@ def test_wrong_files(dataset: Path, change: Callable[[Path], object], problem: s
 
 
 def test_script_of_a_renamed_folder(dataset: Path) -> None:
-    """The folder's own name counts as well."""
     renamed = dataset.rename(dataset.with_name("variants"))
     (renamed / "variants.py").touch()
     (problem,) = check_dataset(renamed)

@@ -203,7 +203,6 @@ def test_what_is_no_benchmark(dataset: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_private(desk: Desk, small: Path) -> None:
-    """Made private; strangers see no repository."""
     result = publish(desk, small, "--private")
     assert f"{NAME}: to be made, a private dataset" in result.out
     assert desk.hub.repo("dataset", NAME).private
@@ -250,7 +249,6 @@ def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> N
 
 
 def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, small: Path) -> None:
-    """They are published under their tag; main stays."""
     publish(published, small)
     before = dict(published.hub.repo("dataset", NAME).branches)
     published.hub.requests.clear()
@@ -486,7 +484,6 @@ def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path:
 
 
 def test_offline_mode() -> None:
-    """As these tests run but for the commands."""
     with pytest.raises(PublishError, match="HF_HUB_OFFLINE is set and forbids every call; unset"):
         parse_repository(NAME, "dataset").state()
 

@@ -61,7 +61,6 @@ def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
 
 
 def test_a_dataset_in_parts(ask: Ask, made: Path, tmp_path: Path) -> None:
-    """Variants and seeds are those of one file."""
     parts = tmp_path / "merge-nli"
     shutil.copytree(made / "merge-nli", parts)
     divide(parts, 7)

@@ -131,7 +131,6 @@ def test_the_best_and_the_worst_of_a_group(folder: Path) -> None:
 
 
 def test_the_help_lists_the_analyses() -> None:
-    """Each by its name, with what it is."""
     flat = " ".join(run("analyse", "--help").stdout.split())
     for analysis in ANALYSES.values():
         assert f"{analysis.name} {analysis.summary}" in flat

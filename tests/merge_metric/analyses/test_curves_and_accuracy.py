@@ -140,7 +140,6 @@ def test_share_of_higher_subsamples_is_of_all_sets() -> None:
 
 
 def test_the_same_sets_are_drawn_for_every_model() -> None:
-    """Two models that are right on the same test problems get the same share."""
     rows = problems(*["E E E"] * 5, *["E N E"] * 3)
     test = with_test(rows, 12, 6)
     shuffled = dict(sorted(test.items(), reverse=True))
@@ -163,7 +162,6 @@ def test_seeds_must_be_among_the_test_problems(caplog: pytest.LogCaptureFixture)
 
 
 def test_right_answers_of_a_predictions_table() -> None:
-    """Rows of variants are no test problems."""
     rows = {"variant_id": ["s:0", "s:1", "s:0/noun/x"], "seed_id": ["s:0", "s:1", "s:0"]}
     table = pa.table(rows | {"label": [0, 1, 0], "prediction": [0, 2, 0]})
     assert answered_right(table) == {"s:0": True, "s:1": False}

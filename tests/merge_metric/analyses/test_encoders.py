@@ -71,7 +71,6 @@ def test_the_model_says_how_it_pools(saved: Path) -> None:
 
 
 def test_weights_in_half_precision_are_run_in_full(tmp_path: Path) -> None:
-    """Distances are small differences of products."""
     folder = shutil.copytree(tiny_model("bert-uncased"), tmp_path / "half")
     AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
     found = load_encoder(str(folder))(TEXTS[:3])
@@ -80,7 +79,6 @@ def test_weights_in_half_precision_are_run_in_full(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_usable_model_are_told(tmp_path: Path) -> None:
-    """No model, or pickled weights only."""
     folder = shutil.copytree(tiny_model("bert-uncased"), tmp_path / "pickled")
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")

@@ -81,7 +81,6 @@ def test_fooling_rates_against_the_oracle() -> None:
 
 
 def test_labels_without_a_right_answer_have_no_rate() -> None:
-    """A dash in the table, not zero."""
     table = fooling_rates([run(problems("E E EN", "N E NN"), subsamples=False)])
     (row,) = table.rows
     assert (row["n_right_neutral"], row[f"{RELAXED}_neutral"]) == (0, None)

@@ -114,7 +114,6 @@ def pairs_by_hand() -> list[tuple[str, str]]:
 
 
 def test_overlap_of_a_dataset(folder: Path) -> None:
-    """Averages over pairs; no predictions."""
     (row,) = overlap([pairs_of(folder)]).rows
     split = [[re.findall(r"\w+|\.", text.lower()) for text in pair] for pair in pairs_by_hand()]
     assert (row["config"], row["dataset"], row["model"]) == ("snli_paraphrases", "merge-nli", None)
@@ -130,7 +129,6 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
 
 
 def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of any size."""
     whole = overlap([pairs_of(folder)]).rows[0]
     monkeypatch.setattr(overlap_module, "_CHUNK", 3)
     parts = overlap([pairs_of(folder)]).rows[0]

@@ -364,7 +364,6 @@ def test_files_of_plots(figure: Callable[[], Figure], suffix: str, tmp_path: Pat
 
 
 def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path) -> None:
-    """Before anything is drawn."""
     for name in ("plot.jpg", "plot"):
         with pytest.raises(ValueError, match=r"expected a plot's file to end in \.png, \.svg"):
             check_output(tmp_path / name)

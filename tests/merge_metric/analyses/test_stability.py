@@ -134,7 +134,6 @@ def test_labels_need_no_predictions(folder: Path) -> None:
 
 
 def test_wrong_numbers_are_refused(folder: Path) -> None:
-    """Too few seeds, and widths that none has."""
     told = refused(*words(folder))
     assert "s: expected more seeds than are drawn, got 60, of which 500" in told
     assert "draw fewer with --seeds" in told

@@ -104,7 +104,6 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
 
 
 def test_problems_are_those_that_other_harnesses_load(folder: Path, tmp_path: Path) -> None:
-    """Whole, and a sample of seeds."""
     for limit, shots in ((None, "none"), (3, "none"), (None, "seeds"), (2, "seeds")):
         tasks = replace(prepare(folder, tmp_path / "o", ["snli"], shots=shots), dataset=str(folder))
         ours = problems_of(folder, tasks, "snli", limit_seeds=limit, rng_seed=1)

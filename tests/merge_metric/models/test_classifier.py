@@ -166,7 +166,6 @@ def test_labels_of_an_order(order: str) -> None:
 
 
 def test_two_classes_are_refused() -> None:
-    """Even when an order is given."""
     folder = tiny_classifier("electra", ("entailment", "not_entailment"))
     for order in (None, parse_order("e,n,c")):
         with pytest.raises(ValueError, match="two classes cannot tell neutral from contradiction"):

@@ -150,7 +150,6 @@ def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @reads_pickles
 def test_half_a_download(tmp_path: Path, cache: Path) -> None:
-    """The file is named, and nothing is kept."""
     folder = pickled(tmp_path, "zip", whole)
     content = (folder / "pytorch_model.bin").read_bytes()
     for length in (0, 100, len(content) // 2, len(content) - 30):

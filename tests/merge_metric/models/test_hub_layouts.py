@@ -317,7 +317,6 @@ def test_a_hub_that_fails(fresh: Console) -> None:
 
 @pytest.mark.slow
 def test_two_processes_that_convert_at_once(fresh: Console) -> None:
-    """Both load; nothing partial is left."""
     name = "pickle/sharded"
     wanted = plain_probabilities(fresh, name)
     command = ("predict", "--dataset", "merge-nli", "--config", "snli", "--model", name)
@@ -354,9 +353,9 @@ def test_every_layout_online_and_then_offline(part: str, at: Console) -> None:
     """Figures equal those of the plain model; the Hub is asked for nothing else."""
     names = {"mlms": PAPER_MLMS, "preset": PAPER_MODELS, "others": OTHERS}[part]
     odd = []
-    for row in survey(at, names):
-        if not (row.online.equal and row.offline.equal) or row.strayed:
-            odd.append((row.name, row.online.result, row.offline.result, row.strayed))
+    for name, online, offline, strayed in survey(at, names):
+        if not (online[1] and offline[1]) or strayed:
+            odd.append((name, online, offline, strayed))
     assert not odd, "\n".join(map(str, odd))
 
 

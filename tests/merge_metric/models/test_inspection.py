@@ -58,7 +58,6 @@ def test_what_is_there(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:
-    """Each problem names the file, in one line."""
     index = "model.safetensors.index.json"
 
     def but(left_out: str, **files: bytes) -> dict[str, bytes]:

@@ -52,7 +52,6 @@ def test_orders_as_given() -> None:
     ],
 )
 def test_names_in_the_configuration(names: list[str], labels: tuple[int, ...]) -> None:
-    """As models on the Hub write them."""
     id2label = dict(reversed(list(enumerate(names))))
     assert read_order(id2label, "some/model") == LabelOrder(labels, "id2label")  # type: ignore[arg-type]
 
@@ -147,7 +146,6 @@ def test_how_sure_the_seeds_are() -> None:
 
 @pytest.mark.parametrize(("n", "right"), [(20, 1.0), (300, 0.4), (0, 0.0)])
 def test_order_from_seeds_needs_evidence(n: int, right: float) -> None:
-    """Too few seeds, or orders that score alike."""
     predictions, gold = answers(n, right)
     with pytest.raises(ValueError, match=f"expected at least 30 seeds .* got {n} seeds: .* p = "):
         order_from_seeds(predictions, gold)

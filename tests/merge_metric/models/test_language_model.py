@@ -185,7 +185,6 @@ def test_letters_are_the_tokens_that_follow(kind: str) -> None:
 
 
 def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
-    """Given by the user, it is there once."""
     given, own = (PromptTokens(tiny_tokenizer("llama"), prompt).encode(PAIRS[:1])[0]
                   for prompt in (replace(SHOTS, start="<s>"), SHOTS))  # fmt: skip
     assert given.count(own[0]) == own.count(own[0]) == 1
@@ -303,7 +302,6 @@ def test_loading_a_folder(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_model(tmp_path: Path) -> None:
-    """No weights, weights of another task."""
     with pytest.raises(ValueError, match=r"expected a model, found no config\.json"):
         load_lm(tmp_path)
     tiny_tokenizer("llama").save_pretrained(tmp_path)

@@ -96,7 +96,6 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
 
 
 def test_other_models_stay_as_they_are() -> None:
-    """Models of other types or number formats stay as they are."""
     odd = small_model("deberta")
     half = small_model("bert").to(torch.float64)
     for model in (odd, half):

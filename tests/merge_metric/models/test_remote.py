@@ -201,7 +201,6 @@ def test_a_server_that_goes_away_and_comes_back() -> None:
 
 
 def test_a_server_that_hangs() -> None:
-    """Silence counts as a broken connection."""
     released = threading.Event()
 
     def silent(request: Request, number: int) -> Reply:
@@ -396,8 +395,6 @@ def test_secrets_that_a_server_repeats_are_masked(echoed: str) -> None:
 
 
 def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:
-    """Query, user and password, also encoded."""
-
     def refuse(request: Request, number: int) -> Reply:
         return Reply({"error": "bad: us%20er pass-word version-7 p-4-s"}, 400)
 

@@ -124,7 +124,6 @@ def test_what_is_sent() -> None:
     ],
 )
 def test_forms_of_completions(answer: Any, expected: Said) -> None:
-    """Reasoning beside the answer, refusals, parts, cut answers."""
     assert said_in(answer) == expected
 
 
@@ -426,7 +425,6 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     ],
 )
 def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    """Told before the run, with the file."""
     path = tmp_path / "own.toml"
     assert change[0] in OWN
     path.write_text(OWN.replace(change[0], change[1]), encoding="utf-8")
@@ -435,7 +433,6 @@ def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: 
 
 
 def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
-    """By letters and in words, with two labels."""
     rows: dict[str, Any] = {"variant_id": ["r", "r/1"], "seed_id": ["r", "r"], "label": [1, 1]}
     rows |= {"context": ["A dog sleeps.", "A cat sleeps."], "question": ["Who?", "Who?"]}
     noted = {"merge_nli": json.dumps({"format": READING.as_record(), "configs": ["r"]})}

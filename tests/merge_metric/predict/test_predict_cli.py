@@ -162,7 +162,6 @@ def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be(predict: Run) -> None:
-    """Said before anything is written."""
     for arguments, message in (
         (["--model", "merge-nli"], "expected a model, found no config.json"),
         (["--model", tiny_classifier("electra", ("yes", "no"))], "two classes cannot tell"),

@@ -216,7 +216,6 @@ def test_baselines_are_trained_once(tmp_path: Path, predict: Run, tasks: UnitsHe
 def test_each_task_of_a_list_has_one_model(
     predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each model has its share of the tasks; one that fails keeps no other from its file."""
     entries = [Preset("A", str(MODEL), "S"), Preset("B", str(MODEL), "M")]
     monkeypatch.setattr("merge_metric.models.presets.read_presets", lambda name, only: entries)
     command = ("--preset", "mine", "--config", "demo")

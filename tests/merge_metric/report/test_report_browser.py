@@ -173,7 +173,6 @@ def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
 
 
 def test_keys_move_the_threshold(opened: Chrome) -> None:
-    """The slider does what the pointer does."""
     slider = one(opened, "#threshold")
     slider.send_keys(Keys.ARROW_LEFT * 10)
     assert one(opened, "#threshold-value").text == "80 %"
@@ -522,7 +521,6 @@ def test_a_figure_leads_to_its_seeds(opened: Chrome, evidence: Evidence) -> None
 
 
 def test_models_that_disagree(table: Chrome, sources: list[SourceSeeds]) -> None:
-    """Seeds on which some model answers unlike another."""
     choose(table, "condition", "the seed unlike another model")
     choose(table, "model", "some model")
     own = next(each for each in sources if each.source == "snli").own

@@ -50,7 +50,6 @@ def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
 def test_every_output_has_the_differences(
     case: Any, evidence: Evidence, sources: list[SourceSeeds], page: str
 ) -> None:
-    """With intervals and p-values; and the ranks."""
     markdown = render_markdown(evidence, sources).replace("\\", "")
     latex = render_latex(evidence, sources).replace(r"\textless{}", "<").replace("$-$", "−")
     latex = latex.replace(r"$\leq$", "≤")

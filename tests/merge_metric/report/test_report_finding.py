@@ -103,7 +103,6 @@ def test_two_models_apart() -> None:
 
 
 def test_two_models_that_nothing_tells_apart() -> None:
-    """No one is called better."""
     models = {"a": result(0.66, changes=0.2), "b": result(0.68, changes=0.25)}
     tied = pair("b", "a", mcnemar_p_value_holm=0.4, tie=True, relaxed_fooling_rate_ci=[-0.1, 0.2])
     assert say(models, tied)[:2] == [

@@ -199,7 +199,6 @@ def test_texts_stay_texts(page: str, parsed: Page) -> None:
 
 
 def test_names_stay_texts(case: Any, tmp_path: Path) -> None:
-    """A model's name may be anything."""
     name = "<b>&'\"" + EVIL + "{{ 7 * 7 }}"
     rows = case.mnli.predictions(0.5, "x")
     file = write_predictions(tmp_path / "x.parquet", rows, {"name": name})

@@ -70,7 +70,6 @@ def test_columns_of_a_class(folder: Path) -> None:
 def test_many_groups_are_told(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has a bootstrap of its own."""
     caplog.set_level("INFO")
     monkeypatch.setattr("merge_metric.runs.run._MANY_GROUPS", 1)
     joined(predicted("snli"), folder, by=["mlms"])

@@ -141,7 +141,6 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
 
 
 def test_columns_in_another_order(tmp_path: Path) -> None:
-    """Repeats and words are read by name."""
     path = tmp_path / "p.parquet"
     columns = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
     pq.write_table(pa.table({**columns, "variant_id": ["s", "s/0"]}), path)

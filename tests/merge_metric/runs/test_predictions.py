@@ -157,7 +157,6 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_wrong_csv(text: str, message: str, tmp_path: Path) -> None:
-    """File, line, and what to do."""
     path = tmp_path / "p.csv"
     path.write_text(text.replace("{}", "variant_id,seed_id,label,prediction\nz,z,0,1\n"))
     with pytest.raises(ValueError, match="p") as caught:
@@ -166,7 +165,6 @@ def test_wrong_csv(text: str, message: str, tmp_path: Path) -> None:
 
 
 def test_wrong_probabilities_in_csv(tmp_path: Path) -> None:
-    """A list as JSON has it, nothing else."""
     path = tmp_path / "p.csv"
     for cell in ("0.5", "[1, 'a']", "{}", '"[0.5, true, 0.5]"', "[" * 9999):
         path.write_text(f"variant_id;seed_id;label;prediction;probabilities\na;a;0;1;{cell}\n")
@@ -188,7 +186,6 @@ def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_a_file_that_changes_is_read_anew(ending: str, tmp_path: Path) -> None:
-    """Rows that were read are kept only until the file changes."""
     path = tmp_path / f"p.{ending}"
     for prediction in (0, 1, 2):
         write_as(path, [{**row, "prediction": prediction} for row in ROWS])
@@ -345,7 +342,6 @@ def test_malformed_lines(line: str | bytes, message: str, before: int, tmp_path:
 
 
 def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
-    """No rows, no column of ours, no Parquet."""
     path = tmp_path / "p.parquet"
     pq.write_table(pa.Table.from_pylist(ROWS).slice(0, 0), path)
     with pytest.raises(ValueError, match=r"p\.parquet: expected at least one row, got none"):
@@ -359,7 +355,6 @@ def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
 
 
 def test_cut_off_gzip(tmp_path: Path) -> None:
-    """A file as an interrupted copy leaves it."""
     path = tmp_path / "p.jsonl.gz"
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
     path.write_bytes(whole[:-12])

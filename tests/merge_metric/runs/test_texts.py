@@ -64,7 +64,6 @@ def test_digests_depend_on_ids_texts_and_their_borders() -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_path: Path) -> None:
-    """One line: how many, which, what to do."""
     path, other = made / f"p.{suffix}", made / "other"
     commands: list[tuple[Any, ...]] = [
         ("score", path), ("compare", f"a={path}", f"b={made / 'q.parquet'}"),

@@ -24,7 +24,6 @@ def test_every_figure_is_in_the_catalogue() -> None:
 
 
 def test_texts_are_filled_in() -> None:
-    """With the threshold that is asked about."""
     figure = CATALOGUE["seed_variant_accuracy"].at(75)
     assert (figure.name, figure.heading) == ("SV accuracy at CT 75", "SV@75")
     assert "at least 75 %" in figure.meaning

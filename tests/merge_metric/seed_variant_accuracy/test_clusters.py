@@ -42,7 +42,6 @@ def every_draw(rows: Sequence[Row], premises: Sequence[str]) -> Iterator[list[Ro
 
 
 def test_intervals_are_those_of_all_draws_of_premises() -> None:
-    """Three premises can be drawn in 27 ways; the percentiles of those are the intervals."""
     rows = problems(*LINES)
     result = clustered(rows, PREMISES, n_bootstrap=REPLICATES, correctness_threshold=70)
     exact = [oracle.averaged(drawn, 70) for drawn in every_draw(rows, PREMISES)]

@@ -27,7 +27,6 @@ def test_jensen_shannon_against_scipy(labels: int) -> None:
 
 
 def test_jensen_shannon_stays_within_its_bounds() -> None:
-    """Rounding takes it neither below 0 nor above 1."""
     rng = np.random.default_rng(0)
     p = rng.dirichlet([1, 1, 1], size=2000)
     nearly = p * (1 + 1e-15 * rng.standard_normal(p.shape))

@@ -170,7 +170,6 @@ def test_bad_subsamples(load: Load) -> None:
 
 
 def test_bad_single_rows(load: Load) -> None:
-    """`add` is as strict as `add_batch`."""
     metric = load()
     good = {"prediction": 0, "reference": 0, "seed_ids": 7, "seed_predictions": 0}
     wrong: tuple[tuple[dict[str, Any], str], ...] = (

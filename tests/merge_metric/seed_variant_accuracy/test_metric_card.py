@@ -156,7 +156,6 @@ def requirements() -> dict[str, str]:
 
 
 def test_citation_is_the_modules() -> None:
-    """The card and `evaluate` show the same entries."""
     (block,) = card_blocks("bibtex")
     assert block.strip() == module.CITATION.strip()
 

@@ -80,7 +80,6 @@ print(json.dumps(metric.compute(**ROWS)))
 
 
 def test_the_script_imports_every_sibling() -> None:
-    """The loader copies what the script imports, and nothing that only siblings import."""
     copied = {Path(name).stem for name in module_files()}
     for name in copied - {"__init__"}:
         tree = ast.parse((SPACE / f"{name}.py").read_text(encoding="utf-8"))

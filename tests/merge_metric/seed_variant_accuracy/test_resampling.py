@@ -321,7 +321,6 @@ def test_models_on_other_data_are_not_compared(other: list[Row], telling: str) -
 
 
 def test_models_with_other_subsamples_or_labels_are_not_compared() -> None:
-    """Other numbers of subsamples, or none; labels that differ in one that no seed has."""
     columns_ = columns(problems("E E EE", "C C CC"))
     plain, two, one, other = (count(read_rows(**columns_, **more)) for more in (
         {}, {"subsamples": [[0, 1]] * 4}, {"subsamples": [[0]] * 4}, {"labels": [*LABELS, "other"]},

@@ -96,7 +96,6 @@ def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
 def test_ties_of_the_gap_are_ties_though_floats_say_otherwise(
     right: int, above: int, below: int
 ) -> None:
-    """|0.3 − 0.4| and |0.3 − 0.2| differ as floats; counted, they are equal."""
     lines = []
     for seed in range(10):
         own = "E" if seed < right else "N"

@@ -50,7 +50,6 @@ def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, An
 
 
 def test_narrow_ints_and_great_numbers() -> None:
-    """1000 variants in int8 columns are counted past 127."""
     zeros = np.zeros(1000, np.int8)
     predictions = zeros.copy()
     predictions[:90] = 1
@@ -66,7 +65,6 @@ def test_narrow_ints_and_great_numbers() -> None:
 
 
 def test_tensors() -> None:
-    """Columns of a model's output, probabilities included."""
     tensors = {name: torch.tensor(column) for name, column in INTS.items()}
     probabilities = torch.tensor([[0.5, 0.25, 0.25]] * len(ROWS))
     both = dict.fromkeys(("probabilities", "seed_probabilities"), probabilities)
@@ -86,7 +84,6 @@ def test_labels_as_an_enumeration() -> None:
 
 
 def test_labels_of_ones_own() -> None:
-    """Names in the order of the ints."""
     given = {"predictions": [1, 1, 0], "references": [1, 1, 0], "seed_ids": ["a", "a", "b"]}
     found = score(**given, seed_predictions=[1] * 3, labels=["no", "yes"], n_bootstrap=0)
     counts = {label: each["n_seeds"] for label, each in found["by_label"].items()}
@@ -122,7 +119,6 @@ def test_counts(name: str, value: Any) -> None:
     "labels", [[], ["entailment"], ["a", "a"], ["a", 1], "entailment", [0, 1, 2]]
 )
 def test_labels_that_are_no_names(labels: Any) -> None:
-    """Two or more distinct strings."""
     assert_refused("labels", "expected", "distinct names", f"got {labels!r}", labels=labels)
 
 
@@ -188,7 +184,6 @@ def test_logits(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
 def test_label_columns_of_different_kinds(name: str) -> None:
-    """Names in one column and positions in another."""
     told = ("all ints or all strings", "strings mixed with ints", "convert")
     assert_refused("labels", *told, **{name: INTS[name]})
 
@@ -291,7 +286,6 @@ def test_rows_that_are_no_probabilities(name: str, row: list[Any], telling: str)
     ids=["a row short", "two labels", "flat", "a number", "three axes", "empty"],
 )
 def test_tables_of_another_shape(table: Any) -> None:
-    """One row per variant, one column per label."""
     tables = {"probabilities": UNIFORM, "seed_probabilities": table}
     assert_refused("seed_probabilities", "expected 3 probabilities for each of 9", **tables)
 

@@ -197,7 +197,6 @@ def test_subsamples_that_hold_everything_are_the_whole(rows: list[Row]) -> None:
 
 @given(subsampled())
 def test_the_matching_threshold_begins_a_step_of_the_mean_curve(rows: list[Row]) -> None:
-    """The curve falls there, or it is the first threshold."""
     result = score(**columns(rows, subsamples=True), n_bootstrap=0)
     curve, threshold = oracle.averaged(rows)["curve"], int(result["matching_threshold"])
     assert threshold == result["matching_threshold"] == result["matching_threshold_low"]
@@ -206,7 +205,6 @@ def test_the_matching_threshold_begins_a_step_of_the_mean_curve(rows: list[Row])
 
 @given(subsampled())
 def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
-    """Subsamples 7, 40 and 3 score as 0, 1 and 2 do."""
     renamed = [replace(r, subsamples=tuple((7, 40, 3)[n] for n in r.subsamples)) for r in rows]
     first, second = (
         without_signature(score(**columns(each, subsamples=True), n_bootstrap=10))
@@ -219,7 +217,6 @@ def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
 
 @given(SEEDS)
 def test_a_label_column_as_group_is_by_label(seeds: Seeds) -> None:
-    """Grouping by gold label gives what `by_label` gives, intervals included."""
     rows = rows_of(seeds)
     result = score(**columns(rows), groups={"gold": [row.gold for row in rows]}, n_bootstrap=10)
     assert result["by_group"] == {"gold": result["by_label"]}

@@ -75,7 +75,6 @@ def test_html_escapes_what_would_be_markup() -> None:
 
 
 def test_json_has_everything() -> None:
-    """Values unrounded, those without a column too."""
     value = json.loads(TABLE.to_json())
     assert value == TABLE.as_dict()
     assert value["columns"]["accuracy"] == "S"
