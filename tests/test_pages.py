@@ -53,15 +53,10 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def run_page(page: str, home: Path, replaced: Mapping[str, str] | None = None) -> list[str]:
-    """Run a page's blocks in the working directory; a block `text` is what came before it.
+    """Run a page's blocks in the working directory: what each that runs printed.
 
-    Args:
-        page: Path in the repository.
-        home: Cache of `datasets`.
-        replaced: Words of commands that stand for something of the reader's.
-
-    Returns:
-        What each of the blocks that run printed.
+    A block `text` is what came before it; `replaced` has words of commands that stand for something
+    of the reader's.
     """
     outputs: list[str] = []
     for language, code in blocks(page):

@@ -88,13 +88,10 @@ class Attack:
     """Area → how its tries are meant to end, and why."""
 
     def tries(self, area: str, whole: int, ends: str = "", least: int = 0) -> Iterator[Try]:
-        """Yield tries.
+        """Yield tries of an area, whose name several tests may share: `whole`, where all are made.
 
-        Args:
-            area: Name under which they are counted; several tests may share it.
-            whole: Their number where all are made.
-            ends: How they are meant to end: refused, said or let pass, and why.
-            least: The first of them, which are made whatever share is drawn.
+        `ends` says how they are meant to end: refused, said or let pass, and why. The first `least`
+        are made whatever share is drawn.
         """
         if ends:
             self.ends[area] = ends

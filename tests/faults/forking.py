@@ -152,13 +152,7 @@ class Forks:
 
 @contextmanager
 def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterator[Forks]:
-    """Start a server whose commands work in a folder, and end it.
-
-    Args:
-        folder: Working directory of the commands; changes elsewhere are not counted.
-        logs: Folder for what they say.
-        environment: Variables of theirs.
-    """
+    """Start a server whose commands work in a folder, where changes count, and end it."""
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests.parent), str(tests)])
     for each in (folder, logs):

@@ -25,11 +25,7 @@ ROWS = [
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
-    """Call a command in this process: exit code, stdout and stderr.
-
-    Raises:
-        BaseException: what a user would see a traceback of.
-    """
+    """Call a command in this process: exit code, stdout and stderr, or the error of a traceback."""
     logging.getLogger().handlers.clear()  # one that writes to the last command's stderr
     result = CliRunner().invoke(app, arguments, prog_name="merge-nli")
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -20,12 +20,7 @@ def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
 
 
 def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:
-    """List files that were renamed before they were synced.
-
-    Args:
-        changes: As `Outcome` has them.
-        there: Files at the end.
-    """
+    """List files that were renamed before they were synced, by an `Outcome`'s changes."""
     synced: set[str] = set()
     found = []
     for change in changes:

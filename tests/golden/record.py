@@ -336,12 +336,9 @@ def read(path: Path) -> dict[str, dict[str, Kept]]:
 def differences(
     before: Mapping[str, Mapping[str, Kept]], now: Mapping[str, Parts], whole: Mapping[str, Parts]
 ) -> Iterator[str]:
-    """Yield a text on each command that does something else: its parts, and lines of these.
+    """Yield a text on each command that does something else than the record has: parts, and lines.
 
-    Args:
-        before: The record.
-        now: What commands give today.
-        whole: All lines of before, where they are known.
+    `whole` has all lines of before, where they are known.
     """
     for command in [*before, *(each for each in now if each not in before)]:
         if command not in now:

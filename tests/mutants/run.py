@@ -64,11 +64,7 @@ class Mutant:
     """Names of files or folders of tests, or of modules with examples, to begin with."""
 
     def place(self, root: Path) -> Path:
-        """The module in which the text stands.
-
-        Raises:
-            ValueError: the text stands nowhere, or more than once.
-        """
+        """The module in which the text stands, once."""
         modules = (root / self.package).rglob("*.py")
         found = {path: path.read_text("utf-8").count(self.text) for path in modules}
         if sum(found.values()) != 1:
@@ -162,11 +158,7 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
 
 
 def try_mutant(mutant: Mutant) -> tuple[str, str] | None:
-    """Make a mutant in a copy: the tier and the test that catches it, if any does.
-
-    Raises:
-        RuntimeError: that test fails without the mutant, too.
-    """
+    """Make a mutant in a copy: the tier and the test that catches it, if any does."""
     with copied_tree() as tree:
         path, room, nearest = mutant.place(tree), mutant.room(tree), mutant.nearest(tree)
         sound = path.read_text("utf-8")

@@ -54,11 +54,7 @@ def measured(
 ) -> tuple[Reply, str]:
     """Ask once, in a process of its own, or return what was kept of it; and a remark.
 
-    Args:
-        folder: Of `folder_of`.
-        name: Of the step.
-        load: As a contender has it.
-        arguments: Of `load`; `folder` is added.
+    The step's load gets its arguments and the folder, which is one of `folder_of`.
     """
     kept, begun = folder / f"{name}.json", folder / f"{name}.begun"
     if not kept.is_file():

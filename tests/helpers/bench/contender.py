@@ -87,11 +87,7 @@ class Contender:
             pass
 
     def ask(self, **request: Any) -> Reply:
-        """One request; `request` is JSON, with `times` to have it repeated for the mean.
-
-        Raises:
-            RuntimeError: the process is no more.
-        """
+        """One request; `request` is JSON, with `times` to have it repeated for the mean."""
         process = self._process
         assert process is not None
         assert process.stdin is not None

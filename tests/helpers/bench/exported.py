@@ -30,14 +30,9 @@ def suggestions(
     heads: Sequence[str],
     precision: str = "f32",
 ) -> Answer:
-    """The masked LM. Found are ids.
+    """The masked LM in `onnxruntime` or `openvino`, whose hint is the precision. Found are ids.
 
-    Args:
-        model: Folder.
-        contexts: Of all requests.
-        runtime: `onnxruntime` or `openvino`.
-        heads: Modules after the trunk.
-        precision: OpenVINO's hint.
+    `heads` are the modules after the trunk.
     """
     import numpy as np
     import torch

@@ -49,11 +49,8 @@ def text_attack(
 ) -> Answer:
     """TextAttack's `WordSwapMaskedLM`, as BAE uses it. Found are words.
 
-    Args:
-        model: Folder.
-        contexts: Of all requests.
-        home: Folder for what TextAttack would download when it is first imported.
-        max_length: To which every text is padded; by default what it ships with, 512.
+    In `home` lies what it would download when it is first imported. Every text is padded to
+    `max_length`, by default to what it ships with, 512.
     """
     stop_words = Path(home, "corpora", "stopwords", "english")
     stop_words.parent.mkdir(parents=True, exist_ok=True)
@@ -99,13 +96,7 @@ def pipeline(
 ) -> Answer:
     """Transformers' fill-mask pipeline. Found are ids.
 
-    Args:
-        model: Folder.
-        contexts: Of all requests.
-        batch_size: Texts in a forward pass.
-        by_length: Whether to sort the texts, so that batches have little padding.
-        device: `cpu` or `cuda`.
-        dtype: Of the weights.
+    Sorted by length, batches have little padding.
     """
     import torch
     from transformers import pipeline

@@ -58,13 +58,10 @@ def write_made_up_run(
 
 
 def write_made_up_predictions(path: Path, seeds: range, *, per_class: int = 7) -> int:
-    """Write predictions for these seeds and their variants, in the order of the dataset.
+    """Write predictions for these seeds and their variants, in the order of the dataset: how many.
 
     Nine in ten are right. With digests of texts and probabilities, as `merge-nli predict` writes
     them, but without the digest of the file.
-
-    Returns:
-        How many rows that is.
     """
     names = ["variant_id", "seed_id", "label", "prediction", "text_digest", "probabilities"]
     kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string(), pa.list_(pa.float64())]

@@ -122,12 +122,7 @@ SHAPES: Final = ("BERT-base", "RoBERTa-base", "ELECTRA-generator", "ALBERT-base"
 
 
 def model_folder(name: str, shared_models: Path) -> Path | None:
-    """A model's folder, made on first use; None for a real one that is not there.
-
-    Args:
-        name: Of `REAL` or of `PAPER_SHAPES`.
-        shared_models: Folder of the real models; the bundled one is there in any case.
-    """
+    """A model's folder, made on first use; None for a real one that is not there."""
     folder = FOLDER / "models" / name
     if folder.is_dir():
         return folder
@@ -157,11 +152,6 @@ def noisy_folder(name: str, seed: int, shared_models: Path) -> Path:
     """A copy of a real model whose matrices have a tenth of their spread of noise, made once.
 
     It answers otherwise than the model, but still as one that has learnt something.
-
-    Args:
-        name: Of `REAL`, whose folder is there.
-        seed: Of the noise.
-        shared_models: As in `model_folder`.
     """
     folder = FOLDER / "models" / f"{name}-noisy-{seed}"
     original = model_folder(name, shared_models)

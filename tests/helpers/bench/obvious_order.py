@@ -38,13 +38,9 @@ def in_batches() -> Tag:
 
 
 def load(file: str, rows: Sequence[int], model: str, tagging: str) -> Callable[[], Found]:
-    """A function that finds the replacements of some of a file's labelled problems.
+    """A function that finds the replacements of some labelled problems of a file in SNLI's format.
 
-    Args:
-        file: In SNLI's format.
-        rows: Numbers of problems.
-        model: Folder of the masked LM.
-        tagging: Name of one of the two functions above.
+    `tagging` names one of the two functions above.
     """
     torch.set_num_threads(1)
     every = read_seeds(Path(file))

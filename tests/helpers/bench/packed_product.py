@@ -59,12 +59,7 @@ def shape_of(folder: Path) -> tuple[int, int]:
 
 
 def question_flop(folder: Path, texts: list[str]) -> float:
-    """Count the operations of a masked question on average: the layers' products, and the head's.
-
-    Args:
-        folder: A masked LM's.
-        texts: The sentences asked about.
-    """
+    """Count the operations of a masked question on average, in the layers and the head."""
     config, (hidden, inner) = _config(folder), shape_of(folder)
     encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
     tokens = sum(len(encode(text).ids) for text in texts) / len(texts)

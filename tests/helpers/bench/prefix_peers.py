@@ -23,11 +23,8 @@ def llama_cpp(
 ) -> Callable[..., Found]:
     """llama.cpp. Found are probabilities of the letters.
 
-    Args:
-        gguf: File.
-        prefix: Tokens of the examples.
-        questions: Tokens that follow, of each question.
-        letters: Tokens of the letters, in each form that they have.
+    `prefix` has the tokens of the examples, `questions` those that follow, `letters` those of the
+    letters in each form that they have.
     """
     import llama_cpp as cpp
     import numpy as np

@@ -72,11 +72,7 @@ def headline(measurements: Measurements) -> list[str]:
 
 
 def with_lines(page: str, lines: Sequence[str]) -> str:
-    """Put lines between the marks of a page.
-
-    Raises:
-        ValueError: it has no marks.
-    """
+    """Put lines between the marks of a page."""
     start, end = page.find(START), page.find(END)
     if not 0 <= start < end:
         raise ValueError(f"expected {START} and {END} in the page, found none")

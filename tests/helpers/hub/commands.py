@@ -103,13 +103,9 @@ class Result:
 
 
 class Console:
-    """Where commands are typed.
+    """Where commands are typed: in `folder`, with the dataset `merge-nli` of `PROBLEMS`.
 
-    Attributes:
-        hub: The Hub they see.
-        folder: The folder they run in, with the dataset `merge-nli` of `PROBLEMS`.
-        home: Holds all caches.
-        marker: Is there when a payload ran.
+    `home` holds all caches; `marker` is there when a payload ran.
     """
 
     def __init__(self, hub: LoopbackHub, scratch: Path) -> None:

@@ -23,13 +23,7 @@ from helpers.tiny_classifiers import tiny_classifier
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A repository that cannot be loaded.
-
-    Attributes:
-        make: Makes its files.
-        named: Pattern that the message must match.
-        options: Of `predict`, besides the model.
-    """
+    """A repository that cannot be loaded: its files, and a pattern that the message must match."""
 
     make: Callable[[], Files]
     named: str
