@@ -135,14 +135,12 @@ def test_another_model_is_refused(
     ("changes", "message"),
     [
         ({"kind": "sentences"}, "a kind out of replacements, paraphrases, got 'sentences'"),
-        ({"kind": ["a"]}, r"a kind out of replacements, paraphrases, got \['a'\]"),
         ({"kind": "replacements"}, r"the keys \['mlms', 'tagger', 'ablation'\] too"),
         ({"generator": "flan"}, "expected generator of type dict, got 'flan'"),
         ({"generator": {"name": "flan"}}, r"generator: expected the keys \['revision', 'archi"),
         ({"nli_model": {"name": "m"}}, r"nli_model: expected the keys \['kind', 'revision'\] too"),
         ({"prompt": None}, "expected prompt of type str, got None"),
         ({"problems": {"read": 1, "unlabelled": 0, "kept": 1}}, r"the keys \['answered_right'\]"),
-        ({"funnel": [{"round": 1, "kept": 2}]}, r"funnel: expected the keys \['generated'\] too"),
     ],
 )
 def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

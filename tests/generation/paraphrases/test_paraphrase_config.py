@@ -68,15 +68,11 @@ def test_toml_round_trip(values: dict[str, Any]) -> None:
     ("changes", "message"),
     [
         ({"k": 0}, "k: expected at least 1, got 0"),
-        ({"max_rounds": 0}, "max_rounds: expected at least 1, got 0"),
         ({"batch_size": 0}, "batch_size: expected at least 1 or nothing, got 0"),
         ({"limit": 0}, "limit: expected at least 1 or nothing, got 0"),
         ({"model": ""}, "model: expected a Hub id or a folder, got nothing"),
-        ({"generator": ""}, "generator: expected a Hub id or a folder, got nothing"),
         ({"temperature_min": 0.0}, "temperature: expected two numbers above 0, .* 0.0 and 0.6"),
         ({"temperature_max": float("inf")}, "temperature: .*, got 0.3 and inf"),
-        ({"temperature_min": float("nan")}, "temperature: .*, got nan and 0.6"),
-        ({"num_beams": 0}, "num_beams: expected at least 1, got 0"),
         ({"num_beams": 7, "num_beam_groups": 2}, "num_beams: expected a multiple of .* got 7"),
         ({"sibling_penalty": -1.0}, "sibling_penalty: expected a number of nats .* got -1.0"),
         ({"model_kind": "classifer"}, r"model_kind: .* 'classifer'; did you mean 'classifier'\?"),
@@ -84,7 +80,6 @@ def test_toml_round_trip(values: dict[str, Any]) -> None:
         ({"source": "SNLI"}, "source: expected a name .*got 'SNLI'"),
         ({"label_map": {"a": "entails"}}, "label_map: .*did you mean 'entailment'"),
         ({"fields": ("question", "answer")}, ".*expected problems of NLI"),
-        ({"labels": ("entailment", "other")}, ".*expected problems of NLI"),
     ],
 )
 def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:

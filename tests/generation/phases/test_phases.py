@@ -154,8 +154,6 @@ def test_a_longer_run_scores_only_what_is_new(
         ("split", "train", "split none, which .*, got train"),
         ("revision", "main", "revision none"),
         ("data", "more.jsonl", "source|data none"),
-        ("label_column", "gold", "label_column none"),
-        ("id_column", "n", "id_column none"),
         ("label_map", {"yes": "entailment"}, "label_map none, which .*, got yes=entailment"),
         ("mlms", ("other",), "mlms .*bert-tiny-mlm, which .*, got other"),
         ("ask_all", False, "ask_all True"),
