@@ -272,9 +272,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file."""
+    """Read a JSON file, perhaps with a byte-order mark."""
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path).removeprefix("\ufeff"))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, {describe_json_error(error)}") from error
 
@@ -296,13 +296,15 @@ def describe_json_error(error: json.JSONDecodeError | RecursionError) -> str:
 # --- Digests ---
 
 
-def write_record(path: Path, value: Mapping[str, Any]) -> None:
+def write_record(path: Path, value: Mapping[str, Any], digest_key: str = RECORD_DIGEST) -> None:
     """Write a JSON object that says what was made, with a digest of itself."""
     plain = json.loads(to_json(value))
-    write_json(path, {**plain, RECORD_DIGEST: digest_of(plain)})
+    write_json(path, {**plain, digest_key: digest_of(plain)})
 
 
-def read_record(path: Path, *keys: str, verify: bool = True) -> dict[str, Any]:
+def read_record(
+    path: Path, *keys: str, verify: bool = True, digest_key: str = RECORD_DIGEST
+) -> dict[str, Any]:
     """Read a JSON object that `write_record` wrote, with some keys that it must have.
 
     Older ones, without a digest, are read as they are.
@@ -310,7 +312,7 @@ def read_record(path: Path, *keys: str, verify: bool = True) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    digest = value.pop(RECORD_DIGEST, None)
+    digest = value.pop(digest_key, None)
     if verify and digest not in (None, digest_of(value)):
         raise ValueError(f"{path}: expected what was written, got other contents")
     if missing := [key for key in keys if key not in value]:
@@ -358,7 +360,7 @@ def state_of(path: Path) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, *changed, now * (now - max(changed) < 2e9))
 
 
-def draw_rank(rng_seed: int, name: str) -> bytes:
+def draw_rank(rng_seed: int | str, name: str) -> bytes:
     """Make a key to sort by: as good as drawn, the same in any order and between versions."""
     return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
 

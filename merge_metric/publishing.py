@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from merge_dataset.hub.dataset import ModelFigure
 from merge_dataset.hub.publication import MetricExample
-from merge_dataset.hub.results import ModelFigure
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import JoinOptions, read_file
 from merge_metric.score import score_all

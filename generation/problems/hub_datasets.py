@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.data_files import Row, table_rows
-from merge_dataset.hub.errors import refusal
+from merge_dataset.hub.repository import refusal
 
 if TYPE_CHECKING:
     import datasets

@@ -19,14 +19,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, overload
+from typing import Any, ClassVar, Final, Literal
 
 from merge_dataset.files import atomic
 from merge_dataset.json_lines import parse_line, sealed
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
@@ -120,20 +116,11 @@ def answers_path(session: Path, annotator: str) -> Path:
     return session / "answers" / f"{check_annotator(annotator)}.jsonl"
 
 
-@overload
-def is_good(total: int, annotators: int = 1) -> bool: ...
-
-
-@overload
-def is_good(
-    total: NDArray[np.integer[Any]], annotators: NDArray[np.integer[Any]] | int = 1
-) -> NDArray[np.bool_]: ...
-
-
 def is_good(total: Any, annotators: Any = 1) -> Any:
     """Judge variants: good if F + R ≥ `ENOUGH`, F and R being means over annotators.
 
     `total` is the sum of F and R of all of them: in whole numbers, as thirds would not add up.
+    Both are numbers, or arrays with one for each variant.
 
     >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
     (True, False, True)

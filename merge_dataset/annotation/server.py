@@ -33,8 +33,7 @@ from merge_dataset.annotation.answers import (
     replay,
     require_kind,
 )
-from merge_dataset.annotation.sample import shown, shuffled
-from merge_dataset.annotation.session import Session, locked_answers
+from merge_dataset.annotation.session import Session, locked_answers, shown, shuffled
 
 
 class OutdatedPage(Exception):

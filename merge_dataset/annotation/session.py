@@ -1,46 +1,436 @@
-"""The folder of an annotation session: its sample, and a lock for each annotator.
+"""A session of annotation: a stratified sample of a dataset's variants, in a folder, and its locks.
 
-`session.json` says what the sample was drawn from and holds the numbers that figures are
-weighted by, `sample.jsonl` the items, `answers/` a file per annotator.
+The MERGE paper annotates 100 problems per class of words and dataset (section 4) and
+tells its masked LMs apart by what they contributed (Fig. 9). So of each source and class
+as many variants are drawn, spread as evenly as possible over the masked LMs that
+validated them; the numbers in the dataset, which figures are weighted by, are kept.
+
+In the folder `session.json` says what the sample was drawn from and holds these numbers,
+`sample.jsonl` the items, `answers/` a file per annotator.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from tqdm import tqdm
+
 from merge_dataset.annotation.answers import ASKED, EQUIVALENCE, SCORES, JudgementKind, answers_path
-from merge_dataset.annotation.sample import PER_CLASS, Item, choose, draw
 from merge_dataset.files import (
-    digest_of,
     digest_of_file,
     digests,
+    draw_rank,
     naming,
-    read_json,
+    read_record,
+    read_row_groups,
+    read_schema,
+    read_table,
     read_text,
     target_of,
-    write_json,
+    write_record,
     write_text,
 )
 from merge_dataset.json_lines import parse_object
-from merge_dataset.layout import split_files
+from merge_dataset.layout import (
+    all_configurations,
+    configurations,
+    require_configurations,
+    require_dataset,
+    split_files,
+)
 from merge_dataset.locks import LOCK, exclusive, working_in
-from merge_dataset.schema import PARAPHRASE, parse_config_name
+from merge_dataset.numbered_files import patterns_of
+from merge_dataset.provenance import words_at_once
+from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, parse_config_name
+from merge_dataset.show import marked
+
+PER_CLASS: Final = 100
+"""Variants of each source and class (paper, section 4)."""
+
+Spans = list[list[int]]
+"""Half-open [start, end) in characters, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A variant to annotate, with its seed; texts and spans by the name of their field."""
+
+    variant_id: str
+    seed_id: str
+    source: str
+    word_class: str
+    label: str
+    mlms: list[str]
+    mlms_by_field: dict[str, list[str]]
+    """Masked LMs that validated it, by the text in which they did."""
+    stratum: dict[str, str | None]
+    """`class`, `source` and `mlm`, the masked LM that it was drawn for (of a paraphrase, none)."""
+    chance: float
+    """How likely it was to be drawn; see `chances`."""
+    original: str
+    replacement: str
+    seed_texts: dict[str, str]
+    variant_texts: dict[str, str]
+    seed_spans: dict[str, Spans]
+    variant_spans: dict[str, Spans]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample, and the population that it was drawn from."""
+
+    configurations: list[str]
+    items: list[Item]
+    """Items sorted by source, class and variant."""
+    population: list[dict[str, Any]]
+    """By source and class: how many words a variant replaces, seeds, variants, and variants by
+    masked LM and by how many."""
+
+
+def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
+    """Choose configurations of a dataset folder, each of one class.
+
+    One of all classes stands for each. By default the classes of words of every source;
+    paraphrases only where they are named.
+    """
+    require_dataset(dataset)
+    known = all_configurations(dataset)
+    require_configurations(dataset, known, wanted)
+    named = wanted or [name for name in known if parse_config_name(name)[1] != PARAPHRASE]
+    chosen = set()
+    for name in named:
+        source, variant_class = parse_config_name(name)
+        chosen |= {name} if variant_class else set(configurations(dataset, source)[1:])
+    if not chosen:
+        raise ValueError(
+            f"{dataset}: expected replacements of some class of words, found none; "
+            f"name other configurations with --config: {', '.join(known)}"
+        )
+    return [name for name in known if name in chosen]
+
+
+def draw(
+    dataset: Path,
+    configs: Sequence[str] = (),
+    *,
+    per_class: int = PER_CLASS,
+    per_source: int | None = None,
+    rng_seed: int = 0,
+) -> Sample:
+    """Draw variants of each source and class; with `per_source`, of each source over its classes.
+
+    The paper does both, one after the other (section 4): 100 of each class, then 100 of all.
+    """
+    chosen = choose(dataset, configs)
+    items: list[Item] = []
+    population: list[dict[str, Any]] = []
+    quota = per_class if per_source is None else per_source
+    pools: dict[str, list[str]] = {}
+    for config in chosen:
+        name = config if per_source is None else parse_config_name(config)[0]
+        pools.setdefault(name, []).append(config)
+    with tqdm(total=len(pools), desc="sampling", leave=False, disable=None) as bar:
+        for name, configs in pools.items():
+            found = {}
+            for config in configs:
+                paths = split_files(dataset, config)
+                found[config] = tuple([dataset / file for file in paths[split]] for split in SPLITS)
+            counted = {config: _candidates(of[1], quota, rng_seed) for config, of in found.items()}
+            candidates: dict[str, list[str]] = {}
+            for _, own in counted.values():
+                for mlm, first in own.items():
+                    both = [*candidates.get(mlm, ()), *first]
+                    both.sort(key=lambda variant: draw_rank(rng_seed, variant))
+                    candidates[mlm] = both[: quota + 1]
+            mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{name}\0{mlm}"))
+            drawn = spread({mlm: candidates[mlm] for mlm in mlms}, quota)
+            chance = chances(drawn, candidates, rng_seed)
+            for config, (seeds, variants) in found.items():
+                try:
+                    mine = list(_items(seeds, variants, drawn, chance))
+                except KeyError as error:
+                    raise ValueError(
+                        f"{_named(variants)}: expected a column {error.args[0]}, there and in "
+                        f"{Path(_named(seeds)).name}, found none; `merge-nli check {dataset}` says "
+                        "more"
+                    ) from error
+                items += mine
+                source, word_class = parse_config_name(config)
+                population.append(
+                    {
+                        "source": source,
+                        "class": word_class,
+                        "words_at_once": words_at_once(dataset, source, word_class),
+                        "seeds": sum(len(read_table(path, ["seed_id"])) for path in seeds),
+                        **counted[config][0],
+                        "sampled": len(mine),
+                    }
+                )
+            bar.update()
+    return Sample(chosen, items, population)
+
+
+# --- Drawing ---
+
+
+def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str]:
+    """Give masked LMs variants that they validated, each to one, as evenly as possible.
+
+    They choose in turns. One whose variants are all given takes one over, where somebody
+    who gets another for it can be found: so none ends up with fewer than it must, and
+    no other division is more even. A masked LM's candidates begin with the one to take first; as
+    many as `quota`, the number of variants in all, suffice. Returned is variant → masked LM.
+
+    >>> spread({"a": ["1", "2", "3"], "b": ["1"]}, 2)
+    {'1': 'b', '2': 'a'}
+    """
+    owner: dict[str, str] = {}
+    unsated = list(candidates)
+    while unsated and len(owner) < quota:
+        unsated = [
+            mlm for mlm in unsated if len(owner) == quota or _give_one_more(mlm, candidates, owner)
+        ]
+    return owner
+
+
+def _give_one_more(
+    mlm: str, candidates: Mapping[str, Sequence[str]], owner: dict[str, str]
+) -> bool:
+    """Give `mlm` a variant by the shortest chain of masked LMs that ends in a free one."""
+    chain: dict[str, tuple[str, str] | None] = {mlm: None}  # who takes over what from whom
+    queue = [mlm]
+    for taker in queue:
+        free = next((variant for variant in candidates[taker] if variant not in owner), None)
+        if free is not None:
+            owner[free] = taker
+            to = taker
+            while step := chain[to]:
+                to, variant = step
+                owner[variant] = to
+            return True
+        for variant in candidates[taker]:
+            if owner[variant] not in chain:
+                chain[owner[variant]] = (taker, variant)
+                queue.append(owner[variant])
+    return False
+
+
+def chances(
+    drawn: Mapping[str, str], candidates: Mapping[str, Sequence[str]], rng_seed: int
+) -> dict[str, float]:
+    """Compute how likely each variant was to be drawn, in 0–1, to weight figures by.
+
+    Of each masked LM all variants are drawn up to some rank. So a variant is drawn where its own
+    rank, which is as good as random, lies below the highest of these of its masked LMs. `drawn` is
+    as `spread` gives it; candidates are by rank, one more than are drawn in all, or every one.
+
+    >>> candidates = {"a": ["5", "3"], "b": ["5"]}
+    >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b
+    1.0
+    >>> f"{chances({'5': 'a'}, {'a': ['5', '3']}, 0)['5']:.3f}"  # where the rank of 3 lies
+    '0.606'
+    """
+    found = dict.fromkeys(drawn, 0.0)
+    for own in candidates.values():
+        first_left = next((variant for variant in own if variant not in drawn), None)
+        limit = 1.0
+        if first_left is not None:  # its rank among all that there could be
+            rank = draw_rank(rng_seed, first_left)
+            limit = float(int.from_bytes(rank) / 256 ** len(rank))
+        found |= {v: max(found[v], limit) for v in own if v in found}
+    return found
+
+
+def _candidates(
+    paths: Sequence[Path], quota: int, rng_seed: int
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Count the variants in files, and list each masked LM's first `quota` + 1 by rank."""
+    variants, by_mlm, by_mlms = 0, Counter[str](), Counter[int]()
+    best: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
+    names = ["variant_id", "mlms"]
+    for table in (table for path in paths for table in read_row_groups(path, names)):
+        ranked: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
+        rows = zip(table["variant_id"].to_pylist(), table["mlms"].to_pylist(), strict=True)
+        for variant, mlms in rows:
+            variants += 1
+            by_mlm.update(mlms)
+            by_mlms[len(mlms)] += 1
+            rank = draw_rank(rng_seed, variant)
+            for mlm in mlms or [""]:  # a paraphrase has none
+                ranked[mlm].append((rank, variant))
+        for mlm, more in ranked.items():
+            best[mlm] = heapq.nsmallest(quota + 1, [*best[mlm], *more])
+    counts = {
+        "variants": variants,
+        "variants_by_mlm": dict(sorted(by_mlm.items())),
+        "variants_by_number_of_mlms": {str(n): by_mlms[n] for n in sorted(by_mlms)},
+    }
+    return counts, {mlm: [variant for _, variant in first] for mlm, first in best.items()}
+
+
+# --- Items ---
+
+
+def _items(
+    seeds: Sequence[Path],
+    variants: Sequence[Path],
+    drawn: Mapping[str, str],
+    chance: Mapping[str, float],
+) -> Iterator[Item]:
+    problem_format = format_of(read_schema(variants[0]))
+    fields = problem_format.fields
+    rows = _rows(variants, "variant_id", drawn)
+    originals = {row["seed_id"] for row in rows}
+    by_seed = {row["seed_id"]: row for row in _rows(seeds, "seed_id", originals)}
+    for row in rows:
+        if row["seed_id"] not in by_seed:
+            raise ValueError(f"{_named(seeds)}: expected the seed {row['seed_id']!r}, found none")
+        try:
+            seed, word_class = by_seed[row["seed_id"]], row["word_class"]
+            pairs = replaced(row["original"], row["replacement"], word_class)
+            spans = {field: row[f"{field}_spans"] for field in fields}
+            yield Item(
+                variant_id=row["variant_id"],
+                seed_id=row["seed_id"],
+                source=row["source"],
+                word_class=word_class,
+                label=problem_format.labels[row["label"]],
+                mlms=row["mlms"],
+                mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
+                stratum={
+                    "class": word_class,
+                    "source": row["source"],
+                    "mlm": drawn[row["variant_id"]] or None,
+                },
+                chance=chance[row["variant_id"]],
+                original=row["original"],
+                replacement=row["replacement"],
+                seed_texts={field: seed[field] for field in fields},
+                variant_texts={field: row[field] for field in fields},
+                seed_spans={
+                    field: original_spans(seed[field], row[field], spans[field], pairs)
+                    for field in fields
+                },
+                variant_spans=spans,
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"{_named(variants)}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
+            ) from error
+
+
+def _rows(paths: Sequence[Path], column: str, values: Iterable[str]) -> list[dict[str, Any]]:
+    """Read the rows with one of some values, sorted by them."""
+    wanted = pa.array(sorted(values), pa.string())
+    tables = (table for path in paths for table in read_row_groups(path))
+    rows = (row for t in tables for row in t.filter(pc.is_in(t[column], wanted)).to_pylist())
+    return sorted(rows, key=lambda row: str(row[column]))
+
+
+def _named(paths: Sequence[Path]) -> str:
+    """Name the file of a split, or by a pattern those that it is divided into."""
+    return patterns_of([str(path) for path in paths])[0]
+
+
+def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]:
+    """Map each replacement to its original; for a paraphrase, the whole text.
+
+    >>> replaced("girl a", "owl an", "noun")
+    {'owl': 'girl', 'an': 'a'}
+    """
+    if word_class == PARAPHRASE:
+        return {replacement: original}
+    return changed_words(original, replacement)
+
+
+def original_spans(
+    seed_text: str, variant_text: str, spans: Spans, pairs: Mapping[str, str]
+) -> Spans:
+    """Find where the seed has the words that were replaced.
+
+    >>> original_spans("A girl, a girl.", "A boy, a boy.", [[2, 5], [9, 12]], {"boy": "girl"})
+    [[2, 6], [10, 14]]
+    """
+    found: Spans = []
+    shift = 0
+    for start, end in spans:
+        word = variant_text[start:end]
+        if word not in pairs:
+            raise ValueError(f"expected one of {sorted(pairs)} at {[start, end]}, got {word!r}")
+        found.append([start + shift, start + shift + len(pairs[word])])
+        shift += len(pairs[word]) - len(word)
+    if marked(variant_text, spans, pairs.__getitem__) != seed_text:
+        raise ValueError(f"expected {seed_text!r} with words replaced, got {variant_text!r}")
+    return found
+
+
+def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
+    """Put items in an order of the annotator's own, always the same: tiredness falls on others."""
+    return sorted(items.values(), key=lambda item: draw_rank(annotator, item.variant_id))
+
+
+def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:
+    """Cut a text into pieces, marked or not, as offsets mean other things in JavaScript.
+
+    >>> pieces("A girl runs.", [[2, 6]])
+    [('A ', False), ('girl', True), (' runs.', False)]
+    """
+    bounds = [0, *(offset for span in spans for offset in span), len(text)]
+    cut = [(text[a:b], i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds))]
+    return [(piece, marked) for piece, marked in cut if piece]
+
+
+def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:
+    """Describe an item as an annotator may see it: without the masked LMs that suggested it.
+
+    Of a pair whose meaning is judged, what both texts share stands apart. The label is left out,
+    which has nothing to do with it, and so are marks: all of the other text changed.
+    """
+    is_pair = kind == EQUIVALENCE
+    shared, texts = [], []
+    for field, text in item.variant_texts.items():
+        original = item.seed_texts[field]
+        if is_pair and text == original:
+            shared.append({"field": field, "text": text})
+            continue
+        old, new = ([], []) if is_pair else (item.seed_spans[field], item.variant_spans[field])
+        sides = {"original": pieces(original, old), "variant": pieces(text, new)}
+        texts.append({"field": field, **sides})
+    changes: list[tuple[str, str]] = []
+    if not is_pair and item.word_class != PARAPHRASE:
+        pairs = replaced(item.original, item.replacement, item.word_class)
+        changes = [(old_word, new_word) for new_word, old_word in pairs.items()]
+    label = None if is_pair else item.label
+    return {
+        "id": item.variant_id,
+        "label": label,
+        "changes": changes,
+        "texts": texts,
+        "shared": shared,
+    }
+
+
+# --- The folder ---
 
 SESSION: Final = "session.json"
 SAMPLE: Final = "sample.jsonl"
 
-_KEYS: Final = {"configurations", "dataset", "files", "items", "per_class", "population",
-                "rng_seed"}  # fmt: skip
+_KEYS: Final = ("configurations", "dataset", "files", "items", "per_class", "population",
+                "rng_seed")  # fmt: skip
 """Keys that a description must have."""
 _SAMPLE_DIGEST: Final = "sample_sha256"
 _DIGEST: Final = "sha256"
 """Key of the digest of all other keys."""
-_DAMAGED: Final = "got something else: the file is damaged or was edited; restore it from a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +507,7 @@ def open_session(
             write_text(folder / SAMPLE, "".join(lines))
             description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
             # Written last: a folder with a description is complete.
-            write_json(folder / SESSION, description | {_DIGEST: digest_of(description)})
+            write_record(folder / SESSION, description, digest_key=_DIGEST)
     return open_session(
         folder, dataset, configs, per_class=per_class, per_source=per_source, rng_seed=rng_seed
     )
@@ -146,27 +536,20 @@ def read_session(folder: Path) -> Session:
             f"copy, or name the annotators' files instead of the folder"
         )
     path = folder / SESSION
-    description = read_json(path)
-    missing = _KEYS - set(description) if isinstance(description, dict) else _KEYS
-    if missing:
-        raise ValueError(
-            f"{path}: expected what a session was drawn from, found nothing under "
-            f"{', '.join(sorted(missing))}"
-        )
+    description = read_record(path, *_KEYS, digest_key=_DIGEST)
     if (kind := description.get("kind", SCORES)) not in ASKED:
         raise ValueError(f"{path}: expected a kind out of {', '.join(ASKED)}, got {kind!r}")
-    given = description.pop(_DIGEST, None)
-    if given not in (None, digest_of(description)):
-        raise ValueError(f"{path}: expected what was written when the sample was drawn, {_DAMAGED}")
     path = folder / SAMPLE
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected the items of the session, found no file")
     if description.get(_SAMPLE_DIGEST, digest := digest_of_file(path)) != digest:
-        raise ValueError(f"{path}: expected the items that were drawn, {_DAMAGED}")
+        raise ValueError(
+            f"{path}: expected the items that were drawn, got something else: the file is damaged "
+            f"or was edited; restore it from a copy"
+        )
     items: dict[str, Item] = {}
     # At "\n" only: texts have U+2028 and the like, which `str.splitlines` takes for ends of lines.
-    *lines, tail = read_text(path).split("\n")
-    for number, line in enumerate([*lines, *([tail] if tail else [])], start=1):
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
         try:
             item = Item(**parse_object(line))
         except (TypeError, ValueError) as error:
@@ -207,13 +590,12 @@ def _require_same(
         raise ValueError("--config: expected the dataset folder with it, got none")
     for name, value in wanted.items():
         if value is not None and value != has.get(name):
-            got = "others" if name == "files" else _shown(value)
+            drawn_with, got = (
+                ", ".join(each) if isinstance(each, dict | list) else str(each)
+                for each in (has.get(name), value)
+            )
             raise ValueError(
                 f"{session.folder}: expected the `{name}` that its sample was drawn with "
-                f"({_shown(has.get(name))}), got {got}; go on without that option, or take another "
-                f"--out for another sample"
+                f"({drawn_with}), got {'others' if name == 'files' else got}; go on without that "
+                f"option, or take another --out for another sample"
             )
-
-
-def _shown(value: object) -> str:
-    return ", ".join(value) if isinstance(value, dict | list) else str(value)

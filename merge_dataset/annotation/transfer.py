@@ -35,10 +35,9 @@ from merge_dataset.annotation.answers import (
     read_standing,
     require_kind,
 )
-from merge_dataset.annotation.sample import Item, shown, shuffled
-from merge_dataset.annotation.session import Session, locked_answers
+from merge_dataset.annotation.session import Item, Session, locked_answers, shown, shuffled
 from merge_dataset.data_files import plain, read_header, read_rows
-from merge_dataset.files import describe_json_error, read_text, write_text
+from merge_dataset.files import read_json, write_text
 from merge_dataset.paths import as_paths
 
 T = TypeVar("T")
@@ -120,10 +119,7 @@ def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[st
 
     An annotator whom the export names as user 3 is called `label-studio-3`.
     """
-    try:
-        exported = json.loads(read_text(path).removeprefix("\ufeff"))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, {describe_json_error(error)}") from error
+    exported = read_json(path)
     if not isinstance(exported, list):
         raise ValueError(
             f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "

@@ -34,7 +34,7 @@ def load_back(check: str, *arguments: str) -> dict[str, Any]:
     It runs in an empty working directory, and may load what you may: huggingface_hub finds your
     token there too. Where it fails, `PublishError` has its last line of errors.
     """
-    from merge_dataset.hub.errors import PublishError
+    from merge_dataset.hub.repository import PublishError
 
     with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """Plans of publishing, and carrying them out: one road for the dataset, the metric and results.
 
-To make a plan (`dataset.plan_dataset`, `plan_metric`, `results.plan_results`) only reads.
+To make a plan (`dataset.plan_dataset`, `plan_metric`, `dataset.plan_results`) only reads.
 `carry_out` makes `main` equal to the planned files in one commit, loads that commit back with
 empty caches, tags it, and brings other branches up to date. Both may be repeated at any time:
 what is done already is left as it is.
@@ -11,17 +11,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.files import size_in_words
-from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
     MAIN,
     Changes,
     File,
+    PublishError,
     Repository,
     State,
     account_of_token,
@@ -88,7 +88,7 @@ class PublishingPlan:
     heading: str = ""
     """A line on what would be published, unless it is the repository as a whole."""
     facts: Mapping[str, Any]
-    """Further entries of the JSON, before the branches."""
+    """Further entries of the JSON."""
     notes: tuple[str, ...] = ()
     """Further lines for readers, before the branches."""
     branches: tuple[Branch, ...]
@@ -106,8 +106,6 @@ class PublishingPlan:
     """Whether nothing is left to do."""
     settled: str | None = None
     """Reason to do nothing to any branch, where there is one."""
-    remarks: Mapping[str, Any] = field(default_factory=dict)
-    """Further entries of the JSON, after the branches."""
     remark_lines: tuple[str, ...] = ()
     """Further lines for readers, after the branches."""
     usage: str = ""
@@ -263,7 +261,6 @@ def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
             branch.name: {kind: list(getattr(branch.difference, kind)) for kind in _MARKS}
             for branch in plan.branches
         },
-        **plan.remarks,
         "nothing_to_do": plan.is_done,
         **outcome,
     }

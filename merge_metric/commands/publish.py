@@ -19,7 +19,7 @@ from merge_dataset.commands.command_line import (
     with_settings,
 )
 from merge_dataset.files import to_json
-from merge_dataset.hub.errors import PublishError
+from merge_dataset.hub.repository import PublishError
 from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def publish_results_command(
       merge-nli publish results predictions.parquet --dataset merge-nli
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.hub.dataset import plan_results
     from merge_dataset.hub.repository import parse_repository
-    from merge_dataset.hub.results import plan_results
     from merge_metric.publishing import model_figures
 
     model = parse_repository(repo, "model")

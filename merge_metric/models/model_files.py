@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.files import digest_of_file, write_text
-from merge_dataset.hub.errors import http_error, refusal
+from merge_dataset.hub.repository import http_error, refusal
 from merge_dataset.redaction import mask_urls
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ import pytest
 from helpers.harness import python_of, run
 
 from merge_dataset.annotation.answers import Answer
-from merge_dataset.annotation.sample import Item
-from merge_dataset.annotation.session import Session
+from merge_dataset.annotation.session import Item, Session
 from merge_dataset.annotation.transfer import export_items, read_label_studio
 
 pytestmark = pytest.mark.harness

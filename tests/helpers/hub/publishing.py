@@ -36,10 +36,10 @@ _COMMAND = "from merge_metric.commands.publish import publish_app; publish_app(p
 
 _WORKER = """
 import json, os, sys
-import merge_dataset.hub.dataset, merge_dataset.hub.errors, merge_dataset.hub.publication
+import merge_dataset.hub.dataset, merge_dataset.hub.repository, merge_dataset.hub.publication
 from merge_metric.commands.publish import publish_app
 
-merge_dataset.hub.errors._WAITS = (0.01, 0.01, 0.01)
+merge_dataset.hub.repository._WAITS = (0.01, 0.01, 0.01)
 fresh = merge_dataset.hub.publication.load_back
 replies = os.fdopen(os.dup(1), "w")
 for line in sys.stdin:

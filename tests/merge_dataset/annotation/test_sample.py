@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.annotation.sample import chances, choose, draw, original_spans, replaced, spread
+from merge_dataset.annotation.session import chances, choose, draw, original_spans, replaced, spread
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import ProblemFormat, arrow_schema
 

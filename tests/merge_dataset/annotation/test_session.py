@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from helpers.judged import write_dataset
 
-from merge_dataset.annotation.sample import draw
-from merge_dataset.annotation.session import Session, open_session, read_session
+from merge_dataset.annotation.session import Session, draw, open_session, read_session
 from merge_dataset.files import digest_of_file
 
 
@@ -138,7 +137,11 @@ def forget_digests(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("session.json", "{}", r"session\.json: expected what a session was drawn from, found no"),
+        (
+            "session.json",
+            "{}",
+            r"session\.json: expected a record with configurations, .*, got one without",
+        ),
         ("session.json", "{", r"session\.json: expected JSON, got something else at line 1"),
         ("sample.jsonl", "{}\n", r"sample\.jsonl: line 1: expected an item: .*miss"),
         ("sample.jsonl", "oops\n", r"sample\.jsonl: line 1: expected an item: expected a JSON"),

@@ -24,8 +24,7 @@ from merge_dataset.annotation.answers import (
     read_events,
     read_standing,
 )
-from merge_dataset.annotation.sample import shuffled
-from merge_dataset.annotation.session import Session, locked_answers
+from merge_dataset.annotation.session import Session, locked_answers, shuffled
 from merge_dataset.annotation.transfer import (
     ImportCounts,
     export_items,

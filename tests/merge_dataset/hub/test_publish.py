@@ -23,9 +23,8 @@ from huggingface_hub.hf_api import RepoFile
 
 from merge_dataset.export import export_dataset
 from merge_dataset.hub.dataset import benchmark, choose_version, task_ids
-from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
-from merge_dataset.hub.repository import make_file, parse_repository
+from merge_dataset.hub.repository import PublishError, make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import NLI, features
 from merge_metric.models.templates import Template
