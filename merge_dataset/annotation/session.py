@@ -444,10 +444,9 @@ class Session:
     """The contents of `session.json`."""
 
     @property
-    def kind(self) -> JudgementKind:
-        """Question that it asks; scores in sessions drawn before there was another."""
-        kind: JudgementKind = self.description.get("kind", SCORES)
-        return kind
+    def kind(self) -> Any:
+        """The `JudgementKind` that it asks; scores in sessions drawn before there was another."""
+        return self.description.get("kind", SCORES)
 
 
 def open_session(
@@ -461,8 +460,8 @@ def open_session(
 ) -> Session:
     """Go on with the session in a folder or, where there is none, draw a sample for one.
 
-    A session that goes on does not need the dataset folder. `configs` are as in `sample.choose`,
-    the other options as in `sample.draw`; where none is given, what the session has or else the
+    A session that goes on does not need the dataset folder. `configs` are as in `choose`,
+    the other options as in `draw`; where none is given, what the session has or else the
     default.
     """
     if (folder / SESSION).is_file():

@@ -123,7 +123,9 @@ def render(folder: Path) -> str:
     formats = {name: format_in(folder, name) for name in collections(folder)}
     empty = _empty_signals(folder, formats)
     columns = card_text.columns(kinds, formats, empty)
+    rows = "".join(card_text.of_kinds("rows", kinds))
     null = f" Null throughout: {', '.join(f'`{name}`' for name in empty)}." if empty else ""
+    heading = card_text.TEXT["columns"]["heading"].format(empty=null)
     # A configuration of one class where there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
@@ -131,11 +133,9 @@ def render(folder: Path) -> str:
         card_text.introduction(kinds, formats),
         *({f"{sentence}\n" for each in made if (sentence := provenance.found_good(each))}),
         card_text.loading(example, kinds),
-        card_text.COLUMNS_HEADING.format(empty=null)
-        + _table(("column", "content"), columns.items()),
-        f"## Statistics\n\n{''.join(card_text.of_kinds(card_text.ROWS, kinds))}\n"
-        + statistics_block(statistics),
-        "\n".join(["## How it was made\n", *card_text.of_kinds(card_text.MAKING, kinds), ""])
+        heading + _table(("column", "content"), columns.items()),
+        f"## Statistics\n\n{rows}\n{statistics_block(statistics)}",
+        "\n".join(["## How it was made\n", *card_text.of_kinds("making", kinds), ""])
         + "\n".join(map(_making, made)),
         card_text.licence_section(names),
         card_text.limits(

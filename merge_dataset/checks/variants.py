@@ -29,19 +29,17 @@ from merge_dataset.checks.rules import (
     variant_rules,
     view_rows,
 )
-from merge_dataset.dataset_columns import LEAST, OPTIONAL, REFUSED
+from merge_dataset.dataset_columns import LEAST, REFUSED
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
 from merge_dataset.schema import (
     NLI,
     PARAPHRASE,
-    SIGNALS,
     SPLITS,
     ProblemFormat,
     arrow_schema,
     changed_words,
     parse_config_name,
-    variant_id,
 )
 from merge_dataset.show import marked
 
@@ -329,8 +327,6 @@ def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> I
 
 # --- Paraphrases ---
 
-_EMPTY_IN_PARAPHRASES: Final = ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")
-
 _COMPARED: Final = ("label", "premise", "hypothesis", "annotator_labels")
 """Columns of a seed that its paraphrases are compared with."""
 
@@ -344,7 +340,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     """Find what is wrong in the rows of a source's paraphrases, whose columns are right."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
-    fields, columns = problem_format.fields, arrow_schema(problem_format).names
+    fields = problem_format.fields
     with connect() as connection:
         seeds, variants = (view_rows(connection, each, folder, files[each]) for each in SPLITS)
         yield from seeds_findings(seeds, source, problem_format)
@@ -361,13 +357,20 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
         yield from variants.told(expected, query, got)
         for first, other in repeated_texts(variants, seeds, fields, of_one_seed=False):
             yield Finding(variants.where, "texts that stand in one variant", f"{first} and {other}")
-        of_seed = [f"seed {name}" for name in _COMPARED]
-        query = f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM paired ORDER BY {ROW}'
-        for has_seed, *values in paired.fetched(query):
-            its_seed = dict(zip(_COMPARED, values, strict=False)) if has_seed else None
-            row = dict(zip(columns, values[len(_COMPARED) :], strict=True))
-            for expected, got in paraphrase_problems(row, its_seed):
-                yield Finding(variants.where, expected, f"{got} ({row['variant_id']})")
+        yield from paired.broken(_paraphrase_rules(problem_format))
+        query = (
+            "SELECT hypothesis_spans, length(hypothesis), variant_id FROM variants "
+            "WHERE hypothesis_spans IS DISTINCT FROM [[0, length(hypothesis)]] "
+            f"AND hypothesis IS NOT NULL ORDER BY {ROW}"
+        )
+        expected = "hypothesis_spans to cover the whole hypothesis"
+        yield from variants.told(expected, query, "{0}, not [[0, {1}]] ({2})")
+        query = (  # as `variant_id` makes it
+            f"SELECT '/{PARAPHRASE}/' || sha256(hypothesis)[:12] AS rest, variant_id FROM variants "
+            f"WHERE variant_id != seed_id || rest ORDER BY {ROW}"
+        )
+        expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
+        yield from variants.told(expected, query, "other than {0} ({1})")
         # The same seed is the same in both collections of its source.
         others = split_files(folder, source)["seeds"] if source in collections(folder) else []
         for number, file in enumerate(others):
@@ -378,38 +381,29 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
             yield from both.broken(_as_in(file, shared))
 
 
-def paraphrase_problems(
-    variant: Mapping[str, Any], seed: Mapping[str, Any] | None
-) -> Iterator[tuple[str, str]]:
-    """Find what is wrong within one paraphrase of a seed, if known, as pairs (expected, got)."""
-    text = variant["hypothesis"]
-    if text is None:  # found elsewhere, as every missing value
-        return
-    if seed is not None:
-        if variant["premise"] != seed["premise"]:
-            yield "the seed's premise", repr(variant["premise"])
-        if variant["hypothesis"] == seed["hypothesis"]:
-            yield "another hypothesis than the seed's", repr(variant["hypothesis"])
-        if variant["original"] != seed["hypothesis"]:
-            yield "original to be the seed's hypothesis", repr(variant["original"])
-        if (variant["annotator_labels"] or []) != (seed["annotator_labels"] or []):
-            yield "the annotator_labels of the seed", str(variant["annotator_labels"])
-    if not text.strip():
-        yield "a hypothesis with words in it", repr(text)
-    if variant["replacement"] != text:
-        yield "replacement to be the hypothesis", repr(variant["replacement"])
-    if variant["hypothesis_spans"] != [[0, len(text)]]:
-        expected = "hypothesis_spans to cover the whole hypothesis"
-        yield expected, f"{variant['hypothesis_spans']}, not {[[0, len(text)]]}"
-    for column in _EMPTY_IN_PARAPHRASES:
-        if variant[column]:
-            yield f"{column} to be empty in paraphrases", str(variant[column])
-    for column in ("log_odds", *SIGNALS, *OPTIONAL):
-        if variant.get(column) is not None:
-            yield f"{column} to be null in paraphrases", str(variant[column])
-    if variant["subsamples"] != [0]:
-        yield "subsamples to be [0] in paraphrases", str(variant["subsamples"])
-    identifier = variant_id(variant["seed_id"], PARAPHRASE, variant["original"], text)
-    if variant["variant_id"] != identifier:
-        expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
-        yield expected, f"other than {identifier.removeprefix(str(variant['seed_id']))}"
+def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
+    """List rules of a view of paraphrases with their seeds; a missing text is found elsewhere."""
+    of_seeds = (
+        ("the seed's premise", "premise", 'premise IS DISTINCT FROM "seed premise"'),
+        ("another hypothesis than the seed's", "hypothesis", 'hypothesis = "seed hypothesis"'),
+        ("original to be the seed's hypothesis", "original",
+         'original IS DISTINCT FROM "seed hypothesis"'),
+        ("the annotator_labels of the seed", "annotator_labels",
+         'coalesce(annotator_labels, []) != coalesce("seed annotator_labels", [])'),
+    )  # fmt: skip
+    of_rows = [
+        # Whatever Unicode takes for a space.
+        ("a hypothesis with words in it", "hypothesis",
+         r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{1c}-\x{1f}\x{85}]')"),
+        ("replacement to be the hypothesis", "replacement",
+         "replacement IS DISTINCT FROM hypothesis"),
+        *((f"{name} to be empty in paraphrases", name, f"len({name}) > 0")
+          for name in ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")),
+        *((f"{name} to be null in paraphrases", name, f"{name} IS NOT NULL")
+          for name in ("log_odds", *problem_format.signals)),
+        ("subsamples to be [0] in paraphrases", "subsamples", "subsamples IS DISTINCT FROM [0]"),
+    ]  # fmt: skip
+    for expected, name, wrong in of_rows:
+        yield Rule(expected, f"hypothesis IS NOT NULL AND ({wrong})", (name,))
+    for expected, name, wrong in of_seeds:
+        yield Rule(expected, f'hypothesis IS NOT NULL AND "has seed" AND ({wrong})', (name,))
