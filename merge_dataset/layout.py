@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from merge_dataset.files import read_record, read_schema, target_of
-from merge_dataset.numbered_files import numbered_files
+from merge_dataset.numbered_files import split_files as split_files
 from merge_dataset.redaction import mask_urls
 from merge_dataset.schema import (
-    CONFIG_SUFFIXES,
     PARAPHRASE,
     WORD_CLASSES,
     ProblemFormat,
     collection_name,
-    config_files,
     config_name,
     format_of,
     is_source,
@@ -59,7 +57,7 @@ def configurations(folder: Path, collection: str) -> list[str]:
     return [collection] + [
         config_name(source, word_class)
         for word_class in WORD_CLASSES
-        if _files(folder, f"{source}/{CONFIG_SUFFIXES[word_class]}/variants.parquet")
+        if split_files(folder, config_name(source, word_class))["variants"]
     ]
 
 
@@ -75,26 +73,6 @@ def require_configurations(where: object, known: Sequence[str], wanted: Sequence
             f"{where}: expected configurations out of {', '.join(known)}, got "
             f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], known)}"
         )
-
-
-def split_files(folder: Path, config: str) -> dict[str, list[str]]:
-    """List the files of a configuration that exist, by split, relative to the folder."""
-    return {
-        split: [file for name in names for file in _files(folder, name)]
-        for split, names in config_files(config).items()
-    }
-
-
-def _files(folder: Path, name: str) -> list[str]:
-    """List a file, or those that it is divided into, as far as they exist."""
-    if (folder / name).is_file():
-        return [name]
-    path = folder / name
-    found = path.parent.glob(f"{path.stem}-?????-of-?????.parquet")
-    try:
-        return numbered_files(name, [each.relative_to(folder).as_posix() for each in found])
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{folder}: {error}") from error
 
 
 def format_in(folder: Path, config: str) -> ProblemFormat:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any, Final
@@ -28,21 +28,6 @@ def numbered_file(name: str, number: int, count: int) -> str:
     return f"{name.removesuffix('.parquet')}-{number:05}-of-{count:05}.parquet"
 
 
-def numbered_files(name: str, found: Iterable[str]) -> list[str]:
-    """Sort the files that a split is divided into, out of those found in its folder."""
-    files = sorted(found)
-    count = int(_NUMBERED.search(files[-1])["count"]) if files else 0  # type: ignore[index]
-    expected = [numbered_file(name, number, count) for number in range(count)]
-    missing = [each for each in expected if not any(file.endswith(each) for file in files)]
-    if missing or len(files) != count:
-        raise FileNotFoundError(
-            f"{name}: expected the {count:,} files that it is divided into, "
-            f"{numbered_file(name, 0, count)} to {expected[-1]}, got {len(files):,} files"
-            + (f", without {', '.join(missing[:3])}" if missing else "")
-        )
-    return files
-
-
 def patterns_of(files: Sequence[str]) -> list[str]:
     """Put a pattern in place of the files that one is divided into.
 
@@ -53,35 +38,54 @@ def patterns_of(files: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(_NUMBERED.sub(r"-*-of-\g<count>.parquet", file) for file in files))
 
 
-def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
-    """List the files of a configuration by split, absolute, without the files of absent classes.
+def split_files(root: str | Path, config: str) -> dict[str, list[str]]:
+    """List the files of a configuration that exist, by split, relative to the dataset folder.
 
-    The root is the dataset folder, or a URL that fsspec can look into (`hf://datasets/…`).
+    The root is the folder, or a URL that fsspec can look into (`hf://datasets/…`).
     """
-    base = str(root) if "://" in str(root) else Path(root).expanduser().resolve().as_posix()
+    base = _base_of(root)
     filesystem, _ = url_to_fs(base)
-    found = {}
+    return {
+        split: [file for name in names for file in _files(filesystem, base, name)]
+        for split, names in config_files(config).items()
+    }
+
+
+def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
+    """List the files of a configuration by split, absolute; an error where one has none."""
+    base, found = _base_of(root), split_files(root, config)
     for split, names in config_files(config).items():
-        paths = [f"{base}/{name}" for name in names]
-        found[split] = [file for path in paths for file in _files(filesystem, path)]
         if not found[split]:
             raise FileNotFoundError(
-                f"configuration {config!r}, split {split!r}: expected {' or '.join(paths)}, "
+                f"configuration {config!r}, split {split!r}: expected "
+                f"{' or '.join(f'{base}/{name}' for name in names)}, "
                 f"found none; pass data_dir=<the folder that `merge-nli build` wrote>, or "
                 f"make the source and class of variants this configuration is named after"
             )
-    return found
+    return {split: [f"{base}/{name}" for name in names] for split, names in found.items()}
 
 
-def _files(filesystem: Any, path: str) -> list[str]:
-    """List a file, or those that it is divided into, as far as they exist."""
-    if filesystem.exists(path):
-        return [path]
-    name = escape(path.removesuffix(".parquet"))
-    found = filesystem.glob(f"{name}-?????-of-?????.parquet")
-    folder = path.rpartition("/")[0]
-    names = (str(each).rpartition("/")[2] for each in found)
-    return numbered_files(path, [f"{folder}/{name}" for name in names])
+def _base_of(root: str | Path) -> str:
+    return str(root) if "://" in str(root) else Path(root).expanduser().resolve().as_posix()
+
+
+def _files(filesystem: Any, base: str, name: str) -> list[str]:
+    """List a file, or those that it is divided into, in their order, as far as they exist."""
+    if filesystem.exists(f"{base}/{name}"):
+        return [name]
+    stem = escape(f"{base}/{name.removesuffix('.parquet')}")
+    folder, found = name.rpartition("/")[0], filesystem.glob(f"{stem}-?????-of-?????.parquet")
+    files = sorted(f"{folder}/{str(each).rpartition('/')[2]}" for each in found)
+    count = int(_NUMBERED.search(files[-1])["count"]) if files else 0  # type: ignore[index]
+    expected = [numbered_file(name, number, count) for number in range(count)]
+    if files != expected:
+        missing = [each for each in expected if each not in files]
+        raise FileNotFoundError(
+            f"{base}/{name}: expected the {count:,} files that it is divided into, "
+            f"{expected[0]} to {expected[-1]}, got {len(files):,} files"
+            + (f", without {', '.join(missing[:3])}" if missing else "")
+        )
+    return files
 
 
 def content_hash(root: str | Path, config: str) -> str:
