@@ -40,7 +40,6 @@ from merge_dataset.settings import (
     parse_toml,
     setting,
     setting_of,
-    take_forms,
     to_mapping,
 )
 from merge_metric.models.pair_model import ModelRequest
@@ -446,7 +445,6 @@ class Config(ProblemSettings):
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
-        take_forms(self)
         check_types(self)
         known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
         columns = known if self.with_columns is None else self.with_columns

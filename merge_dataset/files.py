@@ -50,15 +50,10 @@ def partial_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{uuid4().hex}.partial")
 
 
-def old_path(target: Path) -> Path:
-    """Name the place, next to it, of a folder that is being replaced until it is removed."""
-    return target.with_name(f".{target.name}.old")
-
-
 def target_of(path: Path) -> Path | None:
     """Tell what a temporary name stands for, or None where it is none.
 
-    >>> target_of(Path("run/.seeds.parquet.partial")), target_of(old_path(Path("snli")))
+    >>> target_of(Path("run/.seeds.parquet.partial")), target_of(Path(".snli.old"))
     (PosixPath('run/seeds.parquet'), PosixPath('snli'))
     """
     found = _TEMPORARY.fullmatch(path.name)
@@ -235,12 +230,12 @@ def require_utf8(path: Path) -> None:
 def replace_folder(made: Path, target: Path) -> None:
     """Move a finished folder to where another may be, which is removed last.
 
-    A process that is killed in between leaves the other under `old_path`; the next call removes it.
+    A process that is killed in between leaves the other as `.NAME.old`; the next call removes it.
     """
     for path in made.rglob("*"):
         if path.is_file():
             sync(path)
-    old = old_path(target)
+    old = target.with_name(f".{target.name}.old")
     if target.exists():
         if old.exists():
             remove(old)
@@ -275,22 +270,11 @@ def read_json(path: Path) -> Any:
     """Read a JSON file, perhaps with a byte-order mark."""
     try:
         return json.loads(read_text(path).removeprefix("\ufeff"))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, {describe_json_error(error)}") from error
-
-
-def describe_json_error(error: json.JSONDecodeError | RecursionError) -> str:
-    """Say in plain words where a text stops being JSON, for the end of a message.
-
-    >>> try:
-    ...     json.loads('{"a" 1}')
-    ... except json.JSONDecodeError as error:
-    ...     print(describe_json_error(error))
-    got something else at line 1, column 6
-    """
-    if isinstance(error, RecursionError):
-        return "got lists or objects nested too deep"
-    return f"got something else at line {error.lineno}, column {error.colno}"
+    except RecursionError as error:
+        raise ValueError(f"{path}: expected JSON, got lists or objects nested too deep") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"{path}: expected JSON, got something else at {place}") from error
 
 
 # --- Digests ---

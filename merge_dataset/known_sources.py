@@ -1,12 +1,14 @@
 """Known sources: their columns and labels, their place on the Hub, licence, origin, citation.
 
-A source that people know by name is a row of `SOURCES`, and its name is in
+A source that people know by name is a table in `known_sources.toml`, and its name is in
 `schema.KNOWN_SOURCES`, which the loading script needs.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from merge_dataset.schema import LABELS
@@ -76,91 +78,19 @@ def source_of(name: str) -> Source:
     return SOURCES.get(name, own)
 
 
-_SNLI: Final = """\
-@inproceedings{bowman-etal-2015-large,
-  title = {A large annotated corpus for learning natural language inference},
-  author = {Bowman, Samuel R. and Angeli, Gabor and Potts, Christopher and Manning, Christopher D.},
-  booktitle = {Proceedings of the 2015 Conference on Empirical Methods in Natural Language
-               Processing},
-  year = {2015},
-  pages = {632--642},
-  url = {https://aclanthology.org/D15-1075}
-}
-"""
-
-_MNLI: Final = """\
-@inproceedings{williams-etal-2018-broad,
-  title = {A Broad-Coverage Challenge Corpus for Sentence Understanding through Inference},
-  author = {Williams, Adina and Nangia, Nikita and Bowman, Samuel},
-  booktitle = {Proceedings of the 2018 Conference of the North American Chapter of the Association
-               for Computational Linguistics: Human Language Technologies},
-  year = {2018},
-  pages = {1112--1122},
-  url = {https://aclanthology.org/N18-1101}
-}
-"""
-
-_ANLI: Final = """\
-@inproceedings{nie-etal-2020-adversarial,
-  title = {Adversarial {NLI}: A New Benchmark for Natural Language Understanding},
-  author = {Nie, Yixin and Williams, Adina and Dinan, Emily and Bansal, Mohit and Weston, Jason and
-            Kiela, Douwe},
-  booktitle = {Proceedings of the 58th Annual Meeting of the Association for Computational
-               Linguistics},
-  year = {2020},
-  pages = {4885--4901},
-  url = {https://aclanthology.org/2020.acl-main.441}
-}
-"""
-
-
-def _mnli(part: str) -> Source:
-    return Source(
-        title=f"MultiNLI development set, {part}",
-        hub=HubSplit("nyu-mll/multi_nli", None, f"validation_{part}"),
-        official_file=f"multinli_1.0_dev_{part}.jsonl",
-        licence_ids=("cc-by-3.0", "cc-by-sa-3.0", "other"),
-        licence=(
-            "the licence of the Open American National Corpus (OANC); its fiction part is under "
-            "CC BY-SA 3.0 and CC BY 3.0, or in the public domain in the United States"
-        ),
-        source_dataset="extended|multi_nli",
-        creators="crowdsourced",
-        citation=_MNLI,
-    )
-
+_KNOWN: Final = tomllib.loads(
+    Path(__file__).with_name("known_sources.toml").read_text(encoding="utf-8")
+)
 
 SOURCES: Final = {
-    "demo": Source(
-        title="problems written by hand for trying this out",
-        licence_ids=("cc0-1.0",),
-        licence="CC0 1.0",
-        source_dataset="original",
-        creators="expert-generated",
-    ),
-    "snli": Source(
-        title="SNLI test set",
-        hub=HubSplit("stanfordnlp/snli", None, "test"),
-        official_file="snli_1.0_test.jsonl",
-        licence_ids=("cc-by-sa-4.0",),
-        licence="CC BY-SA 4.0",
-        source_dataset="extended|snli",
-        creators="crowdsourced",
-        citation=_SNLI,
-    ),
-    "mnli-m": _mnli("matched"),
-    "mnli-mm": _mnli("mismatched"),
-    **{
-        f"anli-r{number}": Source(
-            title=f"Adversarial NLI test set, round {number}",
-            hub=HubSplit("facebook/anli", None, f"test_r{number}"),
-            licence_ids=("cc-by-nc-4.0",),
-            licence="CC BY-NC 4.0",
-            source_dataset="extended|anli",
-            creators="crowdsourced",
-            citation=_ANLI,
-        )
-        for number in (1, 2, 3)
-    },
+    name: Source(
+        **facts
+        | {
+            "hub": HubSplit(config=None, **facts["hub"]) if "hub" in facts else None,
+            "licence_ids": tuple(facts["licence_ids"]),
+            "citation": _KNOWN["citations"].get(facts.get("citation")),
+        }
+    )
+    for name, facts in _KNOWN["sources"].items()
 }
 """Name → source."""

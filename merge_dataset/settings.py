@@ -96,10 +96,22 @@ def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
 
 
 def check_types(settings: Any) -> None:
-    """Check types and choices of all fields; raises ValueError or TypeError."""
+    """Check types and choices of all fields; raises ValueError or TypeError.
+
+    Values as Python users write them take a field's type before, in place: a list, or one text,
+    becomes a tuple; a path becomes text.
+    """
     hints = get_type_hints(type(settings))
     for name in (field.name for field in dataclasses.fields(settings)):
         value, hint = getattr(settings, name), hints[name]
+        kinds = {get_origin(each) or each for each in (hint, *get_args(hint))}
+        if tuple in kinds and isinstance(value, list | str | os.PathLike):
+            many = value if isinstance(value, list) else [value]
+            value = tuple(str(each) if isinstance(each, os.PathLike) else each for each in many)
+            object.__setattr__(settings, name, value)
+        elif str in kinds and isinstance(value, os.PathLike):
+            value = str(value)
+            object.__setattr__(settings, name, value)
         members = get_args(hint) if _is_optional(hint) else (hint,)
         if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
             if value not in choices and (value is not None or not _is_optional(hint)):
@@ -119,23 +131,6 @@ def check_types(settings: Any) -> None:
             isinstance(item, str) for pair in value.items() for item in pair
         ):
             raise TypeError(f"{name}: expected a table of strings, got {value!r}")
-
-
-def take_forms(settings: Any) -> None:
-    """Turn values as Python users write them into a field's type, in place.
-
-    A list, or one text, becomes a tuple; a path becomes text.
-    """
-    hints = get_type_hints(type(settings))
-    for field in dataclasses.fields(settings):
-        value, hint = getattr(settings, field.name), hints[field.name]
-        kinds = {get_origin(each) or each for each in (hint, *get_args(hint))}
-        if tuple in kinds and isinstance(value, list | str | os.PathLike):
-            many = value if isinstance(value, list) else [value]
-            value = tuple(str(each) if isinstance(each, os.PathLike) else each for each in many)
-            object.__setattr__(settings, field.name, value)
-        elif str in kinds and isinstance(value, os.PathLike):
-            object.__setattr__(settings, field.name, str(value))
 
 
 def require_settings(name: str, given: object, cls: type) -> None:

@@ -15,7 +15,6 @@ from merge_dataset.settings import (
     check_types,
     setting,
     setting_of,
-    take_forms,
 )
 from merge_metric.models.pair_model import ModelRequest
 
@@ -138,7 +137,6 @@ class ParaphraseConfig(ProblemSettings):
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
-        take_forms(self)
         check_types(self)
         check_problem_settings(self)
         if self.fields != NLI.fields or self.labels not in ((), NLI.labels):

@@ -343,22 +343,14 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
 # --- Messages and results ---
 
 
-class MissingExtraError(ModuleNotFoundError):
-    """A library is missing that another extra brings than the command's own."""
-
-    def __init__(self, name: str | None, extra: str) -> None:
-        """Name the library and the extra."""
-        super().__init__(name=name)
-        self.extra = extra
-
-
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say which extra brings what is missing."""
+    """Say which extra brings what is missing, where it is another one than the command's own."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name, extra) from error
+        error.args = (*error.args, extra)
+        raise
 
 
 _LOOP: Final = re.compile(r"Symlink loop from '(.+)'")
@@ -410,7 +402,7 @@ def user_errors(
         with telling_of_a_stop(), engine_errors():
             yield
     except ModuleNotFoundError as error:
-        extra = error.extra if isinstance(error, MissingExtraError) else extra
+        extra = next(iter(error.args[1:]), extra)  # see `needing`
         package = f"merge-nli[{extra}]" if extra else "merge-nli"
         typer.echo(
             f"error: this command needs {error.name}; run: pip install '{package}'", err=True

@@ -23,7 +23,6 @@ from merge_dataset.files import (
     digest_of,
     digest_of_file,
     digests,
-    old_path,
     partial_path,
     read_json,
     read_record,
@@ -164,7 +163,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
         (made / f"{number}").touch()
         replace_folder(made, tmp_path / "folder")
         assert names(tmp_path / "folder") == [f"{number}"]
-        (old_path(tmp_path / "folder") / "x").mkdir(parents=True)  # by a command that was killed
+        (tmp_path / ".folder.old/x").mkdir(parents=True)  # by a command that was killed
     made = partial_path(tmp_path / "folder")
     made.mkdir()
     replace_folder(made, tmp_path / "folder")
