@@ -2,7 +2,8 @@
 
 `read_file` reads files of problems: each row comes with its place in the file, and what keeps it
 from being read. Text is UTF-8; other encodings are recognised where that is certain, and refused
-with the way to convert them. `read_rows` reads the columns of a CSV file that a command asks for.
+with the way to convert them. `read_rows` and `read_batches` read the columns of a CSV file that a
+command asks for.
 """
 
 from __future__ import annotations
@@ -10,22 +11,23 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import logging
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
 from merge_dataset.files import open_parquet, require_utf8
-from merge_dataset.json_lines import parse_array, parse_object
+from merge_dataset.json_lines import NUMBERS, parse_array, parse_object
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,9 @@ _DELIMITERS: Final = {",": "comma", ";": "semicolon", "\t": "tab"}
 
 LONGEST_CELL: Final = 2**24
 """Characters; a longer one is read as a quotation mark that is never closed."""
+
+_ROWS: Final = 10_000
+"""Rows of CSV that are Python objects at a time."""
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
@@ -400,6 +405,58 @@ def read_rows(
         raise ValueError(f"{path}: {error}") from error
     finally:
         file.close()
+
+
+def read_batches(
+    path: Path, columns: Mapping[str, Sequence[pa.DataType]], *, optional: Collection[str]
+) -> Iterator[pa.Table]:
+    """Read columns of a CSV file, some rows at a time: lists of numbers, and all else as text.
+
+    Columns are given with types as in `json_lines.read_batches`; a row has all but the optional.
+    """
+    required = [name for name in columns if name not in optional]
+    further = [name for name in columns if name in optional]
+    rows = read_rows(path, required, further, full=True)
+    some = list(islice(rows, _ROWS))
+    if not some:
+        yield pa.table({name: pa.array([], pa.string()) for name in required})
+    while some:
+        arrays: dict[str, pa.Array] = {}
+        for name in some[0][1]:
+            values = [row[name].strip() or None for _, row in some]
+            if NUMBERS in columns[name]:
+                lines = [line for line, _ in some]
+                arrays[name] = pa.array(_numbers(values, path, lines, name), NUMBERS)
+            else:
+                arrays[name] = pa.array(values, pa.string())
+        yield pa.table(arrays)
+        some = list(islice(rows, _ROWS))
+
+
+def _numbers(
+    cells: Sequence[str | None], path: Path, lines: Sequence[int], name: str
+) -> list[list[float] | None]:
+    """Read lists of numbers, as JSON has them: at once, as that is much faster, or one by one."""
+    there = [cell for cell in cells if cell is not None]
+    # A list that is opened in one cell and closed in another is none.
+    if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
+        with suppress(ValueError):
+            lists = json.loads(f"[{','.join(there)}]")
+            if set(map(type, chain.from_iterable(lists))) <= {int, float}:
+                values = iter(lists)
+                return [None if cell is None else next(values) for cell in cells]
+    found: list[list[float] | None] = []
+    for cell, line in zip(cells, lines, strict=True):
+        value = None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(cell or "[]")
+        if not isinstance(value, list) or any(type(each) not in (int, float) for each in value):
+            raise ValueError(
+                f"{path}: line {line}: {name}: expected a list of numbers, such as "
+                f"[0.7, 0.2, 0.1], got {str(cell)[:60]!r}"
+            )
+        found.append(None if cell is None else value)
+    return found
 
 
 def _head(path: Path) -> str:

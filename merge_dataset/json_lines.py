@@ -69,7 +69,7 @@ def first_names(path: Path) -> list[str]:
     return list(_first_row(_first_line(path)))
 
 
-def write(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
+def write_rows(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
     """Write tables one after the other, whole or not at all, the same bytes for the same rows."""
     with atomic(path) as partial, partial.open("wb") as raw:
         # Without the time and the name of the file in its head, which would change the bytes.

@@ -59,30 +59,24 @@ SLICES: Final = "slices"
 """Optional key of a run's manifest: the folders with the parts of it, relative to the run's. Not
 kept in the dataset, which is the same however a run is divided."""
 
-_SIGNALS: Final = "signals"
-"""Optional key of a run of replacements: the model that said how likely texts are, a masked LM
-under `mlm` or a causal one under `lm`."""
-
-_ASKED: Final = "asked"
-"""Optional key of a run of replacements that asked only what could matter: how many `questions`
-`of` how many, and `for` which settings."""
-
-_NEIGHBOURS: Final = "neighbours"
-"""Optional key of a run of replacements: the masked LMs that said how much less expected the words
-beside replacements are."""
-
-_NONCE: Final = "nonce"
-"""Optional key of a run of replacements: the model that was asked with made-up words."""
-
 EXPLAINED: Final = "explained"
 """Optional key: what `settings` and columns of the `funnel` mean, a sentence each."""
 
-_KEYS_OF_OPTIONAL: Final = {
-    _ASKED: ("questions", "of"),
-    _NEIGHBOURS: ("mlms", "scheme", "windowed"),
-    _NONCE: ("model", "nonce_words"),
+_OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "draw": (),
     EXPLAINED: ("settings", "funnel"),
+    "signals": ("scheme", "windowed"),
+    "neighbours": ("mlms", "scheme", "windowed"),
+    "asked": ("questions", "of"),
+    "nonce": ("model", "nonce_words"),
 }
+"""Optional keys that the dataset keeps of a run, in this order → the keys that each must have.
+
+All but the first two are of replacements. `signals` says which model said how likely texts are, a
+masked LM under `mlm` or a causal one under `lm`; `neighbours` which masked LMs said how much less
+expected the words beside replacements are; `asked` how many questions were asked, of how many, and
+for which settings, where only those were that could matter; `nonce` which model was asked with
+made-up words."""
 
 DRAW: Final = 2
 """Version of how variants are chosen from suggestions: of what a build draws by the same settings,
@@ -127,13 +121,13 @@ def read(path: Path) -> dict[str, Any]:
         _require(path, "nli_model", value["nli_model"], NLI_MODEL_KEYS)
     for mlm in value["mlms"] if kind == REPLACEMENTS else ():
         _require(path, "mlms", mlm, MODEL_KEYS)
-    if _SIGNALS in value:
-        key = "lm" if "lm" in value[_SIGNALS] else "mlm"
-        _require(path, _SIGNALS, value[_SIGNALS], (key, "scheme", "windowed"))
-        _require(path, f"{_SIGNALS}, {key}", value[_SIGNALS][key], MODEL_KEYS)
-    for key, keys in _KEYS_OF_OPTIONAL.items():
-        if key in value:
+    for key, keys in _OPTIONAL.items():
+        if keys and key in value:
             _require(path, key, value[key], keys)
+    if "signals" in value:
+        key = "lm" if "lm" in value["signals"] else "mlm"
+        _require(path, "signals", value["signals"], (key,))
+        _require(path, f"signals, {key}", value["signals"][key], MODEL_KEYS)
     for row in value["funnel"]:
         stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
         _require(path, "funnel", row, stages)
@@ -187,8 +181,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     {'data': 'dev.jsonl'}
     """
     kept = {key: manifest[key] for key in _KEYS[kind_of(manifest)]}
-    optional = ("draw", EXPLAINED, _SIGNALS, _NEIGHBOURS, _ASKED, _NONCE)
-    kept |= {key: manifest[key] for key in optional if key in manifest}
+    kept |= {key: manifest[key] for key in _OPTIONAL if key in manifest}
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
     described: dict[str, Any] = _without_paths(kept | {"config": config})
     return described

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -64,9 +63,6 @@ _TYPES: Final = {
     **dict.fromkeys((PROBABILITIES, REPEATS), (jsonl.NUMBERS,)),
 }
 """Column → the types that it may have in JSON lines."""
-
-_ROWS: Final = 10_000
-"""Rows of CSV that are Python objects at a time."""
 
 Place = Callable[[int], str]
 """Row, from 0 → how a user finds it."""
@@ -245,10 +241,11 @@ def _open(path: Path, names: Sequence[str], *_: int) -> _Columns:
     folder = mkdtemp(prefix="merge-nli-")
     try:
         stored = Path(folder) / "columns.parquet"
+        kinds = {name: _TYPES[name] for name in names}
         if path.suffix in CSV:
-            tables = _csv_batches(path, names)
+            tables = data_files.read_batches(path, kinds, optional={*kinds}.difference(REQUIRED))
         else:
-            tables = jsonl.read_batches(path, {name: _TYPES[name] for name in names})
+            tables = jsonl.read_batches(path, kinds)
         first = next(tables)
         with RowGroupWriter(stored, first.schema) as writer:
             for table in chain([first], tables):
@@ -267,53 +264,6 @@ def _open(path: Path, names: Sequence[str], *_: int) -> _Columns:
         raise
     finalize(columns, rmtree, folder, ignore_errors=True)
     return columns
-
-
-def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Read columns of CSV, some rows at a time."""
-    required = [name for name in names if name in REQUIRED]
-    further = [name for name in names if name not in REQUIRED]
-    rows = data_files.read_rows(path, required, further, full=True)
-    some = list(islice(rows, _ROWS))
-    if not some:
-        yield pa.table({name: pa.array([], pa.string()) for name in required})
-    while some:
-        arrays: dict[str, pa.Array] = {}
-        for name in some[0][1]:
-            values = [row[name].strip() or None for _, row in some]
-            if jsonl.NUMBERS in _TYPES[name]:
-                lines = [line for line, _ in some]
-                arrays[name] = pa.array(_numbers(values, path, lines, name), jsonl.NUMBERS)
-            else:
-                arrays[name] = pa.array(values, pa.string())
-        yield pa.table(arrays)
-        some = list(islice(rows, _ROWS))
-
-
-def _numbers(
-    cells: Sequence[str | None], path: Path, lines: Sequence[int], name: str
-) -> list[list[float] | None]:
-    """Read lists of numbers, as JSON has them: at once, as that is much faster, or one by one."""
-    there = [cell for cell in cells if cell is not None]
-    # A list that is opened in one cell and closed in another is none.
-    if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
-        with suppress(ValueError):
-            lists = json.loads(f"[{','.join(there)}]")
-            if set(map(type, chain.from_iterable(lists))) <= {int, float}:
-                values = iter(lists)
-                return [None if cell is None else next(values) for cell in cells]
-    found: list[list[float] | None] = []
-    for cell, line in zip(cells, lines, strict=True):
-        value = None
-        with suppress(ValueError, RecursionError):
-            value = json.loads(cell or "[]")
-        if not isinstance(value, list) or any(type(each) not in (int, float) for each in value):
-            raise ValueError(
-                f"{path}: line {line}: {name}: expected a list of numbers, such as "
-                f"{[0, 1] if name == REPEATS else [0.7, 0.2, 0.1]}, got {str(cell)[:60]!r}"
-            )
-        found.append(None if cell is None else value)
-    return found
 
 
 def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:

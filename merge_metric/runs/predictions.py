@@ -131,7 +131,7 @@ def write_batches(
     suffix, labels = suffix_of(path), labels_of(schema.empty_table())
     written = (_named(batch, labels) for batch in batches(schema.names))
     if suffix != ".parquet":
-        jsonl.write(path, written, compress=suffix == ".jsonl.gz")
+        jsonl.write_rows(path, written, compress=suffix == ".jsonl.gz")
         return
     metadata = dict(schema.metadata or {})
     metadata[DIGEST_KEY] = digest_of(
