@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset import provenance
-from merge_dataset.card import render as card
+from merge_dataset.card import render
 from merge_dataset.checks.rules import repeated_texts, view_rows
 from merge_dataset.engine import connect
 from merge_dataset.files import (
@@ -136,7 +136,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
             shutil.rmtree(partial, ignore_errors=True)
             raise
         replace_folder(partial, target)
-        write_text(out / CARD, card.render(out))
+        write_text(out / CARD, render(out))
     if not is_paraphrases and (alike := _describe_alike(parts, problem_format.fields)):
         log.warning("%s: %s", target, alike)
     return configurations(out, collection)

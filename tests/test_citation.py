@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from merge_dataset.card.text import citation_section
+from merge_dataset.card import citation_section
 from merge_dataset.known_sources import SOURCES, source_of
 from merge_dataset.schema import KNOWN_SOURCES
 

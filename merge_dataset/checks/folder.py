@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from merge_dataset import provenance
-from merge_dataset.card.render import (
+from merge_dataset.card import (
     compute_statistics,
     find_statistics_block,
     front_matter,

@@ -189,7 +189,8 @@ class Judgements:
         fluency, reasoning = (
             self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING)
         )
-        return is_good(fluency + reasoning, self.n_annotators)
+        good: Bools = is_good(fluency + reasoning, self.n_annotators)
+        return good
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:

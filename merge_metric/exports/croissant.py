@@ -191,7 +191,7 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str, str, str]:
     path = folder / CARD
     try:
         text = path.read_text(encoding="utf-8")
-        from merge_dataset.card.render import read_front_matter
+        from merge_dataset.card import read_front_matter
 
         facts = read_front_matter(text)
         missing = {"pretty_name", "language", "license", "tags"} - set(facts)

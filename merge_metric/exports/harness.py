@@ -97,7 +97,7 @@ def prepare(
 
     configs = configurations_of(folder, config or ())
     if not hub:
-        from merge_dataset.card.render import read_front_matter
+        from merge_dataset.card import read_front_matter
 
         path = folder / CARD
         try:

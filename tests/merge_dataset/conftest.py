@@ -16,7 +16,7 @@ import pytest
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_rows, write_run
 from helpers.paraphrase_run import write_paraphrase_run
 
-from merge_dataset.card.render import render
+from merge_dataset.card import render
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.format_run import PAIRS, READING, write_format_run
 
-from merge_dataset.card import render as card
-from merge_dataset.card.render import compute_statistics
+from merge_dataset import card
+from merge_dataset.card import compute_statistics
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in

@@ -18,7 +18,7 @@ from helpers.dataset_files import write_rows, write_run
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_dataset.card.render import read_front_matter, render
+from merge_dataset.card import read_front_matter, render
 from merge_dataset.checks import check_dataset
 from merge_dataset.checks.rules import Rows
 from merge_dataset.checks.variants import signal_findings

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, rows_of, write_paraphrase_run
 
-from merge_dataset import layout
-from merge_dataset.card import render as card
+from merge_dataset import card, layout
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.register import register_dataset

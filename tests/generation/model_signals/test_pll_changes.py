@@ -29,7 +29,7 @@ from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
 from generation.signals.signal_columns import zipf_frequency
 from generation.suggestions.masked_lm import MaskedLM
-from merge_dataset.card.render import render
+from merge_dataset.card import render
 from merge_dataset.checks import check_dataset
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.export import export_dataset

@@ -10,9 +10,8 @@ from typing import Any
 import datasets
 import pytest
 
-from merge_dataset.card import render as card
-from merge_dataset.card import text as card_text
-from merge_dataset.card.render import compute_statistics
+from merge_dataset import card
+from merge_dataset.card import compute_statistics
 from merge_dataset.export import export_dataset
 from merge_dataset.provenance import REPLACEMENTS
 from merge_dataset.schema import NLI, arrow_schema, features
@@ -113,7 +112,7 @@ def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
 
 
 def test_every_column_is_described() -> None:
-    columns = card_text.columns({REPLACEMENTS}, {"snli": NLI})
+    columns = card.column_meanings({REPLACEMENTS}, {"snli": NLI})
     described = [name.strip("` ") for names in columns for name in names.split(",")]
     assert described == arrow_schema().names
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.paraphrase_run import paraphrase_id, rows_of, write_paraphrase_run
 
-from merge_dataset.card.render import render
+from merge_dataset.card import render
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 

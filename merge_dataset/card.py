@@ -1,8 +1,13 @@
-"""The dataset card: README.md of a dataset folder, a pure function of its files; its figures."""
+"""The dataset card: README.md of a dataset folder, a pure function of its files; its figures.
+
+Its words are in `card.toml`. It speaks of replacements where there are some, and of paraphrases
+where there are some.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +17,7 @@ import pyarrow as pa
 import yaml
 
 from merge_dataset import provenance
-from merge_dataset.card import text as card_text
+from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import connect, parquet
 from merge_dataset.files import naming_damage, open_parquet
 from merge_dataset.known_sources import source_of
@@ -29,6 +34,7 @@ from merge_dataset.numbered_files import content_hash, patterns_of
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
+    DATASET_NAME,
     NLI,
     PARAPHRASE,
     SPLITS,
@@ -36,6 +42,14 @@ from merge_dataset.schema import (
     arrow_schema,
     parse_config_name,
 )
+
+Kinds = Collection[str]
+"""`REPLACEMENTS`, `PARAPHRASES`, or both: what a folder holds."""
+
+TEXT: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+"""Part of the card → its texts, some of them by kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,28 +136,28 @@ def render(folder: Path) -> str:
     replacing = [each["config"] for each in made if provenance.kind_of(each) == REPLACEMENTS]
     formats = {name: format_in(folder, name) for name in collections(folder)}
     empty = _empty_signals(folder, formats)
-    columns = card_text.columns(kinds, formats, empty)
-    rows = "".join(card_text.of_kinds("rows", kinds))
+    columns = column_meanings(kinds, formats, empty)
+    rows = "".join(_of_kinds("rows", kinds))
     null = f" Null throughout: {', '.join(f'`{name}`' for name in empty)}." if empty else ""
-    heading = card_text.TEXT["columns"]["heading"].format(empty=null)
+    heading = TEXT["columns"]["heading"].format(empty=null)
     # A configuration of one class where there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
         *({f"**{sentence}**\n" for each in made if (sentence := provenance.trial_of(each))}),
-        card_text.introduction(kinds, formats),
+        _introduction(kinds, formats),
         *({f"{sentence}\n" for each in made if (sentence := provenance.found_good(each))}),
-        card_text.loading(example, kinds),
+        _loading(example, kinds),
         heading + _table(("column", "content"), columns.items()),
         f"## Statistics\n\n{rows}\n{statistics_block(statistics)}",
-        "\n".join(["## How it was made\n", *card_text.of_kinds("making", kinds), ""])
+        "\n".join(["## How it was made\n", *_of_kinds("making", kinds), ""])
         + "\n".join(map(_making, made)),
-        card_text.licence_section(names),
-        card_text.limits(
+        _licence_section(names),
+        _limits(
             kinds,
             relatives_stay=any(each.get("families", "ignore") == "ignore" for each in replacing),
             pieces_stay=any(each.get("max_pieces", 1) == 1 for each in replacing),
         ),
-        card_text.citation_section(names, paraphrases=PARAPHRASES in kinds),
+        citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
     header = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{header}---\n\n" + "\n".join(body)
@@ -365,7 +379,7 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
             _described(made["nonce"]["model"]),
         ]
     parts += _settings(made, made["config"])
-    if changes := " ".join(card_text.options(made["config"])):
+    if changes := " ".join(_changes(made["config"])):
         parts.append(f"{changes}\n")
     if "asked" in made:
         parts.append(
@@ -437,3 +451,104 @@ def _cell(value: Any) -> str:
         case _:
             text = str(value)
     return " ".join(text.split()).replace("|", "\\|")
+
+
+# --- Words ---
+
+
+def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
+    """Say what the data are for, and what a variant is."""
+    words = TEXT["introduction"]
+    if REPLACEMENTS not in kinds:
+        text = f"{words['paraphrases']}\n{words['rule']}"
+    else:
+        both = words["both"] if PARAPHRASES in kinds else ""
+        text = f"{words['replacements']}{words['rule']}{both}"
+    text = text.replace("{example}", words["example"])
+    rows = "".join(
+        f"| `{name}` | {', '.join(each.fields)} | {', '.join(each.labels)} |\n"
+        for name, each in formats.items()
+        if each != NLI
+    )
+    return f"{text}{words['other_formats']}{rows}" if rows else text
+
+
+def _loading(example: str, kinds: Kinds) -> str:
+    """Say how to load the data, with an example configuration."""
+    seeds, variants = SPLITS
+    return TEXT["loading"]["text"].format(
+        name=DATASET_NAME,
+        example=example,
+        seeds=seeds,
+        variants=variants,
+        configurations="".join(_of_kinds("loading", kinds)),
+    )
+
+
+def column_meanings(
+    kinds: Kinds, formats: Mapping[str, ProblemFormat], empty: Collection[str] = ()
+) -> dict[str, str]:
+    """Map the names of columns, as code, to what the columns hold; not of those that are empty."""
+    fields = dict.fromkeys(one.fields for one in formats.values())
+    labels = dict.fromkeys(one.labels for one in formats.values())
+    numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)
+    label_text, meanings = "; or ".join(numbers), {}
+    for column in COLUMNS:
+        if column.optional and not any(column.name in one.optional for one in formats.values()):
+            continue
+        groups = dict.fromkeys(column.names(each) for each in fields)
+        if {name for group in groups for name in group} <= {*empty}:
+            continue
+        names = "; ".join(", ".join(f"`{name}`" for name in group) for group in groups)
+        meaning = column.meaning
+        if PARAPHRASES in kinds and column.in_paraphrases:
+            others = f"{meaning}; of a paraphrase: " if REPLACEMENTS in kinds else ""
+            meaning = f"{others}{column.in_paraphrases}"
+        meanings[names] = meaning.format(labels=label_text)
+    return meanings
+
+
+def _of_kinds(part: str, kinds: Kinds) -> list[str]:
+    """List the texts of a part on what a folder holds."""
+    return [text for kind, text in TEXT[part].items() if kind in kinds]
+
+
+def _limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
+    """Say what a reader should not expect."""
+    english = "- English only.\n" if REPLACEMENTS not in kinds else ""
+    text, words = "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]), TEXT["limits"]
+    return text.format(
+        pieces=words["pieces"] if pieces_stay else "",
+        relatives=words["relatives"] if relatives_stay else "",
+    )
+
+
+def _changes(config: Mapping[str, Any]) -> Iterator[str]:
+    """Say what variants change beside one word, by a run's settings."""
+    families, count = config.get("families"), config.get("words_at_once", 1)
+    if families in ("reject", "inflect"):
+        yield TEXT["families"][families]
+    if count > 1:
+        yield f"A variant replaces {count} shared words of the class at once."
+    if config.get("repair_articles"):
+        yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
+    if families == "inflect" or count > 1 or config.get("repair_articles"):
+        yield TEXT["families"]["pairs"]
+
+
+def _licence_section(names: Iterable[str]) -> str:
+    """Write the section of the card on the licences of these sources."""
+    facts = {name: source_of(name) for name in names}
+    items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
+    return (
+        "## Licences\n\nSeeds are problems of the source, and variants are adaptations of "
+        "them. Both are under its licence:\n\n" + "".join(items)
+    )
+
+
+def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:
+    """Write the section with BibTeX entries: of the methods, then of sources that have one."""
+    words = TEXT["citations"]
+    entries = [words["merge"], *([words["sensitivity"]] if paraphrases else [])]
+    entries += [citation for name in names if (citation := source_of(name).citation)]
+    return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"
