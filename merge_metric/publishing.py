@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from merge_dataset.hub.dataset import ModelFigure
-from merge_dataset.hub.publication import MetricExample
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import JoinOptions, read_file
 from merge_metric.score import score_all
@@ -39,9 +38,9 @@ _FIGURES: Final = {
 """By hand."""
 
 
-def worked_example() -> MetricExample:
-    """Compute the example of the metric's card."""
-    return MetricExample(_ARGUMENTS, _FIGURES, score(**_ARGUMENTS))
+def worked_example() -> dict[str, Any]:
+    """Compute the example of the metric's card, as `plan_metric` takes it."""
+    return {"arguments": _ARGUMENTS, "figures": _FIGURES, "result": score(**_ARGUMENTS)}
 
 
 def model_figures(

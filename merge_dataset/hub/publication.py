@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -271,24 +271,14 @@ _FILES: Final = ("README.md", "requirements.txt")
 """Files of the Space beside its modules."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetricExample:
-    """An example that the metric computes when it is loaded back."""
-
-    arguments: Mapping[str, Any]
-    """Arguments of `compute`."""
-    figures: Mapping[str, float]
-    """Figures computed by hand, which readers are told."""
-    result: Mapping[str, Any]
-    """All that this version of the metric computes."""
-
-
 def plan_metric(
-    folder: Path, repository: str, example: MetricExample, *, private: bool = False
+    folder: Path, repository: str, example: Mapping[str, Any], *, private: bool = False
 ) -> PublishingPlan:
     """Find out what publishing the metric would do. Nothing is written.
 
-    Folder and repository are called as the metric is.
+    Folder and repository are called as the metric is. The metric computes the example when it is
+    loaded back: `arguments` of `compute`, `figures` computed by hand, which readers are told, and
+    `result`, all that this version computes.
     """
     target = parse_repository(repository, "space")
     if target.short_name != folder.name:
@@ -318,11 +308,11 @@ def plan_metric(
     )
 
 
-def _load_back(target: Repository, example: MetricExample) -> LoadedBack:
+def _load_back(target: Repository, example: Mapping[str, Any]) -> LoadedBack:
     """Compute the example by `evaluate.load(OWNER/NAME)` with empty caches."""
     log.info("Loading %s back with empty caches …", target.name)
     try:
-        figures = load_back("metric", target.name, json.dumps(asdict(example)))
+        figures = load_back("metric", target.name, json.dumps(example))
     except PublishError as error:
         raise PublishError(
             f'evaluate.load("{target.name}") does not give the metric: {error}\n'
