@@ -105,7 +105,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     found.require()
     import torch
 
-    from merge_metric.models.fast_layers import pack_linear_layers
+    from merge_metric.models.fast_layers import keeps_to_avx2, pack_linear_layers
 
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
@@ -114,7 +114,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         # glibc gives memory that is freed back to the system, and gets it again page by page, up
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
-        if torch.backends.cpu.get_cpu_capability() == "AVX2":
+        if keeps_to_avx2():
             # Else MKL rounds products in attention by where threads have their operands. It reads
             # this at its first product, so a process that has computed before rounds otherwise.
             os.environ.setdefault("MKL_CBWR", "AVX2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -17,7 +18,9 @@ from merge_metric.models.fast_layers import (
     PackedLinear,
     _can_pack,
     _operators_work,
+    keeps_to_avx2,
     pack_linear_layers,
+    rows_for,
 )
 
 CPU: Final = torch.device("cpu")
@@ -48,6 +51,14 @@ def small_model(model_type: str) -> Any:
 
 def layers(model: nn.Module, kind: type[nn.Module]) -> int:
     return sum(type(module) is kind for module in model.modules())
+
+
+@contextmanager
+def threads_of_torch(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    yield
+    torch.set_num_threads(before)
 
 
 @needs_packing
@@ -93,6 +104,41 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
         for rows in (16, 17, 100, 512, 513):
             assert torch.equal(packed(inputs[:rows]), together[:rows])
             assert torch.equal(packed(inputs[-rows:].unsqueeze(0))[0], together[-rows:])
+
+
+@needs_packing
+@pytest.mark.skipif(not keeps_to_avx2(), reason="needs a processor that ends at AVX2")
+@pytest.mark.parametrize("threads", [1, 2, 5, 16])
+def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
+    """To the bit, in numbers of rows that `rows_for` gives, whatever the number of threads is."""
+    torch.manual_seed(0)
+    for width, inner in ((128, 512), (512, 128), (384, 3)):
+        linear = nn.Linear(width, inner)
+        packed = PackedLinear(linear, by_mkl=True)
+        assert packed.weight.data_ptr() == linear.weight.data_ptr()
+        inputs = torch.randn(1024, width)
+        with torch.inference_mode():
+            one_thread = packed(inputs)
+            with threads_of_torch(threads):
+                for rows in (rows_for(count) for count in (1, 17, 130, 513)):
+                    assert torch.equal(packed(inputs[:rows]), one_thread[:rows])
+                    assert torch.equal(packed(inputs[-rows:]), one_thread[-rows:])
+
+
+@needs_packing
+def test_what_mkl_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of encoders on processors that end at AVX2; no head, nor other models."""
+    monkeypatch.setattr("merge_metric.models.fast_layers.keeps_to_avx2", lambda: True)
+    assert not PackedLinear(nn.Linear(8, 9000), by_mkl=True)._by_mkl
+    for kind, expected in (("bert", True), ("distilbert", False)):
+        model = small_model(kind)
+        ids = torch.randint(4, 99, (3, 7))
+        with torch.inference_mode():
+            before = model(input_ids=ids)[0]
+            after = pack_linear_layers(model)(input_ids=ids)[0]
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+        packed = [each for each in model.modules() if type(each) is PackedLinear]
+        assert {each._by_mkl for each in packed} == {expected}
 
 
 def test_other_models_stay_as_they_are() -> None:
