@@ -559,19 +559,6 @@ def test_what_decoders_are_made_to_begin_with() -> None:
     ]
 
 
-def test_files_that_cannot_be_loaded(folders: Path, tmp_path: Path) -> None:
-    """Nothing, nothing on the Hub; devices and dtypes there are not."""
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: expected a model, found no config\.json"):
-        load(tmp_path / "empty")
-    with pytest.raises(ValueError, match=r"nobody/no-such-model@main: HF_HUB_OFFLINE is set"):
-        load("nobody/no-such-model@main")
-    with pytest.raises(ValueError, match="device: expected one that torch finds here"):
-        load(folders / "t5", device="tpu9")
-    with pytest.raises(ValueError, match=r"dtype: expected one of auto, float32, .* got 'int4'"):
-        load(folders / "t5", dtype="int4")
-
-
 # --- A real model ---
 
 
