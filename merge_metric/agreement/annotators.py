@@ -47,7 +47,6 @@ _INTERVALS: Final = (
     "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
     "more than one resampling in twenty leaves the figure undefined."
 )
-_UNDEFINED: Final = "undefined: every answer is "
 
 
 def pair_table(judgements: Judgements, settings: Settings) -> Table:
@@ -63,30 +62,20 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         "Linear and quadratic: a disagreement weighs its distance or the square of it, which "
         "between good and not good is the same."
     )
-    return Table(
-        name="kappa",
-        title="Agreement of two annotators: Cohen's κ",
-        columns=(
-            *columns(**{"class": "class"}, score="score", a="one", b="other"),
-            *columns("count", n_both="both"),
-            *interval_columns("share", agreement="agree"),
-            *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic"), meaning),
-            *(columns(note="") if any(row["note"] for row in rows) else ()),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Both: variants that both judged; agree: with the same answer, in percent.",
-            *([] if meaning else [weighting]),
-            *([_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []),
-        ),
+    shown = (
+        *columns(a="one", b="other"),
+        *columns("count", n_both="both"),
+        *interval_columns("share", agreement="agree"),
+        *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic"), meaning),
     )
+    note = "Both: variants that both judged; agree: with the same answer, in percent."
+    notes = (note,) if meaning else (note, weighting)
+    title = "Agreement of two annotators: Cohen's κ"
+    return _agreement_table("kappa", title, shown, rows, notes, settings)
 
 
 def alpha_table(judgements: Judgements, settings: Settings) -> Table:
-    """Tabulate Krippendorff's α of all annotators, who may have judged different variants.
-
-    α is over the variants that two annotators or more judged.
-    """
+    """Tabulate Krippendorff's α of all annotators, over the variants that two or more judged."""
     rows: list[dict[str, Any]] = []
     for name, part in judgements.by_class():
         draws = _draws(part, settings)
@@ -101,30 +90,38 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
             note = _note(said, score, "no two judged the same")
             rows.append({**row, "n_answers": len(said), **figures, "note": note})
     headings = ("α nominal", "α ordinal", "α interval")
-    return Table(
-        name="alpha",
-        title="Agreement of all annotators: Krippendorff's α",
-        columns=(
-            *columns(**{"class": "class"}, score="score"),
-            *columns("count", n_items="variants", n_answers="answers"),
-            *_figure_columns("alpha", LEVELS, headings, judgements.about_meaning),
-            *(columns(note="") if any(row["note"] for row in rows) else ()),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Variants that two annotators or more judged, and the answers to them. Nominal: these "
-            "are the same or not; ordinal: they are ranks; interval: they differ by the square of "
-            "their distance. Where there are only two answers, that is all the same.",
-            *([_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []),
-        ),
+    shown = (
+        *columns("count", n_items="variants", n_answers="answers"),
+        *_figure_columns("alpha", LEVELS, headings, judgements.about_meaning),
     )
+    note = (
+        "Variants that two annotators or more judged, and the answers to them. Nominal: these are "
+        "the same or not; ordinal: they are ranks; interval: they differ by the square of their "
+        "distance. Where there are only two answers, that is all the same."
+    )
+    title = "Agreement of all annotators: Krippendorff's α"
+    return _agreement_table("alpha", title, shown, rows, (note,), settings)
+
+
+def _agreement_table(
+    name: str,
+    title: str,
+    shown: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
+    settings: Settings,
+) -> Table:
+    """Put class and score before columns, and behind them why a figure is undefined, if any is."""
+    why = columns(note="") if any(row["note"] for row in rows) else ()
+    drawn = [_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []
+    of = columns(**{"class": "class"}, score="score")
+    return Table(name, title, (*of, *shown, *why), tuple(rows), (*notes, *drawn))
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
     """Count, for each pair of annotators, which scores one gave where the other gave which.
 
-    A table for each pair with F and R, and one with a row per pair: good or not. Of paraphrases
-    only the latter: the same or not.
+    A table for each pair, and one of who found what good; of paraphrases only of what is the same.
     """
     same = judgements.about_meaning
     answers = [str(n) for n in range(1, SCORES[FLUENCY] + 1)]
@@ -236,7 +233,7 @@ def _note(said: Codes, score: str, none: str) -> str:
     if not len(answers):
         return none
     names = {GOOD: ("not good", "good"), SAME: ("no", "yes")}.get(score)
-    return _UNDEFINED + (names[answers[0] - 1] if names else f"{answers[0]}")
+    return f"undefined: every answer is {names[answers[0] - 1] if names else answers[0]}"
 
 
 def _draws(part: Judgements, settings: Settings) -> Floats | None:

@@ -216,12 +216,3 @@ def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
     with np.errstate(invalid="ignore"):  # 0/0: one kind was not drawn
         areas: Floats = (good * below).sum(1) / (good.sum(1) * bad.sum(1))
     return areas
-
-
-def auc_interval(x: Floats, is_good: Mask, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """Compute the interval, (2,), of `auc` of a signal x, (n,), by bootstrap over seeds.
-
-    Weights are as in `spearman_interval`.
-    """
-    groups = np.unique(x, return_inverse=True)[1]
-    return interval(np.concatenate([auc(groups, is_good, drawn[:, seed]) for drawn in weights]))

@@ -38,9 +38,6 @@ yes)."""
 EQUIVALENT: Final = "equivalent"
 """Column of a table of answers about paraphrases."""
 
-_MLMS: Final = "_mlms"
-"""Ending of the columns that say who validated a replacement in which text."""
-
 Cell = tuple[str, str]
 """Source and class."""
 
@@ -72,11 +69,6 @@ class JudgedVariant:
     def mlms(self) -> frozenset[str]:
         """Masked LMs that validated it in any of its texts."""
         return frozenset().union(*self.validated)
-
-    @cached_property
-    def sole_validators(self) -> frozenset[str]:
-        """Masked LMs that it needs: in one of its texts no other validated it."""
-        return frozenset().union(*(mlms for mlms in self.validated if len(mlms) == 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,11 +139,6 @@ class Judgements:
             if name in classes:
                 yield name, self.take(classes == name)
 
-    def by_one(self, number: int) -> Judgements:
-        """Take what one annotator said alone, of the same variants."""
-        codes = {name: codes[number : number + 1] for name, codes in self.codes.items()}
-        return replace(self, annotators=self.annotators[number : number + 1], codes=codes)
-
     @property
     def several_words(self) -> bool:
         """Whether it cannot be told of all variants what would go with a masked LM."""
@@ -212,67 +199,59 @@ def read_judgements(
     """
     answers = read_answers(files)
     opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
-    items = dict(item for session in opened for item in _session_items(session))
-    seeds = _count_drawn_seeds(opened)
+    items, seeds = _known_from(opened)
     if not opened and dataset is None:
         return Judgements.from_answers(answers)
     if dataset is not None:
         require_dataset(dataset)
-        classes = list(_class_files(dataset))
         judged = {name: each for session in opened for name, each in session.items.items()}
+        wanted = {*answers["variant_id"].to_pylist()} - {*items}
         other: list[str] = []
-        for _, _, variants in classes:
-            fields = format_of(read_schema(variants[0])).fields
-            for name, *texts in _rows_of(variants, ["variant_id", *fields], judged):
+        files_of: dict[Cell, dict[str, list[Path]]] = {}
+        for config in all_configurations(dataset):
+            source, word_class = parse_config_name(config)
+            if word_class is None:
+                continue
+            names = split_files(dataset, config)
+            paths = {split: [dataset / name for name in names[split]] for split in SPLITS}
+            files_of[source, word_class] = paths
+            first = paths["variants"][0]
+            fields = format_of(read_schema(first)).fields
+            for name, *texts in _rows_of(paths["variants"], ["variant_id", *fields], judged):
                 if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
                     other.append(name)
+            words = words_at_once(dataset, source, word_class)
+            columns = ["variant_id", "seed_id", *mlm_columns(first)]
+            for variant, seed, *by_text in _rows_of(paths["variants"], columns, wanted):
+                items[variant] = JudgedVariant(
+                    source, word_class, seed, _validated(by_text), words_at_once=words
+                )
         if other:
             raise ValueError(
                 f"{dataset}: expected the texts that annotators judged, got others for "
                 f"{len(other):,} of {len(judged):,} variants of the sample, such as "
                 f"{min(other)!r}; give the dataset that the sample was drawn from"
             )
-        wanted = {*answers["variant_id"].to_pylist()} - {*items}
-        for (source, word_class), _, variants in classes:
-            words = words_at_once(dataset, source, word_class)
-            names = ["variant_id", "seed_id", *mlm_columns(variants[0])]
-            for variant, seed, *by_text in _rows_of(variants, names, wanted):
-                items[variant] = JudgedVariant(
-                    source, word_class, seed, _validated(by_text), words_at_once=words
-                )
         sources = {item.source for item in items.values()}
-        for cell, seed_files, _ in classes:
+        for cell, paths in files_of.items():
             if cell[0] in sources and cell not in seeds:
-                seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in seed_files)
+                seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in paths["seeds"])
     return Judgements.from_answers(answers, items, seeds)
 
 
-def _session_items(session: Session) -> Iterator[tuple[str, JudgedVariant]]:
-    """Yield id and facts of each variant of a session."""
-    # Sessions of before variants could replace several do not say how many.
-    words = {
-        (row["source"], row["class"]): row.get("words_at_once", 1)
-        for row in session.description["population"]
-    }
-    for name, item in session.items.items():
-        cell, validated = (item.source, item.word_class), _validated(item.mlms_by_field.values())
-        known = {"chance": item.chance, "words_at_once": words.get(cell, 1)}
-        yield name, JudgedVariant(*cell, item.seed_id, validated, **known)
-
-
-def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
-    """Say who validated which text; nothing of a paraphrase, which nobody did."""
-    validated = tuple(map(frozenset, by_text))
-    return validated if any(validated) else ()
-
-
-def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
-    """Count the seeds of each source and class that something was drawn from."""
+def _known_from(
+    sessions: Iterable[Session],
+) -> tuple[dict[str, JudgedVariant], dict[Cell, int]]:
+    """Gather each variant's facts, and the seeds of each source and class that was drawn from."""
+    items: dict[str, JudgedVariant] = {}
     seeds: dict[Cell, int] = {}
     folders: dict[Cell, Path] = {}
     for session in sessions:
+        words: dict[Cell, int] = {}
         for row in session.description["population"]:
             cell = (row["source"], row["class"])
+            # Sessions of before variants could replace several do not say how many.
+            words[cell] = row.get("words_at_once", 1)
             folder = folders.setdefault(cell, session.folder)
             if seeds.setdefault(cell, row["seeds"]) != row["seeds"]:
                 raise ValueError(
@@ -280,7 +259,18 @@ def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
                     f"{' '.join(cell)} in {folder} and {row['seeds']} in {session.folder}; look at "
                     "them one by one"
                 )
-    return seeds
+        for name, item in session.items.items():
+            cell, validated = (item.source, item.word_class), item.mlms_by_field.values()
+            items[name] = JudgedVariant(
+                *cell, item.seed_id, _validated(validated), item.chance, words.get(cell, 1)
+            )
+    return items, seeds
+
+
+def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
+    """Say who validated which text; nothing of a paraphrase, which nobody did."""
+    validated = tuple(map(frozenset, by_text))
+    return validated if any(validated) else ()
 
 
 def _rows_of(
@@ -293,16 +283,6 @@ def _rows_of(
         yield from zip(*(chosen[name].to_pylist() for name in names), strict=True)
 
 
-def _class_files(dataset: Path) -> Iterator[tuple[Cell, list[Path], list[Path]]]:
-    """Yield source and class, with the files of seeds and of variants."""
-    for config in all_configurations(dataset):
-        source, word_class = parse_config_name(config)
-        if word_class is not None:
-            files = split_files(dataset, config)
-            seeds, variants = ([dataset / name for name in files[split]] for split in SPLITS)
-            yield (source, word_class), seeds, variants
-
-
 def mlm_columns(path: Path) -> list[str]:
     """List the columns that say who validated a replacement in which text."""
-    return [name for name in read_schema(path).names if name.endswith(_MLMS)]
+    return [name for name in read_schema(path).names if name.endswith("_mlms")]

@@ -16,9 +16,9 @@ from merge_metric.agreement.annotators import alpha_table, confusion_tables, pai
 from merge_metric.agreement.judgements import Judgements, read_judgements
 from merge_metric.agreement.shares import (
     ANSWERS,
+    DROP,
     WEIGHTED,
     drop_table,
-    dropped,
     meaning_table,
     score_shares_table,
     share_table,
@@ -103,7 +103,7 @@ def agreement(
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
         tables.append(drop_table(judgements))
-        drop = tuple(dropped(tables[-1]))
+        drop = tuple(row["mlm"] for row in tables[-1].rows if row["verdict"] == DROP)
     counts = judgements.answered.sum(axis=1).tolist()
     who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
     remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
@@ -179,10 +179,7 @@ def plot_scores(table: Table) -> Figure:
 
 
 def plot_mlms(table: Table) -> Figure:
-    """Draw, for each masked LM, shares of scores of variants it validated (paper, figure 10).
-
-    A bar of 100 % is cut by score, with numbers where there is room.
-    """
+    """Draw a bar for each masked LM, cut by the scores of its variants (paper, figure 10)."""
     from matplotlib.colors import to_rgb
     from matplotlib.ticker import PercentFormatter
 

@@ -31,12 +31,6 @@ from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Table, columns, interval_columns
 
-COMBINED: Final = (
-    f"A variant is good where F + R ≥ {ENOUGH}, F and R averaged over its annotators; in the row "
-    "of an annotator, by that one's scores."
-)
-
-
 ANSWERS: Final = tuple(str(n) for n in range(1, SCORES[FLUENCY] + 1))
 """Keys of the shares of scores in a row."""
 
@@ -49,10 +43,7 @@ _Z: Final = 1.959963984540054
 def share_table(
     judgements: Judgements, seeds: Mapping[Cell, int] | None, settings: Settings
 ) -> Table:
-    """Tabulate shares of good variants: a row for all, and one for each group of them.
-
-    With the seeds of each source and class in the dataset, what is weighted by them, too.
-    """
+    """Tabulate shares of good variants by group, and weighted by `seeds` where these are known."""
     items = judgements.items or ()
     draws = resampled(judgements.seed_ids, settings)
     rows: list[dict[str, Any]] = []
@@ -164,8 +155,7 @@ def groups(
 ) -> Iterator[tuple[str, str, Bools, Judgements]]:
     """Yield groups: by what, name, which variants are in it, (N,), and their judgements.
 
-    All together come first. With `annotators` what each annotator said is yielded too, where there
-    are several.
+    All together come first; what each of several `annotators` said comes last, if wanted.
     """
     yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
     groups_of: dict[str, Callable[[JudgedVariant], Collection[str]]] = {
@@ -184,7 +174,9 @@ def groups(
     if annotators and len(judgements.annotators) > 1:
         for number, annotator in enumerate(judgements.annotators):
             chosen = judgements.answered[number]
-            yield "annotator", annotator, chosen, judgements.by_one(number).take(chosen)
+            codes = {name: each[number : number + 1] for name, each in judgements.codes.items()}
+            own = replace(judgements, annotators=(annotator,), codes=codes)
+            yield "annotator", annotator, chosen, own.take(chosen)
 
 
 # --- Figures ---
@@ -233,10 +225,10 @@ def newcombe(count_a: float, n_a: float, count_b: float, n_b: float) -> list[flo
 
 
 def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Compute how much each item counts, (N,).
+    """Compute how much each item counts, (N,): together as much as its source and class has seeds.
 
-    Items of one source and class together as much as this has seeds; beside each other the
-    more, the less likely they were to be drawn (Horvitz and Thompson 1952), where that is known.
+    The less likely an item was to be drawn, where that is known, the more it counts (Horvitz and
+    Thompson 1952).
     """
     weights: Floats = _scaled(_inverse_chances(items)[None], items, seeds)[0]
     return weights
@@ -275,8 +267,10 @@ def _notes(
 ) -> Iterator[str]:
     resampling = f"; of the rest percentiles over {n_bootstrap:,} resamplings of the seeds"
     yield (
-        f"{COMBINED} In brackets 95 % intervals: of shares of the sample Wilson's, which take "
-        "variants of a seed for independent" + (f"{resampling}." if n_bootstrap else ".")
+        f"A variant is good where F + R ≥ {ENOUGH}, F and R averaged over its annotators; in the "
+        "row of an annotator, by that one's scores. In brackets 95 % intervals: of shares of the "
+        "sample Wilson's, which take variants of a seed for independent"
+        + (f"{resampling}." if n_bootstrap else ".")
     )
     if not (items and seeds):
         return
@@ -357,15 +351,11 @@ def drop_table(judgements: Judgements) -> Table:
     )
 
 
-def dropped(table: Table) -> list[str]:
-    """List the masked LMs whose verdict is to drop them."""
-    return [row["mlm"] for row in table.rows if row["verdict"] == DROP]
-
-
 def _drop_row(judgements: Judgements, mlm: str) -> dict[str, Any]:
     """Compare the variants that need a masked LM with all others."""
     items = judgements.items or ()
-    needed = np.array([mlm in item.sole_validators for item in items], np.bool_)
+    # Those in one of whose texts no other validated them.
+    needed = np.array([frozenset((mlm,)) in item.validated for item in items], np.bool_)
     validated = np.array([mlm in item.mlms for item in items], np.bool_)
     row: dict[str, Any] = {}
     for name, chosen in (("validated", validated), ("goes", needed), ("stays", ~needed)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -37,15 +38,9 @@ log = logging.getLogger(__name__)
 _SOLVED: Final = ("any", "half", "all")
 """How many of a seed's variants are right, at least."""
 
-Right = Mapping[str, bool]
-"""Id of a test problem → whether a model answers it right."""
-
 
 def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, bool]]:
-    """Read predictions for all test problems: model → id → whether it is answered right.
-
-    Files are given as FILE or NAME=FILE; `models` are those that are analysed.
-    """
+    """Read predictions for all test problems: model, of `models`, → id → whether it is right."""
     tests: dict[str, dict[str, bool]] = {}
     for source in map(parse_source, files):
         if source.model not in models:
@@ -66,18 +61,17 @@ def answered_right(predictions: pa.Table) -> dict[str, bool]:
 
 def accuracy(
     runs: Iterable[HasCounts],
-    tests: Mapping[str, Right] | None = None,
+    tests: Mapping[str, Mapping[str, bool]] | None = None,
     *,
     n_subsamples: int = 100,
     rng_seed: int = 0,
 ) -> Table:
     """Make a row per model and configuration.
 
-    Are the seeds easier than the problems they were chosen from? So many random test
-    problems as there are seeds are drawn, `n_subsamples` times, without replacement and the same
-    for every model; `higher_share` is how often S on them is higher than on the seeds.
-    `tests` has each model's answers to all test problems of the sources, seeds included; models
-    without any have no value there.
+    Are the seeds easier than the problems they were chosen from? So many random test problems as
+    there are seeds are drawn, `n_subsamples` times, without replacement and the same for every
+    model; `higher_share` is how often S on them is higher than on the seeds. `tests` has each
+    model's answers to all test problems, seeds included; models without any have no value there.
     """
     rows = []
     for run in runs:
@@ -157,9 +151,9 @@ def plot_accuracy(table: Table) -> Figure:
 def first_answers(runs: Iterable[HasCounts]) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
-    Beside shares, rows have numbers of seeds: those answered right or wrong of which at least
-    one variant, at least half, or every one is answered right. Section 5.4 has numbers of seeds
-    answered wrong of which variants are right, and does not say how many of them.
+    Beside shares there are numbers of seeds of which at least one variant, at least half or every
+    one is right: section 5.4 has numbers of seeds answered wrong of which variants are right, and
+    does not say how many of them.
     """
     rows = [
         identity(run)
@@ -216,10 +210,12 @@ def _part(which: str, counts: SeedCounts) -> Row:
     return row
 
 
-def plot_first_answers(table: Table) -> Figure:
-    """Draw a panel per configuration, two bars per model."""
-    series = {f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")}
-    return bar_panels(table, series, "variant accuracy, %")
+plot_first_answers: Final = partial(
+    bar_panels,
+    series={f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")},
+    label="variant accuracy, %",
+)
+"""Draw a panel per configuration, two bars per model."""
 
 
 # --- The best and the worst models of each training group ---
@@ -232,11 +228,7 @@ GROUP: Final = "group"
 
 
 def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
-    """Find the training groups of models, where they are known.
-
-    `given` is `NAME=GROUP`, which comes before what the files say: those of
-    `merge-nli predict --preset` say the group.
-    """
+    """Find training groups of models, `given` as NAME=GROUP, else as predictions files say them."""
     models = dict.fromkeys(source.model for source in sources)
     stated = {
         source.model: str(group)
@@ -289,10 +281,7 @@ class Choice:
             )
 
     def of(self, table: Table) -> Table:
-        """Add groups to a table with a row per model, and who is the best and the worst of each.
-
-        Where nothing is known of groups, the table stays as it is.
-        """
+        """Add each model's group and who is the best and the worst of it, if groups are known."""
         if not self.groups:
             return table
         configs = [row["config"] for row in table.rows if "config" in row]

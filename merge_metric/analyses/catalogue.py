@@ -136,9 +136,9 @@ def origins(request: Request, *, settings: Settings) -> Made:
 )
 def ablations(request: Request) -> Made:
     """SV curves on data sets made with other filters."""
-    from merge_metric.analyses.curves import ablations, plot_ablations
+    from merge_metric.analyses.curves import ablations, plot_curves
 
-    return ablations(request.runs(repeated=True, with_rows=False)), plot_ablations
+    return ablations(request.runs(repeated=True, with_rows=False)), plot_curves
 
 
 @analysis(
@@ -390,7 +390,7 @@ def stability(
     """Figures on random draws of seeds."""
     from merge_metric.analyses import seeds_needed as needed
 
-    how = needed.Draws(draws, seeds, correctness_threshold, width, rng_seed)
+    how = needed.Draws(draws, seeds, correctness_threshold, width, rng_seed=rng_seed)
     if request.sources:
         everything = [needed.seeds_of(run) for run in request.runs(with_rows=False)]
     else:
@@ -412,7 +412,8 @@ def power(
     rng_seed: int = 0,
 ) -> Made:
     """Power of comparisons, by the answers of pairs of models; clustered by `request.cluster`."""
-    from merge_metric.analyses.seeds_needed import Wanted, plot_power, power
+    from merge_metric.analyses import seeds_needed as needed
 
-    how = Wanted(difference, correctness_threshold, rng_seed)
-    return power(request.runs(), how, request.cluster), plot_power
+    threshold = correctness_threshold
+    how = needed.Draws(correctness_threshold=threshold, difference=difference, rng_seed=rng_seed)
+    return needed.power(request.runs(), how, request.cluster), needed.plot_power

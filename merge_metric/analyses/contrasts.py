@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from merge_metric.analyses.curves import curve_axes, draw_curve
-from merge_metric.analyses.measures import RUN_COLUMNS, Row, fooling, measure_columns, measures
+from merge_metric.analyses.curves import SV_LABEL, curve_axes, draw_curve
+from merge_metric.analyses.measures import (
+    RUN_COLUMNS,
+    Bools,
+    Floats,
+    Ints,
+    Row,
+    fooling,
+    measure_columns,
+    measures,
+)
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Table, columns, figure_column, interval_columns
-from merge_metric.tables.plots import DASHES, PALETTE, distinct, legend_below, panels
+from merge_metric.tables.plots import DASHES, PALETTE, distinct, label_left, legend_below, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def on_shared_seeds(
-    rows: Rows, group: NDArray[np.int64], n_groups: int, *, draws_seed: int | None = None
-) -> list[SeedCounts]:
+    rows: Rows, groups: Mapping[str, Bools], *, draws_seed: int | None = None
+) -> dict[str, SeedCounts]:
     """Count each group of a run's variants, on the seeds that have variants in every group.
 
-    In each subsample the seeds are those that have variants of every group *there*, so in
-    each of them every group is measured on the same seeds; without any seed where none has all.
-    `group`, (n,), is that of each row, from 0; -1 for rows of none. With `draws_seed` equally many
-    variants of each group are chosen at random, per seed and subsample: SV accuracy at high
-    thresholds is lower where there are more.
+    In each subsample the seeds are those that have variants of every group *there*, so in each of
+    them every group is measured on the same seeds; without any seed where none has all. `groups`
+    say which rows are in each, (n,). With `draws_seed` equally many variants of each group are
+    chosen at random, per seed and subsample: SV accuracy at high thresholds is lower where there
+    are more.
     """
+    masks = np.stack([*groups.values()])
+    group, n_groups = np.where(masks.any(axis=0), masks.argmax(axis=0), -1), len(groups)
     n_subsamples = rows.n_subsamples or 1
     n_cells = len(rows.seed_ids) * n_subsamples
     cell = rows.seed[rows.draw_row] * n_subsamples + rows.draw_subsample
@@ -45,12 +55,13 @@ def on_shared_seeds(
     kept = grouped & (least > 0)
     if draws_seed is not None:  # among the draws of its group, seed and subsample
         kept &= random_ranks(key, draws_seed) < least
-    return [
-        count(rows, draws=np.flatnonzero(kept & (of_draw == number))) for number in range(n_groups)
-    ]
+    return {
+        name: count(rows, draws=np.flatnonzero(kept & (of_draw == number)))
+        for number, name in enumerate(groups)
+    }
 
 
-def random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
+def random_ranks(key: Ints, rng_seed: int) -> Ints:
     """Rank each entry, (m,), among those with the same key, in random order."""
     shuffled = np.random.default_rng(rng_seed).permutation(len(key))
     order = shuffled[np.argsort(key[shuffled], kind="stable")]
@@ -65,8 +76,8 @@ FIXED_DRAWS: Final = 10
 
 
 def on_fixed_seeds(
-    rows: Rows, group: NDArray[np.int64], n_groups: int, *, matched: bool = False, rng_seed: int = 0
-) -> list[SeedCounts]:
+    rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
+) -> dict[str, SeedCounts]:
     """Count each group of variants, on the seeds with distinct variants in every group.
 
     These are the same in every draw, whatever the dataset's subsamples hold of them. Where
@@ -80,8 +91,7 @@ def on_fixed_seeds(
         draw_subsample=np.tile(np.arange(n_draws), n_rows),
         n_subsamples=n_draws if matched else None,
     )
-    draws_seed = rng_seed if matched else None
-    return on_shared_seeds(drawn, group, n_groups, draws_seed=draws_seed)
+    return on_shared_seeds(drawn, groups, draws_seed=rng_seed if matched else None)
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, An
     With a bootstrap (paired, over seeds) also its interval, `difference_ci`.
     """
 
-    def less(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    def less(weights: Floats | None) -> Floats:
         ct = settings.correctness_threshold
         of_a, of_b = (figures(x, ct, weights).means()["seed_variant_accuracy"] for x in (a, b))
         return of_a - of_b
@@ -102,22 +112,12 @@ def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, An
     return result
 
 
-def group_codes(groups: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
-    """Number the group of each row, (n,), from 0; -1 for rows of none."""
-    masks = np.stack([*groups.values()])
-    return np.where(masks.any(axis=0), masks.argmax(axis=0), -1)
-
-
 def rows_of_counts(
-    row: Mapping[str, Any], groups: Iterable[tuple[str, SeedCounts]], settings: Settings
+    row: Mapping[str, Any], counts: Mapping[str, SeedCounts], settings: Settings
 ) -> list[Row]:
-    """Make a row per group, of counts of the same seeds; none where there is no seed.
-
-    Rows begin with `row`. Differences are to the first group.
-    """
-    groups = list(groups)
-    first, found = groups[0][1], []
-    for name, each in groups if first.seed_ids else ():
+    """Make a row per group, if there are seeds, which all share; differences are to the first."""
+    first, found = next(iter(counts.values())), []
+    for name, each in counts.items() if first.seed_ids else ():
         rates = {key: value for key, value in fooling(each).items() if not key.endswith("_ci")}
         gap = {"difference": None, "difference_ci": None}
         if each is not first:
@@ -184,8 +184,7 @@ def contrast_table(
 def plot_contrasts(table: Table) -> Figure:
     """Draw a panel per model (row) and configuration (column).
 
-    With several contrasts a colour for each and dashes for its second group, else a
-    colour and dashes for each group.
+    Contrasts have colours and their second groups dashes; of one contrast each group has both.
     """
     models, configs = distinct(table.rows, "model"), distinct(table.rows, "config")
     contrasts, groups = distinct(table.rows, "contrast"), distinct(table.rows, "group")
@@ -213,6 +212,7 @@ def plot_contrasts(table: Table) -> Figure:
                 lines = [f"{n:,} seeds" for n in seeds.values()]
             # SV curves leave this corner free.
             axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")
-            curve_axes(axes, left=axes is row_of_axes[0], bottom=row_of_axes is axes_of[-1])
-    legend_below(figure, [axes for row in axes_of for axes in row])
+            curve_axes(axes, bottom=row_of_axes is axes_of[-1])
+    label_left(every := [axes for row in axes_of for axes in row], SV_LABEL)
+    legend_below(figure, every)
     return figure

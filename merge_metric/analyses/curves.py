@@ -62,10 +62,7 @@ def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Tabl
 
 
 def _over_models(rows: Sequence[Row]) -> Row:
-    """Average figures over models on the same seeds, without thresholds and bands.
-
-    An average of thresholds is not where the averaged curve matches.
-    """
+    """Average over models, but no thresholds, as their average is not where the mean matches."""
     return {
         key: value
         if key in ("n_seeds", "n_variants")  # the same for all models
@@ -76,41 +73,63 @@ def _over_models(rows: Sequence[Row]) -> Row:
 
 
 def plot_curves(table: Table) -> Figure:
-    """Draw a panel per configuration, a line per model and a dot at its MC."""
-    return _plot(table, "model", note="SV = S, at MC")
+    """Draw a panel per configuration; a line per model and a dot at its MC, or one per data set.
+
+    There are dots where MC is determined; averages over models have none.
+    """
+    of_models = "model" in table.rows[0]
+    series = "model" if of_models else "dataset"
+    configs, names = distinct(table.rows, "config"), distinct(table.rows, series)
+    figure, row_of_axes = plots.row_of_panels(len(configs))
+    for axes, config in zip(row_of_axes, configs, strict=True):
+        axes.set_title(config, fontsize="medium")
+        for row in (row for row in table.rows if row["config"] == config):
+            style = plots.line_style(names.index(row[series]))
+            draw_curve(axes, row, row[series], style)
+            if not of_models or row["model"] == MEAN:
+                continue
+            if not is_undetermined(*(row[key] for key in MATCHING_RANGE)):
+                dot = (row["matching_threshold"], row["seed_accuracy"], "o")
+                axes.plot(*dot, color=style["color"], markersize=5, mec="white", mew=0.7)
+        curve_axes(axes)
+    plots.label_left(row_of_axes, SV_LABEL)
+    plots.legend_below(figure, row_of_axes, note="SV = S, at MC" if of_models else None)
+    return figure
 
 
 # --- Matching thresholds ---
 
 
 def matching(runs: Iterable[HasCounts]) -> Table:
-    """Make a row per model and a column per configuration, of the metric's matching threshold.
-
-    The JSON also has the lowest and highest threshold that match, under `<configuration>_low`
-    and `<configuration>_high`; where they lie far apart, text shows them instead of the value. Of
-    few seeds, `<configuration>_n_seeds`, text marks them.
-    """
-    ends = {end: f"matching_threshold{end}" for end in ("", "_low", "_high")} | {
-        "_n_seeds": "n_seeds"
-    }
-    rows: dict[str, Row] = {}
-    configs: dict[str, str] = {}
-    for run in runs:
-        configs[run.config] = run.config
-        found = measures(run.counts)
-        row = rows.setdefault(run.model, {"model": run.model})
-        row |= {f"{run.config}{end}": found[key] for end, key in ends.items()}
-    empty = {f"{config}{end}": None for config in configs for end in ends}
-    return Table(
-        name="matching",
-        title="Matching correctness threshold (MC): the CT at which SV accuracy matches S",
-        columns=(*columns(model="model"), *columns("threshold", **configs)),
-        rows=tuple(empty | row for row in rows.values()),
-        notes=(
-            f"In percent; 100 would be perfect generalisation. Of the curve averaged over "
-            f"subsamples. {CATALOGUE['matching_threshold'].remark}",
-        ),
+    """Make a row per model and a column per configuration, of the metric's matching threshold."""
+    return matching_table(
+        ((run.model, run.config, measures(run.counts)) for run in runs),
+        "Matching correctness threshold (MC): the CT at which SV accuracy matches S",
+        "In percent; 100 would be perfect generalisation. Of the curve averaged over subsamples. "
+        f"{CATALOGUE['matching_threshold'].remark}",
     )
+
+
+def matching_table(
+    cells: Iterable[tuple[str, str, Mapping[str, Any] | None]], title: str, note: str
+) -> Table:
+    """Make a row per model and a column per heading, of (model, heading, figures if there are any).
+
+    The JSON also has the lowest and highest threshold that match, under `<heading>_low` and
+    `<heading>_high`; where they lie far apart, text shows them instead of the value. Of few seeds,
+    `<heading>_n_seeds`, text marks them.
+    """
+    ends = {end: f"matching_threshold{end}" for end in ("", "_low", "_high")}
+    ends |= {"_n_seeds": "n_seeds"}
+    rows: dict[str, Row] = {}
+    headings: dict[str, str] = {}
+    for model, heading, found in cells:
+        headings[heading] = heading
+        row = rows.setdefault(model, {"model": model})
+        row |= {f"{heading}{end}": found[key] for end, key in ends.items()} if found else {}
+    empty = {f"{heading}{end}": None for heading in headings for end in ends}
+    shown = (*columns(model="model"), *columns("threshold", **headings))
+    return Table("matching", title, shown, tuple(empty | row for row in rows.values()), (note,))
 
 
 def plot_matching(table: Table) -> Figure:
@@ -144,10 +163,7 @@ def plot_matching(table: Table) -> Figure:
 
 
 def ablations(runs: Iterable[HasCounts]) -> Table:
-    """Make a row per data set and configuration: averages over models, on the seeds all have.
-
-    The same models must have answered each data set.
-    """
+    """Average over the same models for each data set and configuration, on seeds that all have."""
     rows: list[Row] = []
     for config, group in by_config(runs).items():
         datasets = list(dict.fromkeys(run.dataset for run in group))
@@ -184,53 +200,13 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
     )
 
 
-def plot_ablations(table: Table) -> Figure:
-    """Draw a panel per configuration, a line per data set."""
-    return _plot(table, "dataset")
-
-
 # --- Drawing ---
 
 SV_LABEL: Final = "seed-variant accuracy, %"
 
 
-def _plot(table: Table, series: str, note: str | None = None) -> Figure:
-    """Draw a panel per configuration, a line per value of a key, `series`.
-
-    With a note, the meaning of the dots, lines have one at their MC and S where MC is determined.
-    """
-    configs, names = distinct(table.rows, "config"), distinct(table.rows, series)
-    figure, row_of_axes = plots.row_of_panels(len(configs))
-    for axes, config in zip(row_of_axes, configs, strict=True):
-        axes.set_title(config, fontsize="medium")
-        for row in table.rows:
-            if row["config"] != config:
-                continue
-            style = plots.line_style(names.index(row[series]))
-            draw_curve(axes, row, row[series], style)
-            if (
-                note
-                and row["model"] != MEAN
-                and not is_undetermined(*(row[key] for key in MATCHING_RANGE))
-            ):
-                axes.plot(
-                    [row["matching_threshold"]],
-                    [row["seed_accuracy"]],
-                    marker="o",
-                    markersize=5,
-                    color=style["color"],
-                    markeredgecolor="white",
-                    markeredgewidth=0.7,
-                    linestyle="none",
-                )
-        curve_axes(axes, left=False, bottom=True)
-    plots.label_left(row_of_axes, SV_LABEL)
-    plots.legend_below(figure, row_of_axes, note=note)
-    return figure
-
-
-def curve_axes(axes: Axes, *, left: bool, bottom: bool) -> None:
-    """Set scales, grid and labels of SV curves; labels at the outer sides only."""
+def curve_axes(axes: Axes, *, bottom: bool = True) -> None:
+    """Set scales and grid of SV curves, and the label of the thresholds."""
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1)
     axes.set_xticks(range(0, 101, 20))
@@ -238,8 +214,6 @@ def curve_axes(axes: Axes, *, left: bool, bottom: bool) -> None:
     plots.grid(axes)
     if bottom:
         axes.set_xlabel("correctness threshold (CT), %")
-    if left:
-        axes.set_ylabel(SV_LABEL)
 
 
 def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]) -> None:

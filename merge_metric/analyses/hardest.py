@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from merge_dataset.data_files import read_rows
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, format_of
-from merge_metric.analyses.measures import Row
+from merge_metric.analyses.measures import Floats, Ints, Row
 from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
@@ -32,11 +31,7 @@ from merge_metric.tables.plots import GREY, PAGE, PALETTE, grid, new_figure, per
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
-_SHOWN_OF_SEEDS: Final = ("seed_id", "label", "annotator_labels")
-_NO_LABEL: Final = "–"
 _SHOWN: Final = 40
 """Seeds in a plot."""
 
@@ -81,7 +76,7 @@ def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table
         config: read_columns(
             dataset,
             split_files(dataset, config)["seeds"],
-            (*_SHOWN_OF_SEEDS, *format_in(dataset, config).fields),
+            ("seed_id", "label", "annotator_labels", *format_in(dataset, config).fields),
         )
         for config in dict.fromkeys(configs)
     }
@@ -97,9 +92,8 @@ def hardest(
 ) -> Table:
     """Make a row per seed, the hardest first: by default those that every model answers wrong.
 
-    Instead the `top` ones of each configuration, or those of whose variants less than a share, in
-    0–1, is answered right, `below`. `seeds` are as `read_seed_texts`, `corrections` as
-    `read_corrections` reads them.
+    Instead the `top` ones of each configuration, or those with a smaller share of variants right
+    than `below`, 0–1. `seeds` and `corrections` are as the readers here give them.
     """
     rows: list[Row] = []
     notes: list[str] = []
@@ -191,9 +185,8 @@ CORRECTED: Final = "corrected_label"
 def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
     """Read the labels that annotators think are right: seed → annotator → label.
 
-    From CSV tables with the columns `seed_id` and `corrected_label` and, where several annotators
-    gave labels, `annotator`; such as `analyse hardest --format csv` writes. Rows without a label
-    are not answered.
+    CSV tables have `seed_id`, `corrected_label` (may be empty) and, where there are several,
+    `annotator`, as `analyse hardest --format csv` writes them.
     """
     found: dict[str, dict[str, str]] = {}
     for path in paths:
@@ -201,7 +194,7 @@ def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
             raise FileNotFoundError(f"{path}: expected a CSV table of labels, found no file there")
         for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), ended=True):
             label, name = row[CORRECTED].strip(), row.get("annotator", "").strip()
-            if not label or label == _NO_LABEL:
+            if not label or label == "–":
                 continue
             if found.setdefault(row["seed_id"], {}).setdefault(name, label) != label:
                 who = name or "an annotator without a name"
@@ -321,16 +314,14 @@ def plot_hardest(table: Table) -> Figure:
         axes.plot(
             [row["by_model"].get(model, np.nan) for row in rows],
             range(len(rows)),
-            linestyle="none",
-            marker="os^Dv<>"[number % 7] if few else "o",
+            "os^Dv<>"[number % 7] if few else "o",
             markersize=5,
             color=PALETTE[number] if few else GREY,
             alpha=0.9 if few else 0.4,
             label=model if few else "a model" if not number else None,
         )
     means = [row["variants_right"] for row in rows]
-    bar: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 2, "color": "black"}
-    axes.plot(means, range(len(rows)), linestyle="none", label="mean", **bar)
+    axes.plot(means, range(len(rows)), "|", ms=11, mew=2, color="black", label="mean")
     axes.set_yticks(range(len(rows)), [row["seed_id"] for row in rows], fontsize="small")
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)

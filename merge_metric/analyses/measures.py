@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
 from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -34,6 +37,9 @@ _SCALARS: Final = (
 )
 
 Row = dict[str, Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 """The rates r_s and r_r of Arakelyan et al. (2024), section 3.2."""
@@ -118,10 +124,7 @@ def weighted_mean(
 def over_models(
     rows: Iterable[Mapping[str, Any]], means: Sequence[str], sums: Sequence[str] = ()
 ) -> list[Row]:
-    """Make a row per configuration that several models have; models weigh the same.
-
-    Keys are averaged over the models that have a value (`means`), or summed up (`sums`).
-    """
+    """Make a row per configuration of several models: averages of `means`, sums of `sums`."""
     found = per_config(rows, means, sums, merge_rounds=False)
     return [row for row in found if row["averaged"] == MODELS]
 
@@ -135,9 +138,8 @@ def per_config(
 ) -> list[Row]:
     """Make a row per configuration: the average over models, or the only model's values.
 
-    Averages among `rows` do not count. `means` and `sums` are as in `over_models`. With
-    `merge_rounds` there is one row for the rounds of ANLI, where there are several: the average
-    over rounds of the averages over models.
+    Averages among `rows` do not count. With `merge_rounds` the rounds of ANLI become one row, the
+    average over rounds of the averages over models.
     """
 
     def merged(row: Row, parts: Sequence[Mapping[str, Any]]) -> Row:
@@ -168,7 +170,7 @@ def over_configs(
 ) -> list[Row]:
     """Make a row per model (or `MEAN`) that has several configurations of a class of variants.
 
-    `weights` are keys that are averaged, and what each is weighted by, which is summed up.
+    Keys are averaged by the weights that `weights` names, and these are summed up.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:

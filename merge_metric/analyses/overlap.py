@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in
 from merge_dataset.schema import NLI
-from merge_metric.analyses.measures import Row, over_models, per_config
+from merge_metric.analyses.measures import Floats, Row, over_models, per_config
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
 from merge_metric.tables import Table, columns
@@ -25,7 +24,6 @@ from merge_metric.tables.plots import config_bars, percent_axis, row_of_panels
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 Encode = Callable[[Sequence[str]], Floats]
 """n sentences → (n, d) embeddings."""
@@ -59,9 +57,8 @@ def hypotheses(folder: Path, config: str) -> tuple[str]:
 def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Table:
     """Make a row per configuration and, with predictions, model; averages over models.
 
-    Pairs have `hypothesis` and `seed_hypothesis`. With `encode` there are distances of
-    embeddings and, with predictions, how much they differ between variants that do and do not
-    change these.
+    Pairs have `hypothesis` and `seed_hypothesis`. With `encode` there are distances of embeddings,
+    with predictions also apart for variants that do and do not change these.
     """
     rows = []
     with_models = False
@@ -196,10 +193,7 @@ def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) ->
 
 
 def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -> Floats:
-    """Compute, (n,), 1 minus the cosine of the embeddings of two lists of sentences, 0 to 2.
-
-    Each distinct sentence is encoded once.
-    """
+    """Compute 1 minus the cosine of embeddings of sentences, (n,), 0–2; each distinct one once."""
     places = {text: number for number, text in enumerate(dict.fromkeys([*one, *other]))}
     embeddings = np.asarray(encode(list(places)), np.float64)
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -246,7 +240,7 @@ def load_encoder(name: str) -> Encode:
             f"could not load {name!r}: {error}"
         ) from error
 
-    def encode(texts: Sequence[str]) -> NDArray[np.float64]:
+    def encode(texts: Sequence[str]) -> Floats:
         bar = len(texts) > 1000
         found = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=bar)
         return np.asarray(found, np.float64)

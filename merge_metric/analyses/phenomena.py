@@ -51,10 +51,7 @@ _JUDGED: Final = (
 
 
 def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
-    """Make rows of the seeds with each phenomenon, of which one may have several, and of the rest.
-
-    Variants are `found` with `seed_premise` and `seed_hypothesis`.
-    """
+    """Make rows of the seeds with each phenomenon, and of the rest, by the texts of seeds."""
     names = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate")
     figures = (*(CATALOGUE[name] for name in names), sv_at(settings.correctness_threshold))
     rows: list[Row] = []

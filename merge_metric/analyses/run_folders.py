@@ -11,8 +11,8 @@ not imported here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,6 @@ from merge_metric.tables import Table, columns, initials, legend
 from merge_metric.tables.plots import bar_panels, distinct
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
     from matplotlib.figure import Figure
 
 REPLACEMENTS: Final = "replacements.parquet"
@@ -91,10 +90,7 @@ ALL: Final = "all"
 
 
 def potential_seeds(run: Path) -> Table:
-    """Make a row per word class, and of all classes, of problems that share words and of seeds.
-
-    Seeds are only known where there is a build. Errors are those of `read_counts`.
-    """
+    """Make rows by word class: problems that share words and, where there is a build, seeds."""
     source = read_counts(run)["source"]
     labels = format_of(read_schema(run / PROBLEMS)).labels
     total, rows = _shared_words(run, source, labels)
@@ -127,10 +123,7 @@ def potential_seeds(run: Path) -> Table:
 
 
 def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
-    """Count all labelled problems, and make the rows of `potential_seeds`.
-
-    Of each class: those that share a word, and those with variants.
-    """
+    """Count all labelled problems, and make the rows of `potential_seeds`."""
     rows: list[Row] = []
     with connect() as connection:
         connection.sql(f"FROM {parquet([run / PROBLEMS])}").create_view("problems")
@@ -178,15 +171,7 @@ def plot_potential_seeds(table: Table) -> Figure:
     """Draw problems, and seeds below: shares of labels, of words twice and in other forms."""
     shares = [column for column in table.columns if column.kind == "share"]
     series = {column.heading.removesuffix(", %"): column.key for column in shares}
-    return _bars(table, "which", series, "problems, %")
-
-
-def _bars(
-    table: Table, panel: str, series: Mapping[str, str], label: str, at: str = "word_class"
-) -> Figure:
-    """Draw grouped bars at each value of a column, a panel per value of another."""
-    rows = [{**row, "config": row[panel], "model": row[at]} for row in table.rows]
-    return bar_panels(replace(table, rows=tuple(rows)), series, label)
+    return bar_panels(table, series, "problems, %", panel="which", at="word_class")
 
 
 # --- Suggestions that filters pass ---
@@ -210,6 +195,24 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
     shares: dict[str, str] = {}
     for key, heading in _SHARES.items():
         shares |= {key: heading} | {f"{key}_{field}": letters[field] for field in fields}
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for each in counts:
+        groups.setdefault((each["source"], each["mlm"], each["word_class"]), []).append(each)
+    rows, order = [], WORD_CLASSES.index
+    for group in sorted(groups, key=lambda group: (*group[:2], order(group[2]))):
+        of_group = groups[group]
+        row: Row = dict(zip(("source", "mlm", "word_class"), group, strict=True))
+        row["asked"] = sum(each["occurrences"] - each["not_in_vocabulary"] for each in of_group)
+        row["not_in_vocabulary"] = sum(each["not_in_vocabulary"] for each in of_group)
+        total = sum(each["suggestions"] for each in of_group)
+        row["per_occurrence"] = total / row["asked"] if row["asked"] else None
+        for field in (None, *fields):
+            mine = [each for each in of_group if field in (None, each["field"])]
+            total = sum(each["suggestions"] for each in mine)
+            for key in ("whole_words", *_SHARES):
+                name = f"{key}_{field}" if field else key
+                row[name] = sum(each[key] for each in mine) / total if total else None
+        rows.append(row)
     return Table(
         name="filters",
         title="Suggestions that each filter by itself lets pass",
@@ -219,7 +222,7 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
             *columns("number", per_occurrence="each"),
             *columns("share", **shares),
         ),
-        rows=tuple(_filter_rows(counts, fields)),
+        rows=tuple(rows),
         notes=(
             "In percent of suggestions, over all occurrences of shared words of which the masked "
             "LM has the word as one token; then in each text: "
@@ -231,31 +234,14 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _filter_rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterator[Row]:
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for each in counts:
-        groups.setdefault((each["source"], each["mlm"], each["word_class"]), []).append(each)
-    order = WORD_CLASSES.index
-    for group in sorted(groups, key=lambda group: (*group[:2], order(group[2]))):
-        rows = groups[group]
-        row: Row = dict(zip(("source", "mlm", "word_class"), group, strict=True))
-        row["asked"] = sum(each["occurrences"] - each["not_in_vocabulary"] for each in rows)
-        row["not_in_vocabulary"] = sum(each["not_in_vocabulary"] for each in rows)
-        total = sum(each["suggestions"] for each in rows)
-        row["per_occurrence"] = total / row["asked"] if row["asked"] else None
-        for field in (None, *fields):
-            mine = [each for each in rows if field in (None, each["field"])]
-            total = sum(each["suggestions"] for each in mine)
-            for key in ("whole_words", *_SHARES):
-                name = f"{key}_{field}" if field else key
-                row[name] = sum(each[key] for each in mine) / total if total else None
-        yield row
-
-
-def plot_filters(table: Table) -> Figure:
-    """Draw a panel per word class: bars of the shares at each masked LM, over all texts."""
-    series = {name: key for key, name in _SHARES.items()}
-    return _bars(table, "word_class", series, "suggestions, %", at="mlm")
+plot_filters: Final = partial(
+    bar_panels,
+    series={name: key for key, name in _SHARES.items()},
+    label="suggestions, %",
+    panel="word_class",
+    at="mlm",
+)
+"""Draw a panel per word class: bars of the shares at each masked LM, over all texts."""
 
 
 # --- Seeds and variants by word class and label ---
@@ -274,77 +260,61 @@ Counted = tuple[tuple[str, ...], list[Row]]
 
 def of_dataset(folder: Path, config: str) -> Counted:
     """Count a configuration's distinct variants, and the seeds that they are of."""
-    with connect() as connection:
-        _register(connection, [folder / file for file in split_files(folder, config)["variants"]])
-        labels = format_in(folder, config).labels
-        return labels, _composition_rows(connection, config, labels)
+    files = [folder / file for file in split_files(folder, config)["variants"]]
+    return _count(files, config, format_in(folder, config).labels)
 
 
 def of_run(run: Path) -> Counted:
-    """Count the variants of a run folder, or of a build inside one, and all replacements.
+    """Count variants and all replacements of a run folder, or of a build inside one."""
+    files, made = [file_of_build(run, VARIANTS)], read_record(run / MANIFEST)
+    unit = _UNITS[made["config"]["min_replacements_scope"]]
+    every = parquet([file_of_build(run, REPLACEMENTS)])
+    # Of variants with several words seeds can be too few although their words are not: only those
+    # of sampled variants count.
+    enough = (
+        f"SELECT every.*, label FROM {every} every JOIN "
+        "(SELECT DISTINCT seed_id, label FROM variants) USING (seed_id) "
+        f"SEMI JOIN (SELECT {unit} FROM {every} GROUP BY ALL "
+        f"HAVING count(*) >= {made['config']['min_replacements']:d}) USING ({unit})"
+    )
+    return _count(files, made["source"], format_of_run(made).labels, enough)
 
-    Errors are those of `file_of_build`.
-    """
+
+def _count(
+    files: Sequence[Path], config: str, labels: tuple[str, ...], replacements: str = ""
+) -> Counted:
+    """Count variants of each word class and of all, and replacements, a query, if there is one."""
+    parts = ["", *(f" FILTER (label = {code})" for code in range(len(labels)))]
     with connect() as connection:
-        _register(connection, [file_of_build(run, VARIANTS)])
-        made = read_record(run / MANIFEST)
-        unit = _UNITS[made["config"]["min_replacements_scope"]]
-        # Of variants with several words seeds can be too few although their words are not: only
-        # those of sampled variants count.
-        connection.sql(f"FROM {parquet([file_of_build(run, REPLACEMENTS)])}").create_view("every")
-        enough = connection.sql(
-            f"SELECT every.*, label FROM every JOIN (SELECT DISTINCT seed_id, label FROM variants) "
-            f"USING (seed_id) SEMI JOIN (SELECT {unit} FROM every GROUP BY ALL "
-            f"HAVING count(*) >= {made['config']['min_replacements']:d}) USING ({unit})"
-        )
-        enough.create_view("replacements")
-        labels = format_of_run(made).labels
-        return labels, _composition_rows(connection, made["source"], labels, with_replacements=True)
+        wanted = ("seed_id", "word_class", "label", "subsamples")
+        connection.register("variants", pa.concat_tables([read_table(f, wanted) for f in files]))
 
+        def counts(table: str, *what: str) -> dict[str, Any]:
+            found = connection.sql(
+                f"SELECT coalesce(word_class, '{ALL}'), {', '.join(what)} FROM {table} "
+                "GROUP BY GROUPING SETS ((word_class), ())"
+            )
+            return {name: numbers for name, *numbers in found.fetchall()}
 
-def _register(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
-    wanted = ("seed_id", "word_class", "label", "subsamples")
-    tables = [read_table(file, wanted) for file in files]
-    connection.register("variants", pa.concat_tables(tables))
-
-
-def _composition_rows(
-    connection: DuckDBPyConnection,
-    config: str,
-    labels: Sequence[str],
-    *,
-    with_replacements: bool = False,
-) -> list[Row]:
-    """Count variants and, if wanted, replacements of each word class, and of all together."""
-
-    def counts(table: str, *what: str) -> dict[str, Any]:
-        found = connection.sql(
-            f"SELECT coalesce(word_class, '{ALL}'), {', '.join(what)} FROM {table} "
-            "GROUP BY GROUPING SETS ((word_class), ())"
-        )
-        return {name: numbers for name, *numbers in found.fetchall()}
-
-    def of_labels(what: str) -> list[str]:
-        return [what, *(f"{what} FILTER (label = {code})" for code in range(len(labels)))]
-
-    (n_subsamples,) = connection.sql(
-        "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
-    ).fetchall()[0]
-    seeds = counts("variants", *of_labels("count(DISTINCT seed_id)"))
-    variants = counts("variants", "count(*)", "sum(len(subsamples))")
-    replacements = counts("replacements", *of_labels("count(*)")) if with_replacements else {}
+        (n_subsamples,) = connection.sql(
+            "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
+        ).fetchall()[0]
+        seeds = (f"count(DISTINCT seed_id){part}" for part in parts)
+        variants = counts("variants", "count(*)", "sum(len(subsamples))", *seeds)
+        n_replacements = {}
+        if replacements:
+            n_replacements = counts(f"({replacements})", *(f"count(*){part}" for part in parts))
     rows = []
-    for name in (each for each in (*VARIANT_CLASSES, ALL) if each in seeds):
-        n_seeds, *by_label = seeds[name]
-        n_variants, n_draws = variants[name]
+    for name in (each for each in (*VARIANT_CLASSES, ALL) if each in variants):
+        n_variants, n_draws, n_seeds, *by_label = variants[name]
         row: Row = {"config": config, "word_class": name, "n_seeds": n_seeds}
         row |= {f"seeds_{label}": n / n_seeds for label, n in zip(labels, by_label, strict=True)}
-        if with_replacements:
+        if replacements:
             keys = ("n_replacements", *(f"n_replacements_{label}" for label in labels))
-            row |= dict(zip(keys, replacements[name], strict=True))
+            row |= dict(zip(keys, n_replacements[name], strict=True))
         row |= {"n_variants": n_variants, "per_seed": n_variants / n_seeds}
         rows.append(row | {"n_drawn": round(n_draws / n_subsamples)})
-    return rows
+    return labels, rows
 
 
 def composition(everything: Iterable[Counted]) -> Table:
@@ -388,4 +358,5 @@ def composition(everything: Iterable[Counted]) -> Table:
 def plot_composition(table: Table) -> Figure:
     """Draw a panel per configuration: shares of labels among the seeds of each class."""
     keys = (column.key for column in table.columns if column.key.startswith("seeds_"))
-    return _bars(table, "config", {key.removeprefix("seeds_"): key for key in keys}, "seeds, %")
+    series = {key.removeprefix("seeds_"): key for key in keys}
+    return bar_panels(table, series, "seeds, %", at="word_class")

@@ -15,11 +15,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in, split_files
 from merge_metric.analyses.contrasts import random_ranks
-from merge_metric.analyses.measures import Row
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import VARIANT_IDS, HasCounts, Run, by_config
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -31,20 +30,13 @@ from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, distinct, grid, leg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-Floats = NDArray[np.float64]
 
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
-def _check_points(name: str, value: float) -> None:
-    """Raise unless a setting is a difference of percentages that there can be."""
-    if not 0 < value < 100:
-        raise ValueError(f"{name}: expected percentage points between 0 and 100, got {value:g}")
-
-
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Settings of the draws."""
+    """Settings of draws of seeds, or of variants, and how much they are to show."""
 
     draws: int = 100
     """Number of draws."""
@@ -54,11 +46,17 @@ class Draws:
     """CT of SV accuracy."""
     width: float = 5.0
     """Wanted width of a 95 % interval, in percentage points."""
+    difference: float = 2.0
+    """Difference of two models that is to be shown, in percentage points."""
     rng_seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise where the width cannot be."""
-        _check_points("width", self.width)
+        """Raise unless both are differences of percentages that there can be."""
+        for name, value in (("width", self.width), ("difference", self.difference)):
+            if not 0 < value < 100:
+                raise ValueError(
+                    f"{name}: expected percentage points between 0 and 100, got {value:g}"
+                )
 
     def weights(self, n_seeds: int, where: str) -> Floats:
         """Draw, (draws, n_seeds): 1 for the seeds of a draw, 0 for all others."""
@@ -81,7 +79,7 @@ class Seeds:
     config: str
     seed_ids: Sequence[Any]
     """(S,) sorted."""
-    gold: NDArray[np.int64]
+    gold: Ints
     """(S,) positions in `labels`."""
     labels: tuple[str, ...]
     model: str | None = None
@@ -103,10 +101,7 @@ def read_seeds(folder: Path, config: str) -> Seeds:
 
 
 def stability(everything: Iterable[Seeds], how: Draws) -> Table:
-    """Make a row per label and, with a model, of S and SV accuracy, for each configuration.
-
-    Models of the same seeds see the same draws.
-    """
+    """Make rows of labels, S and SV accuracy; models of the same seeds see the same draws."""
     rows: list[Row] = []
     known: dict[str, list[Sequence[Any]]] = {}
     ct = how.correctness_threshold
@@ -159,14 +154,13 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
     )
 
 
-def influence_of(holds: NDArray[np.bool_], present: NDArray[np.bool_]) -> Floats:
+def influence_of(holds: Bools, present: Bools) -> Floats:
     """Compute, (S,), what each seed adds to a share of seeds that is averaged over subsamples.
 
-    Their mean is that share. Where every seed has variants in every subsample, it is the share
-    of subsamples in which it holds, (S, K) or (S, 1); elsewhere a seed counts for more where fewer
-    are `present`, (S, K).
+    Their mean is that share, which holds as `holds`, (S, K) or (S, 1), says. A seed counts for more
+    where fewer are `present`, (S, K).
     """
-    there: NDArray[np.bool_] = np.any(present, axis=0)
+    there: Bools = np.any(present, axis=0)
     present = present[:, there]
     in_each = np.broadcast_to(holds, (len(holds), len(there)))[:, there] & present
     n_present = present.sum(axis=0)
@@ -241,8 +235,6 @@ def plot_stability(table: Table) -> Drawing:
 # show a given one: the usual calculation for a paired test (Miller 2024, arXiv 2411.00640, does it
 # for single questions). Variants of a seed are drawn from all that the data set has of it.
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 POWER: Final = 0.8
 """How often a difference of the given size is to be found significant."""
@@ -250,7 +242,7 @@ POWER: Final = 0.8
 SIZES: Final = (5, 10, 20, 40, 80)
 """Variants of a seed; a draw of the paper has 20 for each class."""
 
-DRAWS: Final = 10
+VARIANT_DRAWS: Final = 10
 """Draws of variants over which the variance is averaged."""
 
 _Z_POWER: Final = _Z + NormalDist().inv_cdf(POWER)
@@ -268,20 +260,6 @@ class Pair:
     """(S, 2)"""
     unit: Ints
     """(S,) clusters of seeds, numbered; each seed by itself where there are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Size of the difference that is to be shown, and settings of the draws."""
-
-    difference: float = 2.0
-    """In percentage points."""
-    correctness_threshold: int = 90
-    rng_seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise where the difference cannot be."""
-        _check_points("difference", self.difference)
 
 
 def pair_of(first: Run, second: Run) -> Pair:
@@ -303,14 +281,14 @@ def pair_of(first: Run, second: Run) -> Pair:
     )
 
 
-def influences(pair: Pair, size: int | None, how: Wanted) -> Iterator[tuple[Figure, Floats]]:
+def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figure, Floats]]:
     """Yield the figures and, (K, S), what each seed adds to a draw's difference, their mean.
 
-    A draw has `size` variants of a seed, all where it has fewer or where `size` is None.
+    A draw has `size` variants of a seed at most; all where it is None.
     """
     n_seeds = len(pair.seed_right)
     counts = []  # of each draw: the seeds' variants, and those that each model answers right
-    for number in range(DRAWS if size else 1):
+    for number in range(VARIANT_DRAWS if size else 1):
         chosen = np.ones(len(pair.seed), np.bool_)
         if size is not None:
             chosen = random_ranks(pair.seed, how.rng_seed + number) < size
@@ -326,7 +304,7 @@ def influences(pair: Pair, size: int | None, how: Wanted) -> Iterator[tuple[Figu
     yield sv_at(how.correctness_threshold), holds[0] - holds[1]
 
 
-def power_rows(pair: Pair, how: Wanted) -> Iterator[Row]:
+def power_rows(pair: Pair, how: Draws) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
     own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
     found: list[tuple[str | None, Figure, Floats]]
@@ -352,11 +330,8 @@ def power_rows(pair: Pair, how: Wanted) -> Iterator[Row]:
         yield row
 
 
-def power(runs: Iterable[Run], how: Wanted, cluster: str = "") -> Table:
-    """Make rows of each pair of models on each configuration, of runs with their variants.
-
-    Their seeds may be clustered by a text, such as `premise`.
-    """
+def power(runs: Iterable[Run], how: Draws, cluster: str = "") -> Table:
+    """Make rows of each pair of models; seeds may be clustered by a text, such as `premise`."""
     rows: list[Row] = []
     for config, of_models in by_config(runs).items():
         for first, second in combinations(of_models, 2):

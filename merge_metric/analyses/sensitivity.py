@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -162,16 +162,9 @@ def plot_fooling(table: Table) -> Figure:
             (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", "#56B4E9", "", 0.12),
             (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", "#0072B2", "////", -0.12),
         ):
-            axes.bar(
-                range(len(models)),
-                [np.nan if row.get(key) is None else row[key] for row in shown],
-                width=0.6,
-                label=label,
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                linewidth=0.5,
-            )
+            heights = [np.nan if row.get(key) is None else row[key] for row in shown]
+            style: Any = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+            axes.bar(range(len(models)), heights, width=0.6, label=label, **style)
             # Intervals stand beside those of the other rate.
             bounds = {n: ci for n, row in enumerate(shown) if (ci := row.get(f"{key}_ci"))}
             lows, highs = zip(*bounds.values(), strict=True) if bounds else ((), ())
@@ -228,11 +221,7 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
 
 
 def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -> dict[str, Size]:
-    """Find sizes and families of models.
-
-    Predictions of `merge-nli predict` say how many parameters their model has, and its
-    architecture, which is its family. Numbers of parameters that are `given` come first.
-    """
+    """Find sizes and families (architectures) of models: sizes `given`, else what files say."""
     models = dict.fromkeys(source.model for source in sources)
     if unknown := [name for name in given if name not in models]:
         raise ValueError(
@@ -309,17 +298,10 @@ def plot_sizes(table: Table) -> Figure:
                 name = CATALOGUE[key].symbol
                 y = [np.nan if row[key] is None else row[key] for row in rows]
                 axes.plot(x, y, label=f"{family}, {name}", color=colour, linewidth=1.6, **style)
-            for row in rows:
-                if row[RELAXED] is not None:
-                    axes.annotate(
-                        row["model"],
-                        (row["parameters"], row[RELAXED]),
-                        xytext=(2, 4),
-                        textcoords="offset points",
-                        rotation=25,
-                        color=colour,
-                        fontsize="small",
-                    )
+            name_style: Any = {"color": colour, "fontsize": "small", "rotation": 25}
+            name_style |= {"xytext": (2, 4), "textcoords": "offset points"}
+            for row in (row for row in rows if row[RELAXED] is not None):
+                axes.annotate(row["model"], (row["parameters"], row[RELAXED]), **name_style)
     plots.label_left(row_of_axes, "fooled seeds, %")
     highest = max(row[key] or 0.0 for row in table.rows for key in FOOLING)
     plots.percent_axis(row_of_axes[0], highest + 0.08)  # room for a name
@@ -357,25 +339,17 @@ _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 def shift(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
     rows = [_shift_row(run) for run in runs]
-    means = per_config(rows, (*_JSD, *_KS), [*_COUNTS])
-    return Table(
-        name="shift",
-        title="Label probabilities of variants beside those of their seeds",
-        columns=(
-            *RUN_COLUMNS,
-            *columns("count", **_COUNTS),
-            *columns("fraction", jsd_unchanged="JSD unch.", jsd_changed="JSD ch."),
-            *columns("fraction", ks_unchanged="KS unch.", ks_changed="KS ch."),
-        ),
-        rows=(*rows, *(row for row in means if row["averaged"])),
-        notes=(
-            "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
-            "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "
-            "difference of the cumulative distributions over the labels. Both of a variant and "
-            "its seed, averaged over variants.",
-            *_notes(means, "Changed minus unchanged", {"JSD ": _JSD, "KS ": _KS}),
-        ),
+    headings = {"jsd_unchanged": "JSD unch.", "jsd_changed": "JSD ch."}
+    headings |= {"ks_unchanged": "KS unch.", "ks_changed": "KS ch."}
+    note = (
+        "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
+        "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "
+        "difference of the cumulative distributions over the labels. Both of a variant and "
+        "its seed, averaged over variants."
     )
+    title = "Label probabilities of variants beside those of their seeds"
+    gaps = {"JSD ": _JSD, "KS ": _KS}
+    return _probability_table("shift", title, rows, headings, note, "Changed minus unchanged", gaps)
 
 
 def _shift_row(run: Run) -> Row:
@@ -389,19 +363,33 @@ def _shift_row(run: Run) -> Row:
     return identity(run) | {"averaged": None} | counts | means(run.shift)
 
 
-def _notes(means: Sequence[Row], what: str, pairs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Say what averages are of, and what second figures have more than first ones, on average."""
-    notes, more = [], []
+def _probability_table(
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    headings: Mapping[str, str],
+    note: str,
+    what: str,
+    gaps: Mapping[str, Sequence[str]],
+) -> Table:
+    """Make a table of figures of label probabilities, with averages over models and rounds.
+
+    Below it stands how much the second figure of each of the `gaps` is above the first, on average.
+    """
+    means, notes, more = per_config(rows, [*headings], [*_COUNTS]), [note], []
     averages = [row for row in means if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):
         notes.append("(mean): over models, which weigh the same.")
     if any(row["averaged"] == ROUNDS for row in averages):
         notes.append("anli: over its rounds, which weigh the same.")
-    for name, keys in pairs.items():
+    for gap, keys in gaps.items():
         low, high = (weighted_mean([row[key] for row in means]) for key in keys)
         if low is not None and high is not None:
-            more.append(f"{name}{show_value(high - low, 'change')}")
-    return [*notes, f"{what}, averaged over sources: {', '.join(more)}."] if more else notes
+            more.append(f"{gap}{show_value(high - low, 'change')}")
+    if more:
+        notes.append(f"{what}, averaged over sources: {', '.join(more)}.")
+    shown = (*RUN_COLUMNS, *columns("count", **_COUNTS), *columns("fraction", **headings))
+    return Table(name, title, shown, (*rows, *averages), tuple(notes))
 
 
 def plot_shift(table: Table) -> Figure:
@@ -434,23 +422,14 @@ def confidence(runs: Iterable[Run]) -> Table:
         | {"highest": highest}
         for run in runs
     ]
-    means = per_config(rows, _SIGMAS, [*_COUNTS])
-    return Table(
-        name="confidence",
-        title="Standard deviation σ of label probabilities: how sure models are",
-        columns=(
-            *RUN_COLUMNS,
-            *columns("count", **_COUNTS),
-            *columns("fraction", sigma_seeds="σ seeds", sigma_unchanged="σ unch."),
-            *columns("fraction", sigma_changed="σ ch."),
-        ),
-        rows=(*rows, *(row for row in means if row["averaged"])),
-        notes=(
-            f"Of the seeds answered right, and of their variants by whether the prediction "
-            f"changed. The higher, the surer; at most {show_value(highest, 'fraction')}.",
-            *_notes(means, "Changed minus seeds", {"": ("sigma_seeds", "sigma_changed")}),
-        ),
+    note = (
+        "Of the seeds answered right, and of their variants by whether the prediction changed. "
+        f"The higher, the surer; at most {show_value(highest, 'fraction')}."
     )
+    title = "Standard deviation σ of label probabilities: how sure models are"
+    headings = dict(zip(_SIGMAS, ("σ seeds", "σ unch.", "σ ch."), strict=True))
+    gaps, what = {"": ("sigma_seeds", "sigma_changed")}, "Changed minus seeds"
+    return _probability_table("confidence", title, rows, headings, note, what, gaps)
 
 
 def plot_confidence(table: Table) -> Figure:

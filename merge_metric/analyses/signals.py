@@ -17,19 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import ENOUGH
 from merge_dataset.layout import split_files
 from merge_metric.agreement.coefficients import (
     auc,
-    auc_interval,
     pooled,
     spearman,
     spearman_interval,
     within_seeds,
 )
-from merge_metric.analyses.measures import Row
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.runs.run import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BootstrapWeights = Callable[[], Iterator[Floats]]
 """Gives the same resampled seeds for whatever is measured, (b, S) at a time."""
@@ -151,9 +146,8 @@ def signals(
 ) -> Table:
     """Make, for each configuration, model and signal, a row of all variants and one per bin.
 
-    Each distinct variant counts once, whatever subsamples it is in. Seeds may be clustered by a
-    text. Bins are of equally many variants, as far as values differ; signals of no more different
-    values than `bins` have a row for each.
+    Each distinct variant counts once. Bins are of equally many variants, as far as values differ;
+    signals of no more different values than `bins` have a row for each.
     """
     every = list(found)
     good = [each.table["good"] for each in every if "good" in each.table.column_names]
@@ -221,7 +215,7 @@ def signals(
 
 def _rows(observed: _Observed, signal: Signal, bins: int, rng_seed: int) -> Iterator[Row]:
     known = ~np.isnan(signal.values)
-    parts: list[tuple[str, Mask]] = [(ALL, known), *bins_of(signal, bins)]
+    parts: list[tuple[str, Bools]] = [(ALL, known), *bins_of(signal, bins)]
     if signal.name == QUALITY and observed.judgements:
         judged = known & ~np.isnan(observed.judgements["good"])
         parts += best_of(signal, judged, observed.seed, rng_seed)
@@ -248,12 +242,11 @@ def _rows(observed: _Observed, signal: Signal, bins: int, rng_seed: int) -> Iter
         yield row
 
 
-def best_of(signal: Signal, part: Mask, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Mask]]:
-    """Name shares of the best variants by a signal, and mask them; by limits of other seeds.
+def best_of(signal: Signal, part: Bools, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Bools]]:
+    """Name and mask shares of the variants of `part`, (n,), that are best (highest) by a signal.
 
-    Higher is better. Variants are those of `part`, (n,), and `seed`, (n,). Seeds are dealt to
-    folds, by `rng_seed`. The limit that keeps a share of the other folds' variants decides about a
-    fold's own, so that no variant has a say in its own limit.
+    Seeds, (n,) numbers, are dealt to folds. The limit that keeps a share of the other folds'
+    variants decides about a fold's own, so that no variant has a say in its own limit.
     """
     dealt = np.random.default_rng(rng_seed).permutation(seed.max(initial=-1) + 1) % _FOLDS
     fold, found = dealt[seed], []
@@ -269,12 +262,8 @@ def best_of(signal: Signal, part: Mask, seed: Ints, rng_seed: int = 0) -> list[t
     return found
 
 
-def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
-    """Name the values of each bin, and mask its variants.
-
-    A value stands in one bin only, so bins are of equally many variants only where values
-    differ.
-    """
+def bins_of(signal: Signal, bins: int) -> list[tuple[str, Bools]]:
+    """Name the values of each bin, and mask its variants; equal values stand in one bin."""
     known = ~np.isnan(signal.values)
     values = signal.values[known]
     different = np.unique(values)
@@ -304,7 +293,7 @@ def _average(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _mean(key: str, values: Floats, part: Mask, observed: _Observed) -> Row:
+def _mean(key: str, values: Floats, part: Bools, observed: _Observed) -> Row:
     """Average over some variants; with weights, with an interval."""
     seed, found = observed.seed[part], values[part]
     row: Row = {key: _average(found)}
@@ -321,9 +310,9 @@ def _bounds(found: Floats) -> list[float] | None:
     return None if np.isnan(found).any() else found.tolist()
 
 
-def _correlations(observed: _Observed, signal: Signal, known: Mask) -> Row:
+def _correlations(observed: _Observed, signal: Signal, known: Bools) -> Row:
     """Correlate a signal with whether the model is right, with F + R, and with who is good."""
-    pairs: dict[str, tuple[Floats, Mask]] = {}
+    pairs: dict[str, tuple[Floats, Bools]] = {}
     row: Row = {}
     if observed.right is not None:
         pairs["right"] = (observed.right, known)
@@ -337,8 +326,9 @@ def _correlations(observed: _Observed, signal: Signal, known: Mask) -> Row:
             groups = np.unique(x, return_inverse=True)[1]
             row["auc"] = float(auc(groups, is_good, np.ones((1, len(x))))[0])
             if observed.weights is not None:
-                drawn = observed.weights()
-                row["auc_ci"] = _bounds(auc_interval(x, is_good, observed.seed[part], drawn))
+                of_part = (drawn[:, observed.seed[part]] for drawn in observed.weights())
+                areas = [auc(groups, is_good, drawn) for drawn in of_part]
+                row["auc_ci"] = _bounds(interval(np.concatenate(areas)))
     for key, (values, part) in pairs.items():
         x, y, seed = signal.values[part], values[part], observed.seed[part]
         sums = within_seeds(x, y, seed, observed.n_seeds)
@@ -375,10 +365,7 @@ def plot_signals(table: Table) -> Figure:
 
 
 def _draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw one signal of one configuration: a line per model, and one of the annotators.
-
-    Of means with their intervals; a gap where there is none, and before `NONE`.
-    """
+    """Draw a signal: means with intervals, of each model and of annotators; a gap before `NONE`."""
     bins = [each for each in distinct(rows, "bin") if each != ALL and not each.startswith(_BEST)]
     lines: list[tuple[str, str, Any, dict[str, Any]]] = []
     style: dict[str, Any]

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from merge_dataset.engine import connect
 from merge_dataset.files import read_row_groups, read_schema
 from merge_dataset.layout import split_files
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.overview import short_names
-from merge_metric.analyses.measures import Row
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
 from merge_metric.runs.relations import fetch
 from merge_metric.tables import Table, columns
@@ -31,8 +30,6 @@ from merge_metric.tables.plots import PAGE, PALETTE, distinct, grid, heat_map, n
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 MLM: Final = "mlm"
 NUMBER: Final = "number"
@@ -116,7 +113,7 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
     )
 
 
-def kept_with(needed: Bools, n: Ints) -> NDArray[np.float64]:
+def kept_with(needed: Bools, n: Ints) -> Floats:
     """Compute, (M,), how many rows 1, 2, … masked LMs validate, on average over all choices.
 
     A row stays where each of its texts has one of the chosen; by inclusion and exclusion over

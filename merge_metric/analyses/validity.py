@@ -8,26 +8,20 @@ seed-variant accuracy is no mean over variants, so a sample of these does not co
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.agreement.shares import newcombe, wilson
-from merge_metric.analyses.measures import RUN_COLUMNS, Row
+from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, resampled_units, seed_weights
 from merge_metric.tables import Table, columns, interval_columns
 from merge_metric.tables.plots import bar_panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 COLUMNS: Final = ("word_class",)
 """Columns of the dataset that are read."""
@@ -79,8 +73,7 @@ def validity_row(
 ) -> Row | None:
     """Make the row of a run; None where no variant of a seed that it answers right was judged.
 
-    Variants have `COLUMNS` and judgements; with `cluster`, such as `premise`, also that text of
-    the seeds, by which these are clustered for intervals.
+    Variants have `COLUMNS`, judgements and, for intervals, the seeds' text `cluster`, if any.
     """
     table = found.table.filter(found.table["seed_right"])
     changed = table["changed"].to_numpy().astype(np.float64)
@@ -174,6 +167,5 @@ def corrected_rate(sums: Floats) -> Floats:
     return result
 
 
-def plot_validity(table: Table) -> Figure:
-    """Draw the rates of each model as bars."""
-    return bar_panels(table, _SHOWN, "changed predictions, %")
+plot_validity: Final = partial(bar_panels, series=_SHOWN, label="changed predictions, %")
+"""Draw the rates of each model as bars."""

@@ -20,13 +20,12 @@ from merge_dataset.schema import WORD_CLASSES
 from merge_metric.analyses.contrasts import (
     FIXED_DRAWS,
     contrast_table,
-    group_codes,
     on_fixed_seeds,
     on_shared_seeds,
     plot_contrasts,
     rows_of_counts,
 )
-from merge_metric.analyses.measures import identity
+from merge_metric.analyses.measures import Bools, identity
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
@@ -53,11 +52,9 @@ def word_classes(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
                 f"got {run.config!r}"
             )
         for pair in combinations(classes, 2):
-            contrast, groups = " & ".join(pair), {name: of_row == name for name in pair}
-            counts = on_shared_seeds(run.rows, group_codes(groups), len(groups))
-            found = rows_of_counts(
-                identity(run) | {"contrast": contrast}, zip(pair, counts, strict=True), settings
-            )
+            contrast = " & ".join(pair)
+            counts = on_shared_seeds(run.rows, {name: of_row == name for name in pair})
+            found = rows_of_counts(identity(run) | {"contrast": contrast}, counts, settings)
             if not found:
                 log.warning("%s: no seed has variants of %s", run.config, contrast)
             rows += found
@@ -90,8 +87,8 @@ Counterparts = Mapping[str, str]
 def read_counterparts(path: Path) -> dict[str, Counterparts]:
     """Read a mapping of models to MLMs: name of a model → its MLMs.
 
-    A TOML table per model: `equivalent` and `size` list MLMs as the dataset's column `mlms`
-    names them; `names`, optional, lists further names of the model.
+    A TOML table per model: `equivalent` and `size` list MLMs as in the column `mlms`; `names`,
+    optional, lists further names of the model.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -137,11 +134,6 @@ def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
     return "multi" if len(set(mlms)) > 1 else counterparts.get(mlms[0], "one")
 
 
-EQUALLY_MANY: Final = "equally many"
-EVERY: Final = "all"
-"""How variants are chosen, in the rows of `source_mlms` and `sole_mlms`."""
-
-
 def source_mlms(
     runs: Iterable[Run],
     counterparts: Mapping[str, Counterparts],
@@ -149,10 +141,9 @@ def source_mlms(
 ) -> Table:
     """Make rows per model, configuration and group, on the seeds that have all groups.
 
-    Groups have very different numbers of variants, and SV accuracy at high thresholds falls with
-    their number. So equally many of each are drawn first; further rows have all of them.
-    Groups without any variant in a configuration are left out, with a warning, and so
-    are models that are not in the mapping.
+    First of equally many variants of each, as SV accuracy at high thresholds falls with their
+    number, then of all. Groups without variants, and models not in the mapping, are left out with a
+    warning.
     """
     rows: list[dict[str, Any]] = []
     unknown: dict[str, None] = {}
@@ -205,15 +196,12 @@ _DRAWN: Final = (
 )
 
 
-def _fixed_rows(run: Run, groups: Mapping[str, Any], settings: Settings) -> list[dict[str, Any]]:
+def _fixed_rows(run: Run, groups: Mapping[str, Bools], settings: Settings) -> list[dict[str, Any]]:
     """Make rows of groups with equally many variants, then rows with all of them."""
-    codes, rows = group_codes(groups), []
-    for matched, chosen in ((True, EQUALLY_MANY), (False, EVERY)):
-        counts = on_fixed_seeds(
-            run.rows, codes, len(groups), matched=matched, rng_seed=settings.rng_seed
-        )
-        row = identity(run) | {"contrast": chosen}
-        rows += rows_of_counts(row, zip(groups, counts, strict=True), settings)
+    rows = []
+    for matched, chosen in ((True, "equally many"), (False, "all")):
+        counts = on_fixed_seeds(run.rows, groups, matched=matched, rng_seed=settings.rng_seed)
+        rows += rows_of_counts(identity(run) | {"contrast": chosen}, counts, settings)
     return rows
 
 
@@ -234,8 +222,7 @@ SEVERAL: Final = "several"
 def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
     """Make rows per model, configuration and MLM: variants that only it validated, or several.
 
-    The poster has this of two MLMs, each group on the seeds that it has. Such rows come first;
-    further rows are on the seeds that have all groups, as in `source_mlms`, where any has.
+    First each group on the seeds that it has, as on the poster, then on the seeds that have all.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -252,8 +239,9 @@ def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
             )
         for name, mask in groups.items():
             counts = count(run.rows, draws=np.flatnonzero(mask[run.rows.draw_row]))
-            row = identity(run) | {"contrast": OWN_SEEDS}
-            rows += rows_of_counts(row, [(name, counts)], settings)
+            rows += rows_of_counts(
+                identity(run) | {"contrast": OWN_SEEDS}, {name: counts}, settings
+            )
         rows += _fixed_rows(run, groups, settings)
     return contrast_table(
         "origins",

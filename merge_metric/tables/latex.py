@@ -71,7 +71,10 @@ def _longtable(
     cells = []
     for row in rows:
         first, *others = (
-            _breakable(column.show(row)) if column in wrapped else escape(column.show(row))
+            # Names, such as a model's or a seed's, may be broken at their marks too.
+            re.sub(r"/|:|\.|\\_", r"\g<0>\\allowbreak{}", escape(column.show(row)))
+            if column in wrapped
+            else escape(column.show(row))
             for column in shown
         )
         for passage in passages:
@@ -163,11 +166,3 @@ def escape(text: str) -> str:
     for dash, hyphens in _DASHES.items():
         escaped = escaped.replace(dash, hyphens)
     return re.sub(r"\br\\_([rs])\b", r"$r_\1$", escaped)  # the fooling rates
-
-
-def _breakable(name: str) -> str:
-    """Escape a name, such as a model's or a seed's, that may be broken at its marks too."""
-    escaped = escape(name)
-    for mark in ("/", ":", ".", r"\_"):
-        escaped = escaped.replace(mark, rf"{mark}\allowbreak{{}}")
-    return escaped

@@ -41,15 +41,13 @@ GREY: Final = "#555555"
 _MIDDLE: Final = 0.179
 """Luminance with which black and white contrast equally: (L + .05)² = .05 · 1.05."""
 
-_HASH_SALT: Final = "merge-nli"
 COLUMN: Final = 3.3
 """Width of a column of a paper in inches."""
 
 PAGE: Final = 6.9
 """Width of two columns and the space between."""
 
-_HEIGHT: Final = 2.5
-_STYLE: Final = {
+_STYLE: Final[Any] = {  # keys are literals to matplotlib
     "font.size": 8.0,  # "small" is 6.7 points then
     "axes.linewidth": 0.6,
     "xtick.major.width": 0.6,
@@ -57,6 +55,7 @@ _STYLE: Final = {
     "hatch.linewidth": 0.6,
     "pdf.fonttype": 42,  # TrueType, which publishers ask for
     "svg.fonttype": "path",
+    "svg.hashsalt": "merge-nli",
 }
 
 
@@ -75,8 +74,7 @@ def paper_style() -> Iterator[None]:
     """Draw with the sizes of text and lines of a paper: around what draws, and what saves."""
     from matplotlib import rc_context
 
-    style: Any = {**_STYLE, "svg.hashsalt": _HASH_SALT}  # its keys are literals to matplotlib
-    with rc_context(style):
+    with rc_context(_STYLE):
         yield
 
 
@@ -89,7 +87,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
     """Make a figure and its axes, row by row, sharing both scales unless told otherwise."""
-    figure = new_figure(COLUMN * n_columns, _HEIGHT * n_rows)
+    figure = new_figure(COLUMN * n_columns, 2.5 * n_rows)
     axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=share_y, squeeze=False)
     for each in axes.flat:
         each.spines[["top", "right"]].set_visible(False)
@@ -153,15 +151,6 @@ def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) 
         fontsize="small",
         handlelength=3,
     )
-
-
-def spread(number: int, of: int, width: float = 0.8) -> float:
-    """Find the place of the bar of this number beside the others of its group.
-
-    >>> [round(spread(n, 3), 3) for n in range(3)]
-    [-0.267, 0.0, 0.267]
-    """
-    return (number - (of - 1) / 2) * width / of
 
 
 def luminance(colour: Sequence[float]) -> float:
@@ -240,14 +229,16 @@ def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
     return files
 
 
-def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
-    """Draw a panel per configuration with grouped bars, hatched, so that grey suffices."""
-    configs, models = distinct(table.rows, "config"), distinct(table.rows, "model")
-    figure, column = model_panels(configs, models, label, len(series))
-    for axes, config in zip(column, configs, strict=True):
-        rows = {row["model"]: row for row in table.rows if row["config"] == config}
+def bar_panels(
+    table: Table, series: Mapping[str, str], label: str, panel: str = "config", at: str = "model"
+) -> Figure:
+    """Draw hatched groups of bars at each value of a column, `at`; a panel for each of another."""
+    titles, places = distinct(table.rows, panel), distinct(table.rows, at)
+    figure, column = model_panels(titles, places, label, len(series))
+    for axes, title in zip(column, titles, strict=True):
+        rows = {row[at]: row for row in table.rows if row[panel] == title}
         for number, (name, key) in enumerate(series.items()):
-            values = [rows.get(model, {}).get(key) for model in models]
+            values = [rows.get(place, {}).get(key) for place in places]
             draw_bars(axes, values, name, number, len(series))
         axes.set_ylim(0, 1)
         percent_ticks(axes.yaxis)
@@ -301,8 +292,9 @@ def draw_bars(
     colours: Sequence[str] = _BARS,
 ) -> None:
     """Draw one series of several; no bar where there is no value."""
+    offset = (number - (of - 1) / 2) * 0.8 / of
     axes.bar(
-        [place + spread(number, of) for place in range(len(values))],
+        [place + offset for place in range(len(values))],
         [np.nan if value is None else value for value in values],
         width=0.8 / of,
         label=name,

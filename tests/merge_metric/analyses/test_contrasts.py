@@ -101,14 +101,19 @@ def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Ro
     ]  # fmt: skip
 
 
+def nouns_and_verbs(rows: list[Row]) -> dict[str, np.ndarray]:
+    words = np.array(list(map(word_of, rows)))
+    return {name: words == name for name in ("noun", "verb")}
+
+
 def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
     """In every subsample as many as the smaller group has, chosen among its own."""
     rng = random.Random(17)
     rows = answered(random_problems(rng, seeds=20, variants=(4, 10), subsamples=2), rng, 0.5)
     coded = run(rows).rows
-    group = np.array([{"noun": 0, "verb": 1, "adjective": -1}[word_of(row)] for row in rows])
-    whole = on_shared_seeds(coded, group, 2)
-    matched = on_shared_seeds(coded, group, 2, draws_seed=1)
+    groups = nouns_and_verbs(rows)
+    whole = [*on_shared_seeds(coded, groups).values()]
+    matched = [*on_shared_seeds(coded, groups, draws_seed=1).values()]
     least = np.minimum(whole[0].n_variants, whole[1].n_variants)
     for before, after in zip(whole, matched, strict=True):
         assert after.seed_ids == before.seed_ids
@@ -116,10 +121,10 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
         wrong_before = before.n_variants - before.n_correct
         assert (after.n_correct <= before.n_correct).all()
         assert (after.n_variants - after.n_correct <= wrong_before).all()
-    again = on_shared_seeds(coded, group, 2, draws_seed=1)
-    other = on_shared_seeds(coded, group, 2, draws_seed=2)
-    assert (again[0].n_correct == matched[0].n_correct).all()
-    assert (other[0].n_correct != matched[0].n_correct).any()
+    again = on_shared_seeds(coded, groups, draws_seed=1)
+    other = on_shared_seeds(coded, groups, draws_seed=2)
+    assert (again["noun"].n_correct == matched[0].n_correct).all()
+    assert (other["noun"].n_correct != matched[0].n_correct).any()
 
 
 def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
@@ -189,21 +194,21 @@ def test_equally_many_of_fixed_seeds() -> None:
         *hand(2, "verb", "N", "N", "NEEE"),
     ]
     coded = run(rows).rows
-    group = np.array([{"noun": 0, "verb": 1}[word_of(row)] for row in rows])
-    nouns, verbs = on_fixed_seeds(coded, group, 2, matched=True, rng_seed=2)
+    groups = nouns_and_verbs(rows)
+    nouns, verbs = on_fixed_seeds(coded, groups, matched=True, rng_seed=2).values()
     assert nouns.seed_ids == verbs.seed_ids == ("s:0", "s:2")
     assert nouns.n_variants.tolist() == verbs.n_variants.tolist() == [[2] * 10, [1] * 10]
     assert verbs.n_correct[0].tolist() == [2] * 10  # all it has
     assert set(nouns.n_correct[0].tolist()) == {1, 2}
     right = [
-        on_fixed_seeds(coded, group, 2, matched=True, rng_seed=seed)[number].n_correct.mean(axis=1)
+        each.n_correct.mean(axis=1)
         for seed in range(60)
-        for number in (0, 1)
+        for each in on_fixed_seeds(coded, groups, matched=True, rng_seed=seed).values()
     ]
     n = 600  # draws of two out of four, one wrong; and of one out of four, one right
     assert abs(np.mean([r[0] for r in right[::2]]) - 1.5) < 4 * math.sqrt(0.25 / n)
     assert abs(np.mean([r[1] for r in right[1::2]]) - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
-    whole = on_fixed_seeds(coded, group, 2)
+    whole = on_fixed_seeds(coded, groups).values()
     assert [each.n_variants.tolist() for each in whole] == [[[4], [1]], [[2], [4]]]
     assert [each.n_correct.tolist() for each in whole] == [[[3], [1]], [[2], [1]]]
 

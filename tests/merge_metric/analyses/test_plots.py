@@ -34,7 +34,6 @@ from merge_metric.analyses.curves import (
     ablations,
     curves,
     matching,
-    plot_ablations,
     plot_curves,
     plot_matching,
 )
@@ -248,7 +247,7 @@ def test_ablations_are_drawn(runs: list[Run]) -> None:
         for r in runs[:2]
     ]
     table = ablations(some)
-    (axes,) = drawn(plot_ablations(table)).axes
+    (axes,) = drawn(plot_curves(table)).axes
     assert [list(y) for y in lines(axes)] == [row["curve"] for row in table.rows]
     assert legend(axes.figure) == ["all", "union"]
 
