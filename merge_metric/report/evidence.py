@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.dataset_columns import LABEL_FLAGS
+from merge_dataset.files import read_json
 from merge_dataset.layout import PROVENANCE, format_in, require_dataset
 from merge_dataset.paths import as_path, as_paths, as_texts
 from merge_dataset.schema import (
@@ -182,8 +182,8 @@ class Evidence:
     folder: Path
     models: tuple[Respondent, ...]
     configurations: tuple[Configuration, ...]
-    classes: tuple[Classes, ...]
-    """Tables of the sources that have replacements and paraphrases."""
+    classes: tuple[Table, ...]
+    """Tables of the sources that have replacements and paraphrases: of each see `classes_of`."""
     provenance: Mapping[str, Mapping[str, Any]]
     """Source, or source and `_paraphrases` → how its data was made."""
     n_bootstrap: int
@@ -206,6 +206,11 @@ class Evidence:
     def names(self) -> list[str]:
         """Names of the models, in the order given."""
         return [model.name for model in self.models]
+
+    @property
+    def contrasts(self) -> list[Table]:
+        """The tables of both kinds of variants on the seeds that have both."""
+        return [table for table in self.classes if table.name.startswith(_SHARED)]
 
     @property
     def has_paraphrases(self) -> bool:
@@ -289,34 +294,30 @@ def gather_evidence(
             log.warning(
                 "%s: the models are not scored on the same seeds; the report says so", each.name
             )
-    classes = []
+    classes: list[Table] = []
     for source in dict.fromkeys(each.source for each in configurations):
-        of_source = {
-            each.name: scored[each.name] for each in configurations if each.source == source
-        }
-        classes.append(classes_of(source, of_source, settings, cluster))
+        of_source = {c.name: scored[c.name] for c in configurations if c.source == source}
+        classes += classes_of(source, of_source, settings, cluster)
+    judged_table = None
+    if judged is not None:  # with the model first
+        found = validity((row.validity for of in scored.values() for row in of.values()), cluster)
+        config_column, model_column, *others = found.columns
+        judged_table = replace(found, columns=(model_column, config_column, *others))
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
         title=f"{who} on {joined(chosen)}",
         folder=folder,
         models=models,
         configurations=configurations,
-        classes=tuple(each for each in classes if each),
+        classes=tuple(classes),
         provenance={
             name: _read_provenance(folder / name / PROVENANCE)
             for name in dict.fromkeys(c.collection for c in configurations)
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
-        validity=None if judged is None else _judged_table(scored, cluster),
+        validity=judged_table,
     )
-
-
-def _judged_table(scored: Mapping[str, Mapping[str, Scored]], cluster: str) -> Table:
-    """Make the table of changes on judged variants, whose first column is the model."""
-    table = validity((each.validity for of in scored.values() for each in of.values()), cluster)
-    config, model, *others = table.columns
-    return replace(table, columns=(model, config, *others))
 
 
 def _bar(items: Sequence[Any], what: str, unit: str, progress: bool) -> tqdm:
@@ -385,10 +386,7 @@ def _configuration(
 
 def _read_provenance(path: Path) -> dict[str, Any]:
     """Read a JSON object of any keys: other programs than MERE make datasets too."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, could not read it: {error}") from error
+    value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
@@ -415,6 +413,8 @@ WORDS: Final = "all words"
 _CT: Final = USUAL.correctness_threshold
 """Threshold of the SV accuracy shown."""
 
+_SHARED: Final = "shared-seeds"
+
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
 
@@ -431,23 +431,6 @@ class Scored(NamedTuple):
     """Row of the table of judged variants, as `validity_row` makes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """Tables of a source that has both replacements and paraphrases."""
-
-    source: str
-    table: Table
-    """A row per model and class."""
-    contrasts: tuple[Table, ...]
-    """For each configuration of replacements, on the seeds that have paraphrases too: two rows
-    per model. Without those that share no seed."""
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The table of classes, then the contrasts."""
-        return (self.table, *self.contrasts)
-
-
 def _per_seed(counts: SeedCounts) -> float:
     return float(counts.n_variants.sum() / counts.present.sum())
 
@@ -457,12 +440,16 @@ def classes_of(
     scored: Mapping[str, Mapping[str, Scored]],
     settings: Settings,
     cluster: str = "",
-) -> Classes | None:
-    """Put the classes of a source beside one another; None without replacements or paraphrases."""
+) -> list[Table]:
+    """Put the classes of a source beside one another; nothing unless both kinds are there.
+
+    A table has a row per model and class. For each configuration of replacements one follows with
+    two rows per model, on the seeds that have paraphrases too, unless there are none.
+    """
     paraphrases = [config for config in scored if parse_config_name(config)[1] == PARAPHRASE]
     replacements = [config for config in scored if config not in paraphrases]
     if not paraphrases or not replacements:
-        return None
+        return []
     units = resampled_units(cluster)
     intervals = f", with 95 % intervals by bootstrap over {units}" if settings.n_bootstrap else ""
     found: dict[str, dict[str, tuple[Result, float]]] = {}
@@ -494,7 +481,7 @@ def classes_of(
         ),
     )
     contrasts = (_contrast(name, paraphrases[0], scored, units, settings) for name in replacements)
-    return Classes(source, table, tuple(each for each in contrasts if each.rows))
+    return [table, *(each for each in contrasts if each.rows)]
 
 
 def _contrast(
@@ -519,7 +506,7 @@ def _contrast(
     paired = f", with 95 % interval by paired bootstrap over {units}"
     interval = paired if settings.n_bootstrap else ""
     return Table(
-        name=f"shared-seeds-{replacements}".replace("_", "-"),
+        name=f"{_SHARED}-{replacements}".replace("_", "-"),
         title=f"{replacements} and {paraphrases} on the seeds that both have",
         columns=(*_columns("config"), *interval_columns("points", difference=f"SV@{_CT} diff.")),
         rows=tuple(rows),

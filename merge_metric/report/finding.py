@@ -260,7 +260,7 @@ def overall_findings(evidence: Evidence) -> list[str]:
                 f"{harder} is harder than {easier}: SV@90 of {every} is lower by "
                 f"{number(min(gaps))} points{'' if n == 1 else ' or more'}."
             )
-    for table in (table for each in evidence.classes for table in each.contrasts):
+    for table in evidence.contrasts:
         rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
             sure = [r for r in rows if min(sign * bound for bound in r["difference_ci"]) > 0]

@@ -21,8 +21,8 @@ from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report import wording
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
-from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
-from merge_metric.report.sections import FEW, SHIFT, kin, of_answers, page_tables
+from merge_metric.report.finding import findings, flipped_example, overall_findings
+from merge_metric.report.sections import FEW, SHIFT, kin, of_answers, tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import HEADLINE, MATCHING, SEED, cell
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
@@ -69,6 +69,14 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         if facts.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= facts.keys()
     )
     results = [result for c in configurations for part in c.parts() for result in part.results]
+    *allowed, styled = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (*scripts, stylesheet)
+    )
+    policy = (  # only these texts run, and nothing is loaded
+        f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
     def signed(configuration: Configuration, signature: str) -> str:
         """Name the models whose result has a signature."""
@@ -80,57 +88,23 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         .get_template("report.html.j2")
         .render(
             evidence=evidence,
+            sources=sources,
             few=len(evidence.models) <= FEW,
-            policy=content_policy(scripts, stylesheet),
+            policy=policy,
             style=stylesheet,
             scripts=scripts,
             uplot_licence=_asset("uPlot.LICENSE"),
-            data=embed(evidence, sources) | _embed_tables(evidence),
+            data=embed(evidence, sources),
             sampled=sampled,
-            lede=wording.lede(evidence),
-            definitions=wording.definitions(
-                replacements=evidence.has_replacements,
-                paraphrases=evidence.has_paraphrases,
-                is_nli=evidence.is_nli,
-                cluster=evidence.cluster,
-            ),
             heat_range=(low, high),
             heat_step=lambda result: _heat_step(result, low, high),
             has_few=any(map(_is_few, results)),
-            kin_table=lambda configuration: kin(evidence, configuration),
-            dataset_facts={
-                name: wording.dataset_facts(facts) for name, facts in evidence.provenance.items()
-            },
             mlm_names=list(dict.fromkeys(mlms)),
             paraphrasers=list(dict.fromkeys(paraphrasers)),
             signed=signed,
-            findings={c.name: findings(evidence, c) for c in configurations},
-            overall=overall_findings(evidence),
-            caution=wording.CAUTION,
-            examples={c.name: flipped_example(evidence, c, sources) for c in configurations},
-            example_texts=example_texts,
             labels=evidence.labels,
         )
     )
-
-
-def _embed_tables(evidence: Evidence) -> dict[str, Any]:
-    """Gather what the page's scripts read besides problems: styles of lines, tables to copy."""
-    return {
-        "decimals": DECIMALS,
-        "styles": list(map(style, range(len(evidence.models)))),
-        "heat": HEAT.key,
-        "heatSteps": HEAT_STEPS,
-        "tables": {
-            table.name: {
-                "csv": table.to_csv(),
-                "json": table.to_json(),
-                "Markdown": table.to_markdown(),
-                "LaTeX": table.to_latex(),
-            }
-            for table in page_tables(evidence)
-        },
-    }
 
 
 def head(figure: Figure) -> str:
@@ -141,15 +115,6 @@ def head(figure: Figure) -> str:
 def label(figure: Figure) -> str:
     """Find the word beside a single figure."""
     return _LABELS.get(figure.key, figure.heading)
-
-
-def content_policy(scripts: Sequence[str], stylesheet: str) -> str:
-    """Write a content security policy: only these texts run, nothing is loaded."""
-    allowed = f"script-src {' '.join(map(_source_hash, scripts))}"
-    styles = f"style-src {_source_hash(stylesheet)}"
-    return "; ".join(
-        ("default-src 'none'", allowed, styles, "base-uri 'none'", "form-action 'none'")
-    )
 
 
 def heat_range(evidence: Evidence) -> tuple[int, int]:
@@ -180,10 +145,7 @@ def _heat(result: Result | None) -> float | None:
 
 
 def comparison_rows(comparison: Comparison) -> list[tuple[Row, list[Row | None]]]:
-    """List models, the best first: row of the ranking, and pairs with the second to the last.
-
-    None where the other model is no worse.
-    """
+    """List models, best first, and pairs with the second to the last; None if that is no worse."""
     models = comparison.models.rows
     pairs = {(pair["a"], pair["b"]): pair for pair in comparison.pairs.rows}
     return [
@@ -222,28 +184,22 @@ def _environment() -> jinja2.Environment:
         (model, [row for row in rows if row["model"] == model]) for model in distinct(rows, "model")
     ]
     environment.globals |= {
-        "headline_columns": HEADLINE,
-        "breakdown_columns": wording.BREAKDOWN,
-        "flags_explained": wording.FLAGS_EXPLAINED,
+        "wording": wording,
         "heat": HEAT,
-        "matching": MATCHING,
-        "seed": SEED,
         "sv90": sv_at(90),
-        "relaxed": wording.RELAXED,
-        "strict": wording.STRICT,
         "version": VERSION,
         "shift_keys": tuple(SHIFT),
-        "model_text": lambda model: wording.model_text(model.description),
-        "lines": panel_lines,
         "style_of": style,
         "decisive": DECISIVE,
         "few_seeds": FEW_SEEDS,
         "is_few_seeds": _is_few,
+        "zip": zip,
         "few_class": lambda result: Markup(' class="few"') if _is_few(result) else "",
         "fraction": lambda value: show_value(value, "fraction"),
     }
-    shown_by = (cell, wording.number, wording.interval_text, wording.shown, head, label)
-    for function in (*shown_by, is_best, comparison_rows, of_answers):
+    of_evidence = (findings, overall_findings, flipped_example, kin, of_answers)
+    shown_by = (cell, head, label, marked, show_value)
+    for function in (*of_evidence, *shown_by, is_best, comparison_rows, panel_lines):
         environment.globals[function.__name__] = function
     return environment
 
@@ -257,19 +213,7 @@ def _asset(name: str) -> str:
     return (resources.files("merge_metric.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _source_hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def example_texts(example: FooledSeed) -> list[tuple[str, Markup, Markup]]:
-    """List name, seed and variant of each text of an example, its replaced words marked."""
-    seeds = map(_marked, example.seed, example.seed_marks)
-    variants = map(_marked, example.variant, example.variant_marks)
-    return list(zip(example.texts, seeds, variants, strict=True))
-
-
-def _marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
+def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
     """Escape a text and mark parts of it."""
     pieces, done = Markup(), 0
     for start, end in spans:
@@ -282,7 +226,10 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
 
 
 def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
-    """Pack figures, in percent, and problems as small as they go; `assets/*.js` read them."""
+    """Pack figures, in percent, problems as small as they go, styles of lines, tables to copy.
+
+    `assets/*.js` read them.
+    """
     said = [model.said for model in evidence.models]
     return {
         "labels": list(evidence.labels),
@@ -308,15 +255,27 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             for c in evidence.configurations
         ],
         "sources": [embed_source(source, said) for source in sources],
+        "decimals": DECIMALS,
+        "styles": list(map(style, range(len(evidence.models)))),
+        "heat": HEAT.key,
+        "heatSteps": HEAT_STEPS,
+        "tables": {
+            table.name: {
+                "csv": table.to_csv(),
+                "json": table.to_json(),
+                "Markdown": table.to_markdown(),
+                "LaTeX": table.to_latex(),
+            }
+            for table in tables(evidence, for_page=True)
+        },
     }
 
 
 def _result(result: Result) -> dict[str, Any]:
     """Pack figures as [value, low, high], in the order of `HEADLINE`, and the curve.
 
-    Rounded as they are shown, so that nothing is rounded twice.
-
-    An undetermined matching threshold has the text to show as a fourth entry.
+    Rounded as they are shown, so that nothing is rounded twice. An undetermined matching threshold
+    has the text to show as a fourth entry.
     """
     curve = result["sv_curve"]
     sides = [side for side in ("accuracy", "low", "high") if side in curve]
@@ -377,10 +336,7 @@ UP: Final = 1.4
 
 
 def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
-    """Draw the curves of those models that have a result, in units from the top left.
-
-    Each has a style, the path, the height of S, and the position of MC along the thresholds.
-    """
+    """Draw curves, from the top left: each one's style, path, height of S and place of MC."""
     lines = []
     for position, result in enumerate(results):
         if result:

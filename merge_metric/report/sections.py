@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart
+from merge_metric.analyses.curves import matching_table
+from merge_metric.report.evidence import Configuration, Evidence, VariantPart
 from merge_metric.report.seeds import SourceSeeds, hardest_table
 from merge_metric.report.wording import (
     BREAKDOWN,
@@ -17,6 +18,7 @@ from merge_metric.report.wording import (
     RELAXED,
     STRICT,
 )
+from merge_metric.runs.counting import FLAGS
 from merge_metric.runs.noise import noise_text
 from merge_metric.seed_variant_accuracy.figures import Figure
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
@@ -40,55 +42,40 @@ _MODEL: Final = Column("model", "model")
 _PART: Final = Column("part", "of")
 
 
-def tables(evidence: Evidence, sources: Sequence[SourceSeeds]) -> list[Table]:
-    """List every table of a report, in its order."""
-    found = [headline(evidence, configuration) for configuration in evidence.configurations]
-    for configuration in evidence.configurations:
-        found += comparison(configuration)
-    found.append(matching(evidence))
-    found += _tables_of_parts(evidence)
-    return found + [hardest_table(evidence, source) for source in sources]
+def tables(
+    evidence: Evidence, sources: Sequence[SourceSeeds] = (), *, for_page: bool = False
+) -> list[Table]:
+    """List every table of a report, in its order, with the hardest seeds of sources.
 
-
-def page_tables(evidence: Evidence) -> list[Table]:
-    """List the tables that the page offers to take away: with all pairs, and all figures."""
-    found = [headline(evidence, configuration) for configuration in evidence.configurations]
-    for configuration in evidence.configurations:
-        found += comparison(configuration, every_pair=True)
-    return [*found, heat_map(evidence), *_tables_of_parts(evidence)]
-
-
-def _tables_of_parts(evidence: Evidence) -> list[Table]:
-    found = [evidence.validity] if evidence.validity else []
-    for configuration in evidence.configurations:
-        for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
+    The page offers tables to take away that have all pairs and, in the heat map, all figures.
+    """
+    configurations = evidence.configurations
+    found = [headline(evidence, each) for each in configurations]
+    for configuration in configurations:
+        found += comparison(configuration, every_pair=for_page)
+    found.append(heat_map(evidence) if for_page else matching(evidence))
+    found += [evidence.validity] if evidence.validity else []
+    for configuration in configurations:
+        for kind, by in (("word_class", "class of the replaced word"), ("label", "gold label")):
             if parts := configuration.parts_by(kind):
-                found.append(_breakdown(evidence, configuration, parts, title))
+                title = f", by {by}"
+                found.append(_figures(evidence, configuration, kind, title, BREAKDOWN, parts=parts))
         if parts := configuration.flag_parts():
             found.append(label_flags(evidence, configuration, parts))
-    found += [table for classes in evidence.classes for table in classes.tables]
-    for configuration in evidence.configurations:
+    found += evidence.classes
+    for configuration in configurations:
         found += [fooling(evidence, configuration), kin(evidence, configuration)]
         if shifted := shift(evidence, configuration):
             found.append(shifted)
-    return found
+    return found + [hardest_table(evidence, source) for source in sources]
 
 
 def headline(evidence: Evidence, configuration: Configuration) -> Table:
     """Make the first table, with a row per model."""
-    whole = configuration.parts()[0].some_result
-    mixture = configuration.mixture
-    return Table(
-        name=_name("figures", configuration),
-        title=f"{configuration.name}: {whole['n_seeds']:,} seeds, {whole['n_variants']:,} variants",
-        columns=(_MODEL, *map(figure_column, HEADLINE)),
-        rows=tuple(_rows(evidence, configuration.results, HEADLINE)),
-        notes=(
-            f"In percent{_with_intervals(evidence)}.",
-            *([mixture] if mixture else []),
-            *of_answers(evidence, configuration),
-        ),
-    )
+    whole, mixture = configuration.parts()[0].some_result, configuration.mixture
+    sizes = f": {whole['n_seeds']:,} seeds, {whole['n_variants']:,} variants"
+    notes = (*([mixture] if mixture else []), *of_answers(evidence, configuration))
+    return _figures(evidence, configuration, "figures", sizes, HEADLINE, notes)
 
 
 def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
@@ -102,23 +89,15 @@ def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str
 
 def kin(evidence: Evidence, configuration: Configuration) -> Table:
     """Make the table of what others compute of the same sets, with a row per model."""
-    return Table(
-        name=_name("kin", configuration),
-        title=f"{configuration.name}: summaries without a threshold, consistency and agreement",
-        columns=(_MODEL, *map(figure_column, KIN)),
-        rows=tuple(_rows(evidence, configuration.results, KIN)),
-        notes=(
-            f"In percent{_with_intervals(evidence)}.",
-            " ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN),
-        ),
-    )
+    title = ": summaries without a threshold, consistency and agreement"
+    meanings = " ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN)
+    return _figures(evidence, configuration, "kin", title, KIN, [meanings])
 
 
 def comparison(configuration: Configuration, *, every_pair: bool = False) -> list[Table]:
-    """Make the tables of `merge-nli compare`: ranks and, of few models, all differences.
+    """Make the tables of `merge-nli compare`: ranks, and all differences.
 
-    Of many models those that follow one another, unless every pair is asked for: the page and
-    the JSON have the others.
+    Of many models only of those that follow one another, unless every pair is asked for.
     """
     if not (compared := configuration.comparison):
         return []
@@ -142,23 +121,14 @@ def matching(evidence: Evidence) -> Table:
         for configuration in evidence.configurations
         for part in configuration.parts_by("all", "word_class")
     ]
-    keys = {end: f"{MATCHING.key}{end}" for end in ("", "_low", "_high")} | {"_n_seeds": "n_seeds"}
-    rows = (
-        {"model": name}
-        | {
-            f"{heading}{end}": result[key]
-            for end, key in keys.items()
+    return matching_table(
+        (
+            (name, heading, part.results[position])
+            for position, name in enumerate(evidence.names)
             for heading, part in parts
-            if (result := part.results[position])
-        }
-        for position, name in enumerate(evidence.names)
-    )
-    return Table(
-        name="matching",
-        title="Matching threshold MC of models on sources and word classes",
-        columns=(_MODEL, *columns("threshold", **{heading: heading for heading, _ in parts})),
-        rows=tuple(rows),
-        notes=(f"In percent. {MATCHING.explanation}",),
+        ),
+        "Matching threshold MC of models on sources and word classes",
+        f"In percent. {MATCHING.explanation}",
     )
 
 
@@ -167,7 +137,7 @@ def heat_map(evidence: Evidence) -> Table:
     rows = (
         {"config": configuration.name, **row}
         for configuration in evidence.configurations
-        for row in _part_rows(evidence, configuration.parts_by("all", "word_class"), HEADLINE)
+        for row in _rows(evidence, configuration.parts_by("all", "word_class"), HEADLINE)
     )
     return Table(
         name="heat-map",
@@ -178,16 +148,25 @@ def heat_map(evidence: Evidence) -> Table:
     )
 
 
-def _breakdown(
-    evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart], title: str
+def _figures(
+    evidence: Evidence,
+    configuration: Configuration,
+    name: str,
+    title: str,
+    figures: Sequence[Figure],
+    notes: Sequence[str] = (),
+    parts: Sequence[VariantPart] = (),
 ) -> Table:
-    """Make a table with a row per part and model."""
+    """Make a table of figures, with a row per model or, of `parts`, per part and model."""
+    rows = _rows(evidence, parts or configuration.parts()[:1], figures)
+    if not parts:
+        rows = ({key: row[key] for key in row if key != "part"} for row in rows)
     return Table(
-        name=_name(parts[0].kind, configuration),
-        title=f"{configuration.name}, by {title}",
-        columns=(_PART, _MODEL, *map(figure_column, BREAKDOWN)),
-        rows=tuple(_part_rows(evidence, parts, BREAKDOWN)),
-        notes=(f"In percent{_with_intervals(evidence)}.",),
+        name=_name(name, configuration),
+        title=f"{configuration.name}{title}",
+        columns=(*([_PART] if parts else []), _MODEL, *map(figure_column, figures)),
+        rows=tuple(rows),
+        notes=(f"In percent{_with_intervals(evidence)}.", *notes),
     )
 
 
@@ -195,35 +174,25 @@ def label_flags(
     evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart]
 ) -> Table:
     """Make the table of variants with and without label flags, and how many there are."""
-    table = _breakdown(evidence, configuration, parts, "label flag")
-    results = (result or {} for part in parts for result in part.results)
-    sizes = columns("count", n_seeds="seeds", n_variants="variants")
+    table = _figures(
+        evidence, configuration, FLAGS, ", by label flag", BREAKDOWN, [FLAGS_EXPLAINED], parts
+    )
     part, model, *figures = table.columns
-    rows = (
-        {**row, **{column.key: result.get(column.key) for column in sizes}}
-        for row, result in zip(table.rows, results, strict=True)
-    )
-    return replace(
-        table,
-        columns=(part, model, *sizes, *figures),
-        rows=tuple(rows),
-        notes=(*table.notes, FLAGS_EXPLAINED),
-    )
+    sizes = columns("count", n_seeds="seeds", n_variants="variants")
+    rows = ({**row, **{each.key: row.get(each.key) for each in sizes}} for row in table.rows)
+    return replace(table, columns=(part, model, *sizes, *figures), rows=tuple(rows))
 
 
 def fooling(evidence: Evidence, configuration: Configuration) -> Table:
     """Make the table of fooling rates, of all seeds and by gold label."""
     parts = [configuration.parts()[0], *configuration.parts_by("label")]
-    return Table(
-        name=_name("fooling", configuration),
-        title=f"{configuration.name}: fooling rates, relaxed (r_r) and strict (r_s)",
-        columns=(_PART, _MODEL, figure_column(RELAXED), figure_column(STRICT)),
-        rows=tuple(_part_rows(evidence, parts, (RELAXED, STRICT))),
-        notes=(
-            f"In percent of the seeds answered right{_with_intervals(evidence)}: those with a "
-            "variant that gets another answer, or the opposite one.",
-        ),
+    title = ": fooling rates, relaxed (r_r) and strict (r_s)"
+    table = _figures(evidence, configuration, "fooling", title, (RELAXED, STRICT), parts=parts)
+    note = (
+        f"In percent of the seeds answered right{_with_intervals(evidence)}: those with a variant "
+        "that gets another answer, or the opposite one."
     )
+    return replace(table, notes=(note,))
 
 
 def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
@@ -249,18 +218,12 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
 
 
 def _rows(
-    evidence: Evidence, results: Sequence[Result | None], figures: Sequence[Figure]
-) -> Iterator[Mapping[str, Any]]:
-    for name, result in zip(evidence.names, results, strict=True):
-        yield {"model": name} | (figure_values(result, figures) if result else {})
-
-
-def _part_rows(
     evidence: Evidence, parts: Sequence[VariantPart], figures: Sequence[Figure]
 ) -> Iterator[Mapping[str, Any]]:
     for part in parts:
-        for row in _rows(evidence, part.results, figures):
-            yield {"part": part.title, **row}
+        for name, result in zip(evidence.names, part.results, strict=True):
+            values = figure_values(result, figures) if result else {}
+            yield {"part": part.title, "model": name} | values
 
 
 def _name(kind: str, configuration: Configuration) -> str:

@@ -200,10 +200,7 @@ class SourceSeeds:
         return hardest_first(self.mean_right(), n_wrong)
 
     def sample(self, per_seed: int, n_seeds: int) -> SourceSeeds:
-        """Show fewer variants: at most `per_seed` of a seed, chosen by a hash of their ids.
-
-        And only those of this number of seeds, the hardest.
-        """
+        """Show at most `per_seed` variants, by a hash of ids, of each of the hardest `n_seeds`."""
         shown = np.zeros(len(self.seeds), bool)
         shown[self.hardest()[:n_seeds]] = True
         keep = np.flatnonzero((self.rank < per_seed) & shown[self.seed])
@@ -229,8 +226,7 @@ def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
 def limit_variants(sources: Sequence[SourceSeeds], most: int) -> list[SourceSeeds]:
     """Show at most `most` variants, equally many of each seed.
 
-    Where that would leave fewer than `_LEAST` of a seed, the hardest seeds have that
-    number and the others none.
+    Where that would be fewer than `_LEAST`, the hardest seeds have that number and the others none.
     """
     counts = np.concatenate([source.n_shown for source in sources])
     if counts.sum() <= most:
@@ -401,10 +397,7 @@ _ZERO: Final = 648
 
 
 def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    """Pack seeds in columns; shown variants in groups of the same words replaced in one seed.
-
-    `said` are each model's answers in its own words, by ids.
-    """
+    """Pack seeds in columns, variants by seed and words; `said` are models' own words by id."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
     spans = [f"{side}_spans" for side in NLI.fields]

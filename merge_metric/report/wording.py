@@ -195,11 +195,7 @@ _USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "
 
 
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
-    """List what a reader must know of a source's data.
-
-    From a `provenance.json` as this program writes it (see `merge_dataset.provenance`), or of
-    whatever else made the data.
-    """
+    """List what a reader must know of a source's data, whatever program wrote its provenance."""
     data, problems, config = (
         provenance.get(key) or {} for key in ("source_data", "problems", "config")
     )

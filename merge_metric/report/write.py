@@ -222,7 +222,7 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             }
             for c, results in named
         ],
-        "classes": [table.as_dict() for each in evidence.classes for table in each.tables],
+        "classes": [table.as_dict() for table in evidence.classes],
         "provenance": evidence.provenance,
         **({"validity": evidence.validity.as_dict()} if evidence.validity else {}),
         "seeds": [row for source in sources for row in seed_rows(evidence, source)],
@@ -251,11 +251,7 @@ def _plain(text: str) -> str:
 
 
 def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
-    """Draw the plots of a report, with their names.
-
-    Curves of all configurations side by side, the heat map, and per configuration the curves by
-    word class and by label.
-    """
+    """Draw a report's plots, by name: all curves, the heat map, curves by class and by label."""
     whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
     yield "curves", plot_curves(_curves(evidence, whole))
     yield "matching", plot_matching(matching(evidence))

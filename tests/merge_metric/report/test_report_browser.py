@@ -21,7 +21,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.sections import headline, page_tables
+from merge_metric.report.sections import headline, tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import MATCHING, RELAXED, cell, interval_text, number, shown
 from merge_metric.report.write import render_html
@@ -542,7 +542,7 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
     opened.execute_script(kept)
     choose(opened, "config", "snli")
     names = {place.get_attribute("data-table") for place in find(opened, ".take")}
-    assert names == {"seeds", *(table.name for table in page_tables(evidence))}
+    assert names == {"seeds", *(table.name for table in tables(evidence, for_page=True))}
     for nth, label in enumerate(("CSV", "JSON", "Copy Markdown", "Copy LaTeX")):
         button = find(opened, ".take[data-table='figures-snli'] button")[nth]
         assert button.text == label

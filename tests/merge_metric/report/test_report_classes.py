@@ -44,8 +44,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dic
 def test_rows_are_those_of_the_metric(mixed: Any) -> None:
     """Each class as the metric gives it, of the word class's group or the configuration."""
     evidence, *_ = mixed
-    (classes,) = evidence.classes
-    of = {(row["model"], row["variants"]): row for row in classes.table.rows}
+    of = {(row["model"], row["variants"]): row for row in evidence.classes[0].rows}
     assert list(of) == [
         (name, variants)
         for name in ("weak", "strong")
@@ -70,7 +69,7 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
 def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
     """Against `score` of the rows of these seeds, and a bootstrap spelt out."""
     evidence, folder, files = mixed
-    (contrast,) = evidence.classes[0].contrasts
+    (contrast,) = evidence.contrasts
     assert [(row["model"], row["config"]) for row in contrast.rows] == [
         (model, config) for model in files for config in ("snli", "snli_paraphrases")
     ]
@@ -109,11 +108,10 @@ def test_configurations_of_one_class(mixed: Any) -> None:
     _, folder, files = mixed
     configs = ["snli_paraphrases", "snli_nouns", "snli_verbs"]
     evidence = gather_evidence([files["weak"]], folder, configs, n_bootstrap=0)
-    (classes,) = evidence.classes
-    assert [row["variants"] for row in classes.table.rows] == ["noun", "verb", "paraphrase"]
+    assert [row["variants"] for row in evidence.classes[0].rows] == ["noun", "verb", "paraphrase"]
     names = ["classes-snli", "shared-seeds-snli-nouns", "shared-seeds-snli-verbs"]
-    assert [table.name for table in classes.tables] == names
-    assert [table.rows[0]["n_seeds"] for table in classes.contrasts] == [16, 8]
+    assert [table.name for table in evidence.classes] == names
+    assert [table.rows[0]["n_seeds"] for table in evidence.contrasts] == [16, 8]
 
 
 def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
@@ -122,10 +120,10 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
     predictions = read_predictions(Path(files[evidence.names[0]]))
     rows = [row for row in predictions.to_pylist() if "/paraphrase/" not in row["variant_id"]]
     file = str(write_predictions(tmp_path / "words.parquet", rows))
-    (classes,) = gather_evidence([files["strong"], file], folder, n_bootstrap=0).classes
-    mine = [row["variants"] for row in classes.table.rows if row["model"] == "words"]
+    classes, contrast = gather_evidence([files["strong"], file], folder, n_bootstrap=0).classes
+    mine = [row["variants"] for row in classes.rows if row["model"] == "words"]
     assert mine == ["all words", "noun", "verb"]
-    assert {row["model"] for row in classes.contrasts[0].rows} == {"strong"}
+    assert {row["model"] for row in contrast.rows} == {"strong"}
 
 
 def test_definitions_follow_the_kinds() -> None:

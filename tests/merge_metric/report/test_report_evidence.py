@@ -11,6 +11,7 @@ from helpers.dataset_files import write_predictions
 from helpers.report_data import problems
 
 from merge_metric.report.evidence import Evidence, gather_evidence
+from merge_metric.report.write import draw_figures
 from merge_metric.score import score_file
 
 
@@ -83,6 +84,7 @@ def test_a_model_without_a_configuration(
     has = {c.name: [result is not None for result in c.results] for c in evidence.configurations}
     assert has == {"mnli-m": [True, True], "snli": [True, False]}
     assert "part has no complete predictions for snli" in caplog.text
+    assert "matching" in dict(draw_figures(evidence))
 
 
 def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from helpers.report_data import paraphrased, problems
 
 from merge_dataset.schema import NLI
 from merge_metric.compare import Comparison
-from merge_metric.report.evidence import Classes, Configuration, Evidence, gather_evidence
+from merge_metric.report.evidence import Configuration, Evidence, gather_evidence
 from merge_metric.report.finding import findings, flipped_example, overall_findings
 from merge_metric.report.seeds import read_seeds
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS
@@ -66,7 +66,7 @@ def _evidence(
     configs: Sequence[str] = ("snli",),
     *,
     comparison: Comparison | None = None,
-    classes: tuple[Classes, ...] = (),
+    classes: tuple[Table, ...] = (),
 ) -> tuple[Evidence, Configuration]:
     each = zip(configs, results, strict=True)
     made = tuple(Configuration(config, of, comparison) for config, of in each)
@@ -198,8 +198,8 @@ def test_replacements_and_paraphrases() -> None:
         {**base, "model": "b", "difference": -0.02, "difference_ci": [-0.1, 0.06]},
         {**base, "model": "c", "difference": 0.08, "difference_ci": [0.01, 0.1], "n_seeds": 29},
     )
-    classes = Classes("snli", Table("", "", (), ()), (Table("shared", "", (), rows),))
-    evidence, _ = _evidence(["a"], [(result(),)], classes=(classes,))
+    classes = (Table("", "", (), ()), Table("shared-seeds", "", (), rows))
+    evidence, _ = _evidence(["a"], [(result(),)], classes=classes)
     assert overall_findings(evidence) == [
         "On the seeds that have both, SV@90 is lower with paraphrases than with replaced words by "
         "12.0 points (a; snli_nouns)."
