@@ -13,7 +13,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -62,32 +62,26 @@ class LazyModel(Generic[ModelT]):
         record: Path,
     ) -> None:
         """Get ready to open the model; nothing is opened yet."""
-        self._open, self._describe = open_model, describe
-        self._asked, self._record = json.loads(json.dumps(asked)), record
+        self._open, self._describe, self._record = open_model, describe, record
+        self._asked = json.loads(json.dumps(asked))
         self._model: ModelT | None = None
-        self._description: dict[str, Any] | None = None
+        try:
+            there = read_record(record)
+        except FileNotFoundError:
+            there = {}
+        except ValueError as error:
+            log.warning("%s; the model is opened to write it anew", error)
+            there = {}
+        self._known = there if there.get("asked") == self._asked else {}
+        """Record of what was asked for, the description and the weights; empty until known."""
 
     @property
     def description(self) -> dict[str, Any]:
         """Description that tells the model from others; it is opened where no record says it."""
-        if self._description is None:
-            there = self._recorded()
-            if there.get("asked") == self._asked:
-                self._description = there["description"]
-            else:
-                self()
-        assert self._description is not None
-        return self._description
-
-    def _recorded(self) -> dict[str, Any]:
-        """Read what an earlier run wrote down; nothing where it did not, or the file is damaged."""
-        try:
-            return read_record(self._record)
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            log.warning("%s; the model is opened to write it anew", error)
-            return {}
+        if not self._known:
+            self()
+        found: dict[str, Any] = self._known["description"]
+        return found
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -96,32 +90,31 @@ class LazyModel(Generic[ModelT]):
         They are no part of the description, as they follow from it: it decides which answers of
         earlier runs are taken, of earlier releases too.
         """
-        description, there = self.description, self._recorded()
-        if "weights" not in there:
+        description = self.description
+        if "weights" not in self._known:
             log.warning(
                 "%s: an earlier release wrote it, without the digest of the model's weights: the "
                 "manifest has none",
                 self._record,
             )
-        weights = there.get("weights")
+        weights = self._known.get("weights")
         return {**description, **({"weights": weights} if weights else {})}
 
     def __call__(self) -> ModelT:
         """Open the model, unless it is open.
 
-        Raises:
-            ModelChangedError: its description was another one so far. From now on it is right.
+        ModelChangedError says that it had another description so far; from now on that is right.
         """
         if self._model is None:
-            self._model = self._open()
-            before = self._description
-            self._description = json.loads(json.dumps(self._describe(self._model)))
-            write_record(self._record, {
+            self._model, before = self._open(), self._known
+            made = {
                 "asked": self._asked,
-                "description": self._description,
+                "description": self._describe(self._model),
                 "weights": getattr(self._model, "weights", None),
-            })  # fmt: skip
-            if before not in (None, self._description):
+            }
+            self._known = json.loads(json.dumps(made))
+            write_record(self._record, self._known)
+            if before and before["description"] != self._known["description"]:
                 log.info("%s: another model than in the run so far", self._record.stem)
                 raise ModelChangedError(self._record.stem)
         return self._model
@@ -239,25 +232,12 @@ def ask_in_parts(
     return np.concatenate(parts) if parts else np.empty((0, len(LABELS)))
 
 
-@dataclass(slots=True)
-class Verdicts:
-    """Answers to the pairs of rounds after rounds; no pair is asked about twice."""
-
-    ask: Callable[[str, list[Pair]], NDArray[np.float64]]
-    """A text for the progress bar and distinct pairs in, (n, 3) probabilities out."""
-    hypotheses: frozenset[str]
-    """Hypotheses of the block. Only pairs of two of them can come up again, as one is
-    paraphrased and the other its paraphrase; the other pairs are forgotten."""
-    known: MutableMapping[Pair, NDArray[np.float64]] = field(default_factory=dict)
-
-    def of(self, what: str, pairs: Sequence[Pair]) -> NDArray[np.float64]:
-        """Return probabilities for pairs, (n, 3)."""
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in self.known]
-        found: Mapping[Pair, NDArray[np.float64]] = dict(
-            zip(new, self.ask(what, new) if new else (), strict=True)
-        )
-        rows = [found[pair] if pair in found else self.known[pair] for pair in pairs]
-        self.known.update(
-            (pair, row) for pair, row in found.items() if self.hypotheses.issuperset(pair)
-        )
-        return np.array(rows).reshape(-1, len(LABELS))
+def ask_once(
+    ask: Callable[[list[Pair]], NDArray[np.float64]],
+    pairs: Sequence[Pair],
+    known: MutableMapping[Pair, NDArray[np.float64]],
+) -> NDArray[np.float64]:
+    """Return (n, 3) probabilities for pairs: those not `known` are asked about, and known then."""
+    if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
+        known.update(zip(new, ask(new), strict=True))
+    return np.array([known[pair] for pair in pairs]).reshape(-1, len(LABELS))

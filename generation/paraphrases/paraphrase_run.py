@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -23,12 +24,13 @@ from numpy.typing import NDArray
 from generation.paraphrases.answer_store import (
     LazyModel,
     ModelChangedError,
-    Verdicts,
     ask_in_parts,
+    ask_once,
     rewrite_in_parts,
 )
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import (
+    ANSWERS,
     FUNNEL_COLUMNS,
     PARAPHRASES,
     REASONS,
@@ -36,7 +38,6 @@ from generation.paraphrases.rounds import (
     ParaphraseReason,
     ParaphraseRequest,
     TextGenerator,
-    answer_table,
     kept_texts,
     paraphrase_table,
     render_funnel,
@@ -133,14 +134,19 @@ def paraphrase(
         log.info("%s: %d problems, %d without a label", problems.description, problems.count,
                  len(problems.unlabelled))  # fmt: skip
         write_text(run.config, config.to_toml())
+
+        def refuse(*_: object) -> NoReturn:
+            raise ValueError(
+                "expected all answers of the models from the tasks, some are missing; run the same "
+                "command again"
+            )
+
         if distribution is not None:
-            generator = judge = _refuse
+            generator = judge = refuse
         work = _Work.of(run, config, generator, judge)
         while True:
-            try:
+            with suppress(ModelChangedError):  # at most twice, as a model is opened once
                 return work.do(problems, distribution)
-            except ModelChangedError:
-                continue  # A model is opened once, so this happens twice at most.
 
 
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
@@ -191,13 +197,6 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
     return open_model(request, sources=[config.source], seeds=sample)
 
 
-def _refuse(*_: object) -> NoReturn:
-    raise ValueError(
-        "expected all answers of the models from the tasks, some are missing; run the same command "
-        "again"
-    )
-
-
 def do_unit(
     folder: Path,
     unit: str,
@@ -214,7 +213,7 @@ def do_unit(
     run, share = RunFolder(folder), Share.parse(text)
     work = _Work.of(run, ParaphraseConfig.read(run.config), generator, judge)
     while True:
-        try:
+        with suppress(ModelChangedError):
             if step == "problems":
                 table = read_table(run.problems, ("premise", "hypothesis"))
                 pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
@@ -222,8 +221,6 @@ def do_unit(
             else:
                 work.search(work.answers(), share)
             return
-        except ModelChangedError:
-            continue  # A model is opened once, so this happens twice at most.
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +344,11 @@ class _Work:
             places.setdefault(pair, len(places)) for pair in zip(premises, hypotheses, strict=True)
         ]
         answers = self.ask("problems", list(places))
-        table = answer_table(seed_ids, answers[pair_of_problem])
-        write_table(self.run.answers, table)
-        right = [p == g for p, g in zip(table["prediction"].to_pylist(), gold, strict=True)]
+        of_problems = answers[pair_of_problem]
+        predicted = pa.array(LABELS).take(pa.array(of_problems.argmax(axis=1)))
+        columns = [pa.array(seed_ids), *map(pa.array, of_problems.T), predicted]
+        write_table(self.run.answers, pa.table(columns, schema=ANSWERS))
+        right = [p == g for p, g in zip(predicted.to_pylist(), gold, strict=True)]
         if not any(right):
             raise ValueError(
                 f"{self.judge.description['name']}: expected some right answers, got none to "
@@ -394,7 +393,7 @@ class _Work:
         blocks = -(-len(answers.hypotheses) // BLOCK)
         where = f"block {block + 1}/{blocks}, round" if blocks > 1 else "round"
         hypotheses = answers.hypotheses[block * BLOCK : (block + 1) * BLOCK]
-        verdicts = Verdicts(self.ask, frozenset(hypotheses), ChainMap({}, answers.known))
+        known: ChainMap[Pair, NDArray[np.float64]] = ChainMap({}, answers.known)
 
         def rewrite(number: int, requests: list[ParaphraseRequest]) -> list[list[Candidate]]:
             described = self.generator.description
@@ -412,7 +411,9 @@ class _Work:
             hypotheses,
             self.config,
             rewrite=rewrite,
-            judge=lambda number, pairs: verdicts.of(f"{where} {number}", pairs),
+            judge=lambda number, pairs: ask_once(
+                partial(self.ask, f"{where} {number}"), pairs, known
+            ),
         )
         tables = []
         for number, tried in enumerate(rounds, start=1):

@@ -10,7 +10,6 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -80,11 +79,6 @@ class ParaphraseRequest:
     earlier: tuple[str, ...] = ()
     """Candidates of earlier rounds as they came (`Candidate.text`): they count as groups
     before the first."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a temperature that is not above 0."""
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature: expected a number above 0, got {self.temperature}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +218,11 @@ def echoes(text: str, hypothesis: str, prompt: str) -> bool:
     >>> echoes("Rephrase the following: A girl.", "A girl.", prompt)
     False
     """
-    length, instruction = _instruction_runs(prompt)
-    found = instruction & _runs(normalise(text).split(), length)
-    return bool(found and found - _runs(normalise(hypothesis).split(), length))
-
-
-@cache
-def _instruction_runs(prompt: str) -> tuple[int, set[tuple[str, ...]]]:
-    """Return how many words make an echo, and all runs of words that do."""
     parts = [normalise(part).split() for part in prompt.split("{hypothesis}")]
     length = min(_RUN, max(map(len, parts)))
-    return length, {run for part in parts for run in _runs(part, length)}
+    instruction = {run for part in parts for run in _runs(part, length)}
+    found = instruction & _runs(normalise(text).split(), length)
+    return bool(found and found - _runs(normalise(hypothesis).split(), length))
 
 
 def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
@@ -353,14 +341,6 @@ def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:
     return pa.table(columns, schema=PARAPHRASES)
 
 
-def answer_table(seed_ids: Sequence[str], answers: NDArray[np.float64]) -> pa.Table:
-    """Make a table with a row per problem, of (n, 3) probabilities over `LABELS`."""
-    predicted = pa.array(LABELS).take(pa.array(answers.argmax(axis=1)))
-    return pa.table(
-        [pa.array(seed_ids), *map(pa.array, answers.T), predicted], schema=ANSWERS
-    )  # fmt: skip
-
-
 def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
     """Return the kept paraphrases of each hypothesis, for tables sorted by hypothesis.
 
@@ -368,18 +348,12 @@ def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
     """
     found: dict[str, pa.Array] = {}
     for table in paraphrases:
-        if not (kept := table.filter(pc.equal(table["reason"], KEPT))):
-            continue
-        texts = kept["text"].combine_chunks()
-        runs = kept["hypothesis"].combine_chunks().dictionary_encode()
-        codes = runs.indices.to_numpy()
-        starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
-            hypothesis = runs.dictionary[codes[start]].as_py()
-            mine = texts.slice(start, end - start)
-            if hypothesis in found:
-                mine = pa.concat_arrays([found[hypothesis], mine])
-            found[hypothesis] = mine
+        kept = table.filter(pc.equal(table["reason"], KEPT))
+        grouped = kept.group_by("hypothesis", use_threads=False).aggregate([("text", "list")])
+        columns = grouped["hypothesis"].to_pylist(), grouped["text_list"]
+        for hypothesis, texts in zip(*columns, strict=True):
+            before = [found[hypothesis]] if hypothesis in found else []
+            found[hypothesis] = pa.concat_arrays([*before, texts.values])
     return found
 
 

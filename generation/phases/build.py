@@ -14,8 +14,8 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.phases.asking import require_asked
 from generation.phases.build_blocks import BlockResult, Builder, block_results
+from generation.phases.suggest import require_asked
 from generation.problems.morphology import require_library
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replacement_schema

@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 
 from generation.config import Config
 from generation.part_store import read_unit_parts, write_unit_part
-from generation.phases.asking import candidates_of
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
@@ -43,7 +42,7 @@ from generation.variants.adaptation import (
     rejected_families,
     shuffle_letters,
 )
-from generation.variants.candidates import Candidates
+from generation.variants.candidates import Candidates, candidate_folder, candidates_in
 from generation.variants.funnel import (
     Funnel,
     WordKey,
@@ -100,16 +99,23 @@ class Builder:
     """The output of `merge-nli signals --neighbours`."""
     nonce: NonceAnswers | None = None
     """The output of `merge-nli signals --nonce`."""
-    candidates: Mapping[str, Candidates] = field(default_factory=dict)
-    """Candidates by masked LM."""
+    folder: Path | None = None
+    """Folder of the candidates."""
 
+    @cached_property
     def stores(self) -> dict[str, SuggestionStore]:
-        """Open the stores, by masked LM."""
+        """The stores, by masked LM."""
         return stores_of(self.base, self.config, self.mlms)
 
+    @cached_property
     def asked(self) -> Asked:
-        """Open the questions that were asked."""
+        """The questions that were asked."""
         return Asked(Questions(self.base.questions), self.base.asked)
+
+    @cached_property
+    def _candidates(self) -> dict[str, Candidates]:
+        assert self.folder is not None
+        return candidates_in(self.folder, self.stores, self.asked.questions)
 
     def open(self) -> Callable[[int], BlockResult]:
         """Return the function that works on blocks; each process has its own tagger."""
@@ -120,9 +126,8 @@ class Builder:
         config = self.config
         seeds = read_block(self.base.problems, block)
         problems = tag_problems(seeds, self._tagger, config.word_classes, config.sharing)
-        lexicon = self._lexicon
         rows, funnel, unsettled = find_replacements(
-            problems, self.candidates, lexicon, self._tagger, config
+            problems, self._candidates, self._lexicon, self._tagger, config
         )
         rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
@@ -256,14 +261,13 @@ class Builder:
 
     @cached_property
     def _unablated_pairs(self) -> pa.Table | None:
-        """The distinct (seed_id, word_class) of the build without the ablation."""
         if self.unablated is None:
             return None
         return distinct_rows(self.unablated, ["seed_id", "word_class"])
 
     @cached_property
     def _lexicon(self) -> Lexicon:
-        return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
+        return Lexicon.of({mlm: each.vocabulary for mlm, each in self._candidates.items()})
 
     # --- In tasks ---
 
@@ -312,8 +316,11 @@ def block_results(
     folder = out.tasks("build")
     if distribution is None:
         config, blocks = builder.config, range(len(block_sizes(builder.base.problems)))
-        with candidates_of(builder.stores(), out, config, builder.asked()) as candidates:
-            work = replace(builder, candidates=candidates)
+        with candidate_folder(
+            out.candidates, builder.stores, builder.asked,
+            probability_filter=config.probability_filter,
+        ) as candidates:  # fmt: skip
+            work = replace(builder, folder=candidates)
             yield map_blocks(blocks, work.open, workers=config.workers)
     else:
         plan = {**builder.to_plan(), "made_from": made_from, "packages": versions(*_PACKAGES)}
@@ -346,15 +353,10 @@ def _results_of_tasks(
 def candidates_unit(folder: Path, unit: str) -> None:
     """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
     builder, number = Builder.of_plan(plan_of(folder)), unit.split()[1]
-    target, asked = folder / "candidates" / number, builder.asked()
+    target, store = folder / "candidates" / number, list(builder.stores.values())[int(number)]
     shutil.rmtree(target, ignore_errors=True)  # of a task that was killed
-    Candidates.write(
-        target,
-        list(builder.stores().values())[int(number)],
-        asked.questions,
-        probability_filter=builder.config.probability_filter,
-        asked=asked,
-    )
+    probability_filter = builder.config.probability_filter
+    Candidates.write(target, store, builder.asked, probability_filter=probability_filter)
 
 
 @says
@@ -374,10 +376,4 @@ def _builder(folder: Path, text: str) -> Builder:
     """Read from a plan what works on blocks; a task reads it once, with one tagger."""
     plan = json.loads(text)
     require_versions(plan["packages"])
-    builder = Builder.of_plan(plan)
-    questions = builder.asked().questions
-    candidates = {
-        mlm: Candidates(folder / "candidates" / str(number), questions, store)
-        for number, (mlm, store) in enumerate(builder.stores().items())
-    }
-    return replace(builder, candidates=candidates)
+    return replace(Builder.of_plan(plan), folder=folder / "candidates")

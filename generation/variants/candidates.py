@@ -8,7 +8,9 @@ flat files, in the order of the run's questions, and read from there block by bl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
@@ -22,7 +24,7 @@ from generation.records import MaskedQuery, Scores, ranges, starts_of
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
-from merge_dataset.files import read_json, write_json
+from merge_dataset.files import partial_path, read_json, write_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,16 +86,6 @@ class Survivors:
         )
 
 
-_NOTHING: Final = Survivors(
-    starts=np.zeros(1, np.int64),
-    in_vocabulary=np.zeros(0, np.bool_),
-    asked=np.zeros(0, np.bool_),
-    tokens=np.zeros(0, np.int32),
-    log_odds=np.zeros(0, np.float32),
-    rejected=np.zeros((0, len(CHEAP_REASONS)), np.int32),
-)
-
-
 @dataclass(frozen=True)
 class Candidates:
     """One MLM's candidates at every occurrence asked about. Can be sent to other processes."""
@@ -107,31 +99,25 @@ class Candidates:
         cls,
         folder: Path,
         store: SuggestionStore,
-        questions: Questions,
+        asked: Asked,
         *,
         probability_filter: bool,
-        asked: Asked | None = None,
     ) -> Self:
         """Filter a store's answers to the run's questions, one shard at a time."""
         folder.mkdir(parents=True)
         vocabulary, done = store.vocabulary(), 0
         words: dict[str, int] = {}
-        rows = None if asked is None else asked.rows
+        questions, rows = asked.questions, asked.rows
         files = {name: (folder / f"{name}.bin").open("wb") for name in _FILES}
         try:
             _append(files, starts=[0])
             for shard in questions.shards:
-                queries = questions.of(shard)
-                is_asked = np.ones(len(queries), np.bool_)
-                if rows is not None:
-                    is_asked = rows[questions.places[shard]]
-                    queries = list(compress(queries, is_asked.tolist()))
-                if not queries:
-                    left, known = _NOTHING.among(is_asked), vocabulary
-                else:
-                    scores, known = in_words(store.answers(shard, queries), vocabulary)
-                    left = cheap_filters(scores, known, probability_filter=probability_filter)
-                    left = left.among(is_asked)
+                is_asked = rows[questions.places[shard]]
+                queries = list(compress(questions.of(shard), is_asked.tolist()))
+                scores = store.answers(shard, queries) if queries else Scores.empty(0, 1)
+                scores, known = in_words(scores, vocabulary)
+                left = cheap_filters(scores, known, probability_filter=probability_filter)
+                left = left.among(is_asked)
                 # Words of several pieces get numbers that are theirs in all shards, once the
                 # filters have left a small part of them.
                 tokens, size = left.tokens.copy(), len(vocabulary.texts)
@@ -181,6 +167,32 @@ class Candidates:
         if not path.stat().st_size:
             return np.empty(0, dtype)
         return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
+
+
+def candidates_in(
+    folder: Path, stores: Mapping[str, SuggestionStore], questions: Questions
+) -> dict[str, Candidates]:
+    """Open the candidates of all masked LMs, numbered in a folder in the order of their stores."""
+    return {
+        mlm: Candidates(folder / str(number), questions, store)
+        for number, (mlm, store) in enumerate(stores.items())
+    }
+
+
+@contextmanager
+def candidate_folder(
+    path: Path, stores: Mapping[str, SuggestionStore], asked: Asked, *, probability_filter: bool
+) -> Iterator[Path]:
+    """Write the candidates of all masked LMs beside a path, for as long as they are needed."""
+    folder = partial_path(path)
+    try:
+        for number, store in enumerate(stores.values()):
+            Candidates.write(
+                folder / str(number), store, asked, probability_filter=probability_filter
+            )
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _Filter = Callable[[Scores, "NDArray[np.bool_]", Vocabulary], "NDArray[np.bool_]"]
@@ -264,7 +276,7 @@ def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
 
 def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.int32]:
     """Replace ids past the tokenizer's vocabulary (padding of the output layer) by a special id."""
-    special = int(np.flatnonzero(vocabulary.kinds == 0)[0])
+    special = int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
     return np.where((tokens >= 0) & (tokens < len(vocabulary.texts)), tokens, special)
 
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.paraphrasing import Budget, FakeJudge, Interrupted, random_verdict, rng_of
 
 from generation.paraphrases import answer_store as module
-from generation.paraphrases.answer_store import Verdicts, ask_in_parts
+from generation.paraphrases.answer_store import ask_in_parts, ask_once
 from merge_metric.models.pair_model import Pair
 
 
@@ -59,27 +59,24 @@ def test_no_pair_is_asked_twice() -> None:
     rng, names = rng_of("verdicts"), ["A.", "B.", "C."]
     log: list[Pair] = []
 
-    def ask_model(what: str, pairs: list[Pair]) -> np.ndarray:
-        assert what == "round"
+    def ask_model(pairs: list[Pair]) -> np.ndarray:
         assert pairs
         log.extend(pairs)
         return np.array([[len(p), len(h), hash((p, h)) % 7] for p, h in pairs], np.float64)
 
     known = {("P.", "A."): np.array([1.0, 2.0, 3.0])}
-    verdicts = Verdicts(ask_model, frozenset(names), dict(known))
     for number in range(20):
         # A sentence that is no hypothesis of the run has one round only.
         texts = [*names, *(f"Text {number}.{i}" for i in range(3))]
         pairs = [(rng.choice(names), rng.choice(texts)) for _ in range(8)]
         pairs += [(h, p) for p, h in pairs] + [("P.", "A.")]
-        rows = verdicts.of("round", pairs)
+        rows = ask_once(ask_model, pairs, known)
         assert rows.tolist() == [
             [1.0, 2.0, 3.0] if pair == ("P.", "A.") else
             [len(pair[0]), len(pair[1]), hash(pair) % 7] for pair in pairs
         ]  # fmt: skip
     assert len(log) == len(set(log))
     assert ("P.", "A.") not in log
-    assert set(verdicts.known) - set(known) <= {(a, b) for a in names for b in names}
 
 
 # --- What is no answer ---

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from generation import Config, build, generate, suggest
 from generation.config import bundled_path
-from generation.phases.asking import decisive_settings, wider_settings
+from generation.phases.suggest import decisive_settings, wider_settings
 from generation.reasons import Reason
 from generation.run_counts import count_run
 from generation.run_folder import RunFolder

@@ -13,7 +13,7 @@ import pytest
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import questions as questions_module
-from generation.suggestions.questions import Questions, key_of, question_table
+from generation.suggestions.questions import Asked, Questions, key_of, question_table
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.candidates import Candidates, Survivors, cheap_filters
@@ -77,12 +77,19 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
+def write(
+    folder: Path, store: SuggestionStore, questions: Questions, *, probability_filter: bool = True
+) -> Candidates:
+    asked = Asked(questions, folder / "asked.bin")
+    return Candidates.write(folder, store, asked, probability_filter=probability_filter)
+
+
 @pytest.mark.parametrize("probability_filter", [True, False])
 def test_candidates_are_those_the_filters_leave(
     probability_filter: bool, run: tuple[SuggestionStore, Questions], tmp_path: Path
 ) -> None:
     """Any occurrences in any order, some of them twice, also in another process."""
-    candidates = Candidates.write(tmp_path / "c", *run, probability_filter=probability_filter)
+    candidates = write(tmp_path / "c", *run, probability_filter=probability_filter)
     candidates = pickle.loads(pickle.dumps(candidates))
     assert candidates.vocabulary.texts == VOCABULARY.texts
     for asked in (QUERIES[:30], QUERIES[17:3:-2] + QUERIES[5:9], []):
@@ -97,9 +104,9 @@ def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: P
     none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SuggestionStore, "vocabulary", lambda self: none)
-        candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
+        candidates = write(tmp_path / "c", store, questions)
         assert candidates.take(QUERIES[:30]).tokens.tolist() == []
-    candidates = Candidates.write(tmp_path / "d", *run, probability_filter=True)
+    candidates = write(tmp_path / "d", *run)
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])
 
@@ -136,7 +143,7 @@ def test_candidates_of_several_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
     identity = dataclasses.replace(IDENTITY, max_pieces=2)
     store, questions = filled(tmp_path, identity, answer_in_pieces)
     assert len(questions.shards) > 2
-    candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
+    candidates = write(tmp_path / "c", store, questions)
     candidates = pickle.loads(pickle.dumps(candidates))
     scores, asked = answer_in_pieces(QUERIES[:30]), QUERIES[:30]
     found, texts = candidates.take(asked), candidates.vocabulary.texts
