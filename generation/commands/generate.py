@@ -318,7 +318,7 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.model_signals.pll_changes import write_neighbour_changes, write_pll_changes
+    from generation.model_signals.pll_changes import write_changes
     from generation.run_folder import SCORED
 
     models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce, "--neighbours": neighbours or None}
@@ -342,12 +342,9 @@ def signals_command(
         following = f"Next: merge-nli build --run {run}{into} --label-flags"
         write_result(output, made, *nonce_lines(made), following)
         return
-    if neighbours:
-        made = write_neighbour_changes(run, of=of, distribution=distribution, **given)
-        names = ", ".join(each["name"] for each in made["mlms"])
-    else:
-        made = write_pll_changes(run, mlm, lm=lm, of=of, distribution=distribution, **given)
-        names = made["lm" if lm else "mlm"]["name"]
+    kind = chosen[0].removeprefix("--")
+    made = write_changes(run, kind, lm or mlm or "", of=of, distribution=distribution, **given)
+    names = ", ".join(each["name"] for each in made.get("mlms") or [made[kind]])
     write_result(
         output,
         made,

@@ -91,11 +91,7 @@ class Likelihoods:
 
 
 def pseudo_log_likelihoods(
-    mlm: MaskedLM,
-    sentences: Sequence[str],
-    *,
-    batch_tokens: int | None = None,
-    on_progress: Callable[[int], object] = lambda sentences: None,
+    mlm: MaskedLM, sentences: Sequence[str], *, batch_tokens: int | None = None
 ) -> Likelihoods:
     """Score sentences; a score does not depend on which others are scored with it.
 
@@ -109,14 +105,11 @@ def pseudo_log_likelihoods(
     # By length, to fill batches; windows are all of one length, so these texts stay in order.
     order = sorted(range(len(pll)), key=lambda row: min(len(encodings[row].ids), mlm.max_tokens))
     tokens = (
-        (number, *masked)
-        for number, row in enumerate(order)
-        for masked in _masked(sentences[row], encodings[row], mlm)
+        (row, *masked) for row in order for masked in _masked(sentences[row], encodings[row], mlm)
     )
     known: dict[bytes, float] = {}
-    done = 0
     while some := _taken(tokens, _IDS_AT_ONCE):
-        rows = [order[number] for number, *_ in some]
+        rows = [row for row, *_ in some]
         keys = [
             blake2b(np.array([at, token, *ids], np.int32).tobytes(), digest_size=16).digest()
             if windowed[row]
@@ -133,14 +126,11 @@ def pseudo_log_likelihoods(
         known.update((keys[place], log_probs[place]) for place in new if keys[place])
         # Adds in the order of the tokens, so that the sum is the same to the bit.
         np.add.at(pll, rows, log_probs)
-        on_progress(some[-1][0] - done)
-        done = some[-1][0]
-    on_progress(len(order) - done)
     return Likelihoods(pll, windowed)
 
 
 _MaskedToken = tuple[int, tuple[int, ...], int, int]
-"""Place of a sentence, ids in which one of its tokens is masked, its position, the token."""
+"""Row of a sentence, ids in which one of its tokens is masked, its position, the token."""
 
 
 def _taken(tokens: Iterator[_MaskedToken], most: int) -> list[_MaskedToken]:
@@ -212,12 +202,7 @@ class CausalLM:
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
 
-    def log_likelihoods(
-        self,
-        sentences: Sequence[str],
-        *,
-        on_progress: Callable[[int], object] = lambda sentences: None,
-    ) -> Likelihoods:
+    def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
         """Score sentences; a score does not depend on which others are scored with it.
 
         A sentence of more tokens than the model takes is scored in windows that overlap by half:
@@ -247,7 +232,6 @@ class CausalLM:
                 scores = self._run([ids for _, _, ids, _ in batch], rows)
                 for (_, row, _, first), own in zip(batch, scores, strict=True):
                     total[row] += own[first:].sum()
-                on_progress(sum(first == 0 for *_, first in batch))
         return Likelihoods(
             total, np.array([len(ids) >= self.max_tokens for ids in encoded], np.bool_)
         )
@@ -272,11 +256,7 @@ class CausalLM:
 
 
 def neighbour_changes(
-    mlm: MaskedLM,
-    items: Sequence[str],
-    *,
-    batch_tokens: int | None = None,
-    on_progress: Callable[[int], object] = lambda items: None,
+    mlm: MaskedLM, items: Sequence[str], *, batch_tokens: int | None = None
 ) -> Likelihoods:
     """Return [items] the most negative change of a neighbour's log-probability, in nats.
 
@@ -324,7 +304,6 @@ def neighbour_changes(
         [log_probs[after].sum() - log_probs[before].sum() for before, after in of_item]
         for of_item in asked
     ]
-    on_progress(len(items))
     return Likelihoods(
         np.array([min(each, default=np.nan) for each in changes], np.float64),
         np.array(

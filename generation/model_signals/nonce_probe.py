@@ -63,18 +63,11 @@ _ENDS: Final = ("nk", "rt", "lk", "mp", "rk", "lt", "sk", "sp", "lp", "ft", "rp"
 """Endings are added to these as they are: no letter is doubled or dropped, "-s" needs no "e"."""
 
 _ENDING: Final = {
-    "NNS": "s",
-    "NNPS": "s",
-    "VBZ": "s",
-    "VBD": "ed",
-    "VBN": "ed",
+    **dict.fromkeys(("NNS", "NNPS", "VBZ"), "s"),
+    **dict.fromkeys(("VBD", "VBN"), "ed"),
     "VBG": "ing",
-    "JJ": "y",
-    "JJR": "ier",
-    "JJS": "iest",
-    "RB": "ily",
-    "RBR": "ily",
-    "RBS": "ily",
+    **{"JJ": "y", "JJR": "ier", "JJS": "iest"},
+    **dict.fromkeys(("RB", "RBR", "RBS"), "ily"),
 }
 """Penn tag → ending of the form; others have the bare stem."""
 
@@ -87,38 +80,24 @@ def write_nonce_answers(
     distribution: Distribution | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Ask a model about the seeds of a build with nonce words; write `nonce.parquet`.
+    """Ask a model about a build's seeds with nonce words; write `nonce.parquet`, return its record.
 
-    Goes on where an earlier run of the same model stopped.
-
-    Args:
-        run: A run folder after `build`.
-        model: Hub id (optionally `id@revision`) or folder of a classifier, or of a causal LM,
-            which may also be a .gguf file.
-        of: Name of a build inside the folder, such as an ablation; by default the run's own.
-        distribution: Where tasks ask; by default all is done here.
-        settings: Fields of `ModelRequest`, such as `label_order`.
-
-    Returns:
-        The contents of `nonce.json`: the model, and counts of words by label and class.
-
-    Raises:
-        ExecutorError: tasks failed; what they finished is kept.
-        FileNotFoundError: there is no such build.
-        ValueError: the model or the tagger cannot be loaded, or the model's answers are no
-            probabilities.
+    The model is a Hub id (optionally `id@revision`) or folder of a classifier, or of a causal LM,
+    which may also be a .gguf file; `settings` are fields of its `ModelRequest`. `of` names a build
+    inside the run's folder. Goes on where an earlier run of the same model stopped.
     """
     with Built.held(run, of) as built:
         config, build = built.config(), built.build
-        request = ModelRequest(model=model, **{"device": config.device, **settings})
+        settings = {"device": config.device, **settings}
+        request = ModelRequest(model=model, **settings)
         is_classifier = find_kind(request, can_be_told=False) == "classifier"
         look = "", request, CLASSIFIER if is_classifier else CAUSAL_LM
         machine = machine_for(distribution, request.device)
         require_all(inspect_models([look], machine, config.problem_format.labels))
         if distribution is None:
-            answers = _open(built, config, model, settings)
+            answers = _open(built, config, request)
         else:
-            plan = {"model": absolute(model), "settings": dict(settings)}
+            plan = {"model": absolute(model), "settings": settings}
             unit = f"{__name__}:ask_unit"
             same = built.in_tasks(unit, build.tasks("nonce"), plan, distribution)
 
@@ -160,7 +139,7 @@ class _Answers:
         return dict(zip(pairs, table["label"].to_pylist(), strict=True))
 
 
-def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any]) -> _Answers:
+def _open(built: Built, config: Config, request: ModelRequest) -> _Answers:
     """Load the model, or get ready to ask it, and open the store of its answers."""
     labels = config.problem_format.labels
 
@@ -171,11 +150,9 @@ def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any])
         gold = np.array([labels.index(seed.label) for seed in seeds], np.int64)
         return [_pair(seed.texts) for seed in seeds], gold
 
+    problem_format, sources = config.problem_format, [config.source]
     opened = open_model(
-        ModelRequest(model=model, **{"device": config.device, **settings}),
-        problem_format=config.problem_format,
-        sources=[config.source],
-        seeds=labelled_seeds,
+        request, problem_format=problem_format, sources=sources, seeds=labelled_seeds
     )
 
     def ask(pairs: Sequence[Pair]) -> pa.Table:
@@ -346,7 +323,7 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: ask a share of the parts that are missing; return the model described."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     config = built.config()
-    answers = _open(built, config, plan["model"], plan["settings"])
+    answers = _open(built, config, ModelRequest(model=plan["model"], **plan["settings"]))
     tagger, blocks = Tagger.load(config.tagger), built.blocks()
     for block in blocks:
         if share.looks_at(block, len(blocks)):

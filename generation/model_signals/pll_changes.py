@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from generation.config import Config
@@ -33,6 +32,7 @@ from generation.model_signals.likelihoods import (
     neighbour_changes,
     pseudo_log_likelihoods,
 )
+from generation.problems.on_disk import block_sizes
 from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY
 from generation.signals.signal_columns import CAUSAL, MASKED
@@ -56,127 +56,75 @@ from merge_metric.models.readiness import (
     this_machine,
 )
 
-_NEIGHBOURS: Final = "neighbours"
-"""The kind of signal beside those by a masked LM (`MASKED`) and a causal one (`CAUSAL`)."""
+Kind = Literal["mlm", "lm", "neighbours"]
+"""Change of texts' log-likelihood by a masked LM or a causal one, or of words beside."""
+NEIGHBOURS: Final = "neighbours"
+_SCHEMES: Final = {MASKED: SCHEME, CAUSAL: CAUSAL_SCHEME, NEIGHBOURS: NEIGHBOURS_SCHEME}
 _PARTS_AT_ONCE: Final = {"cpu": 1}
 _PARTS_AT_ONCE_ACCELERATOR: Final = 8
 """Parts of the store that are scored together: an accelerator wants more texts than one has."""
 
-Score = Callable[..., Likelihoods]
-"""Scores texts, and tells `on_progress` how many are done as they are."""
+Score = Callable[[Sequence[str]], Likelihoods]
 
 
-def write_pll_changes(
+def write_changes(
     run: str | Path,
-    mlm: str | None = None,
-    *,
-    lm: str | None = None,
-    of: str | None = None,
-    distribution: Distribution | None = None,
-    **settings: Any,
-) -> dict[str, Any]:
-    """Score the texts of a build's seeds and of all its replacements; write `signals.parquet`.
-
-    Resumes where an earlier run stopped: each distinct text is scored once per model.
-
-    Args:
-        run: A run folder after `build`.
-        mlm: Hub id (optionally `id@revision`) or folder of a masked LM; any, not only one of
-            those that suggested the replacements.
-        lm: Instead, a causal LM, which may also be a .gguf file.
-        of: Name of a build inside the folder, such as an ablation; by default the run's own.
-        distribution: Where tasks score the texts; by default all is done here.
-        settings: `device`, `dtype` and `batch_tokens`; by default as the run's settings say.
-
-    Returns:
-        The contents of `signals.json`: the model and the numbers of texts and replacements.
-
-    Raises:
-        FileNotFoundError: there is no such build.
-        ExecutorError: tasks failed; what they finished is kept.
-        ValueError: not one model is named, it or the tagger cannot be loaded, or what changes in
-            the build's texts cannot be told from its replacements.
-    """
-    if (mlm is None) == (lm is None):
-        raise ValueError(f"mlm, lm: expected one of them, got {'none' if lm is None else 'both'}")
-    kind, scheme = (MASKED, SCHEME) if lm is None else (CAUSAL, CAUSAL_SCHEME)
-    with Built.held(run, of) as built:
-        config = built.config(settings)
-        if config.scramble and (config.families == "inflect" or config.repair_articles):
-            # Which articles and other forms go with the letters, only the words before could tell.
-            raise ValueError(
-                f"{built.build.path}: expected a build without scrambled letters, or without "
-                "families and repair_articles, as nothing says which of these go with shuffled "
-                "letters; take the signals of the same build without scrambling"
-            )
-        models = mlm_names([mlm or lm or ""])
-        identities, counts = _make(kind, models, built, config, distribution)
-        made = {kind: identities[0], "scheme": scheme, **counts}
-        return built.record(built.build.signals_made, made, built.build.signals)
-
-
-def write_neighbour_changes(
-    run: str | Path,
+    kind: Kind,
+    model: str = "",
     *,
     of: str | None = None,
     distribution: Distribution | None = None,
-    **settings: Any,
+    device: str | None = None,
+    dtype: str | None = None,
+    batch_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Score the words beside the replacements of eligible seeds; write `neighbours.parquet`.
+    """Score a build's texts; write `signals.parquet` or `neighbours.parquet`, return its record.
 
-    All masked LMs that suggested replacements are asked. Arguments, results and errors are
-    otherwise those of `write_pll_changes`.
+    By a masked (`mlm`) or causal (`lm`) model, a Hub id (optionally `id@revision`), folder or .gguf
+    file, all texts of its seeds and replacements are scored; by all masked LMs that suggested
+    replacements (`neighbours`), the words beside the replacements of eligible seeds. Each distinct
+    text is scored once per model, where an earlier run stopped. `of` names a build inside the
+    folder; device, dtype and batch are by default those of the run.
     """
+    is_of_words, scheme = kind == NEIGHBOURS, _SCHEMES[kind]
+    work: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
+    settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
     with Built.held(run, of) as built:
         config, build = built.config(settings), built.build
-        if config.scramble:
+        if config.scramble and is_of_words:
             raise ValueError(
                 f"{build.path}: expected a build without scrambled letters; score the same build "
                 "without scrambling"
             )
-        used = {mlm["name"] for mlm in read_record(build.manifest)["mlms"]}
-        models = {name: model for name, model in mlm_names(config.mlms).items() if name in used}
-        identities, counts = _make(_NEIGHBOURS, models, built, config, distribution)
-        made = {"mlms": identities, "scheme": NEIGHBOURS_SCHEME, **counts}
-        return built.record(build.neighbours_made, made, build.neighbours)
-
-
-def _make(
-    kind: str,
-    models: Mapping[str, str],
-    built: Built,
-    config: Config,
-    distribution: Distribution | None,
-) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """Score with each model, here or in tasks, and write the file of changes.
-
-    Returns the identities of the models' stores, and the numbers of texts and replacements.
-    """
-    build, score = built.build, None
-    work: Literal["signals", "neighbours"] = "neighbours" if kind == _NEIGHBOURS else "signals"
-    _require_models(kind, models, config, machine_for(distribution, config.device))
-    if distribution is not None:
-        plan = {
-            "kind": kind,
-            "models": {name: absolute(model) for name, model in models.items()},
-            "settings": {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")},
-        }
-        unit = f"{__name__}:score_unit"
-        identities = built.in_tasks(unit, build.tasks(work), plan, distribution)
-    elif kind == _NEIGHBOURS:
-        identities = [
-            _fill_store(kind, name, model, built, config, Share()) for name, model in models.items()
-        ]
-    else:
-        [(name, model)] = models.items()
-        identity, score = _load(kind, name, model, config)
-        identities = [identity]
-    made = build.neighbours_made if kind == _NEIGHBOURS else build.signals_made
-    stores = [_open_store(built, config, identity) for identity in identities]
-    made.unlink(missing_ok=True)
-    counts = _write(kind, built, config, stores, score)
-    shutil.rmtree(build.tasks(work), ignore_errors=True)
-    return identities, counts
+        if config.scramble and (config.families == "inflect" or config.repair_articles):
+            # Which articles and other forms go with the letters, only the words before could tell.
+            raise ValueError(
+                f"{build.path}: expected a build without scrambled letters, or without "
+                "families and repair_articles, as nothing says which of these go with shuffled "
+                "letters; take the signals of the same build without scrambling"
+            )
+        models = mlm_names(config.mlms if is_of_words else [model])
+        if is_of_words:
+            used = {mlm["name"] for mlm in read_record(build.manifest)["mlms"]}
+            models = {name: each for name, each in models.items() if name in used}
+        _require_models(kind, models, config, machine_for(distribution, config.device))
+        if distribution is None:
+            identities = _fill_stores(kind, models, built, config, Share())
+        else:
+            plan = {
+                "kind": kind,
+                "models": {name: absolute(each) for name, each in models.items()},
+                "settings": {n: getattr(config, n) for n in settings},
+            }
+            unit = f"{__name__}:score_unit"
+            identities = built.in_tasks(unit, build.tasks(work), plan, distribution)
+        record, file = (build.neighbours_made, build.neighbours) if is_of_words else (
+            build.signals_made, build.signals)  # fmt: skip
+        record.unlink(missing_ok=True)
+        counts = _write(kind, file, built, config, identities)
+        shutil.rmtree(build.tasks(work), ignore_errors=True)
+        made_by = {"mlms": identities} if is_of_words else {kind: identities[0]}
+        return built.record(record, {**made_by, "scheme": scheme, **counts}, file)
 
 
 def _require_models(kind: str, models: Mapping[str, str], config: Config, machine: Machine) -> None:
@@ -199,11 +147,11 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
         score = loaded.log_likelihoods
     else:
         loaded = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
-        score_with = neighbour_changes if kind == _NEIGHBOURS else pseudo_log_likelihoods
+        score_with = neighbour_changes if kind == NEIGHBOURS else pseudo_log_likelihoods
         score = partial(score_with, loaded, batch_tokens=config.batch_tokens)
     names = ("name", "revision", "architecture", "dtype", "device")
     identity = {each: str(getattr(loaded, each)) for each in names}
-    return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == _NEIGHBOURS else {}), score
+    return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == NEIGHBOURS else {}), score
 
 
 def _open_store(built: Built, config: Config, identity: Mapping[str, str]) -> LikelihoodStore:
@@ -211,34 +159,34 @@ def _open_store(built: Built, config: Config, identity: Mapping[str, str]) -> Li
     return LikelihoodStore(Path(config.store) / own.name if config.store else own, identity)
 
 
-def _fill(
-    store: LikelihoodStore, missing: Sequence[list[str]], score: Score, bar: tqdm[Any]
-) -> None:
-    """Compute likelihoods, and store them part by part."""
-    at_once = _PARTS_AT_ONCE.get(store.identity["device"], _PARTS_AT_ONCE_ACCELERATOR)
-    for start in range(0, len(missing), at_once):
-        parts = missing[start : start + at_once]
-        found = score([text for part in parts for text in part], on_progress=bar.update)
-        done = 0
-        for part in parts:
-            store.add(part, found.take(slice(done, done + len(part))))
-            done += len(part)
-
-
-def _fill_store(
-    kind: str, name: str, model: str, built: Built, config: Config, share: Share
-) -> dict[str, str]:
-    """Add a share of what is missing of a model to its store; return the store's identity."""
-    identity, score = _load(kind, name, model, config)
-    store = _open_store(built, config, identity)
-    tagger, blocks = Tagger.load(config.tagger), built.blocks()
-    with tqdm(desc=name, unit="text") as bar:
-        for block in blocks:
-            if share.looks_at(block, len(blocks)):
-                _, texts = _texts(kind, built, config, tagger, block)
-                mine = partial(share.takes, window=block, windows=len(blocks))
-                _fill(store, store.missing(chain.from_iterable(texts), mine), score, bar)
-    return identity
+def _fill_stores(
+    kind: str, models: Mapping[str, str], built: Built, config: Config, share: Share
+) -> list[dict[str, str]]:
+    """Add a share of what is missing of each model to its store; return the stores' identities."""
+    identities, tagger = [], Tagger.load(config.tagger)
+    sizes = block_sizes(built.run.problems)
+    for name, model in models.items():
+        identity, score = _load(kind, name, model, config)
+        store = _open_store(built, config, identity)
+        identities.append(identity)
+        at_once = _PARTS_AT_ONCE.get(identity["device"], _PARTS_AT_ONCE_ACCELERATOR)
+        with tqdm(total=sum(sizes), desc=name, unit="problem") as bar:
+            for block, size in enumerate(sizes):
+                missing = []
+                if share.looks_at(block, len(sizes)):
+                    _, texts = _texts(kind, built, config, tagger, block)
+                    mine = partial(share.takes, window=block, windows=len(sizes))
+                    missing = store.missing(chain.from_iterable(texts), mine)
+                for start in range(0, len(missing), at_once):
+                    parts = missing[start : start + at_once]
+                    found, done = score(list(chain.from_iterable(parts))), 0
+                    for part in parts:
+                        store.add(part, found.take(slice(done, done + len(part))))
+                        done += len(part)
+                    ended = size * (start + len(parts)) // len(missing)
+                    bar.update(ended - size * start // len(missing))
+                bar.update(0 if missing else size)
+    return identities
 
 
 @says
@@ -247,7 +195,7 @@ def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     kind, models, config = plan["kind"], plan["models"], built.config(plan["settings"])
     _require_models(kind, models, config, this_machine(config.device))
-    return [_fill_store(kind, name, model, built, config, share) for name, model in models.items()]
+    return _fill_stores(kind, models, built, config, share)
 
 
 def _texts(
@@ -260,7 +208,7 @@ def _texts(
     """
     problems = built.problems(number, tagger, config)
     rows = built.replacements(problems, REPLACEMENT_KEY)
-    if kind == _NEIGHBOURS:
+    if kind == NEIGHBOURS:
         rows = of_pairs(rows, distinct_rows(built.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
@@ -276,7 +224,7 @@ def _texts(
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         old = seeds[seed_id].texts
         new = [substitute(text, *edit) for text, edit in zip(old, of_texts, strict=True)]
-        if kind == _NEIGHBOURS:
+        if kind == NEIGHBOURS:
             sides = zip(old, of_texts, new, strict=True)
             found.append([item_of(text, edit[0], *after) for text, edit, after in sides if edit[0]])
         else:
@@ -285,41 +233,23 @@ def _texts(
 
 
 def _write(
-    kind: str, built: Built, config: Config, stores: Sequence[LikelihoodStore], score: Score | None
+    kind: str, file: Path, built: Built, config: Config, identities: Sequence[Mapping[str, str]]
 ) -> dict[str, int]:
-    """Write the changes of replacements, block by block, in nats; means over the stores.
-
-    Where nothing scores, all that is wanted has to be in the stores.
-    """
-    build = built.build
-    names = ("neighbour_change",) if kind == _NEIGHBOURS else config.problem_format.pll_changes
+    """Write the changes of replacements, block by block, in nats; means over the models' stores."""
+    stores = [_open_store(built, config, identity) for identity in identities]
+    names = ("neighbour_change",) if kind == NEIGHBOURS else config.problem_format.pll_changes
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
     tagger = Tagger.load(config.tagger)
     counts = {"texts": 0, "windowed": 0, "replacements": 0}
-    # The most texts that there may be; each block shows how many are the same.
-    total = len(names) * pq.ParquetFile(build.replacements).metadata.num_rows
-    hidden = {"disable": True} if score is None else {}
-    with (
-        tqdm(total=total, desc=stores[0].identity["name"], unit="text", **hidden) as bar,
-        atomic(build.neighbours if kind == _NEIGHBOURS else build.signals) as path,
-        RowGroupWriter(path, schema) as written,
-    ):
+    with atomic(file) as path, RowGroupWriter(path, schema) as written:
         for number in built.blocks():
             rows, of_rows = _texts(kind, built, config, tagger, number)
             texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
-            if score is not None:
-                bar.total = (bar.total or 0) - (len(names) * len(rows) - len(texts))
-                missing = stores[0].missing(texts)
-                known = len(texts) - sum(map(len, missing))
-                if not bar.disable:
-                    bar.initial += known  # what is there already says nothing of the speed
-                bar.update(known)
-                _fill(stores[0], missing, score, bar)
-            elif lost := sum(len(part) for store in stores for part in store.missing(texts)):
+            if lost := sum(len(part) for store in stores for part in store.missing(texts)):
                 raise ValueError(
-                    f"{build.path}: expected likelihoods of all texts from the tasks, {lost} are "
-                    "missing; run the same command again"
+                    f"{built.build.path}: expected likelihoods of all texts from the tasks, {lost} "
+                    "are missing; run the same command again"
                 )
             found = [store.of(texts) for store in stores]
             counts["texts"] += len(texts)
@@ -328,7 +258,7 @@ def _write(
             means = np.mean([each.pll for each in found], axis=0)
             of_text = dict(zip(texts, means.tolist(), strict=True))
             columns = {name: rows[name] for name in REPLACEMENT_KEY}
-            if kind == _NEIGHBOURS:
+            if kind == NEIGHBOURS:
                 of_row = [float(np.mean([of_text[each] for each in row])) for row in of_rows]
                 columns[names[0]] = pa.array(of_row, pa.float32(), from_pandas=True)
             else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from generation.config import Config, ProblemSettings
-from generation.model_signals.pll_changes import write_neighbour_changes
+from generation.model_signals.pll_changes import NEIGHBOURS, write_changes
 from generation.phases.build import build_run, build_settings
 from generation.phases.suggest import named_mlms, suggest_run
 from generation.problems.on_disk import divided, sorting
@@ -91,7 +91,7 @@ def generate(
                 # Limits are on words as they were before their letters are shuffled.
                 build_run(part.path, into=SCORED, distribution=distribution, overwrite=True,
                           may_be_empty=True, scramble=False)  # fmt: skip
-                write_neighbour_changes(part.path, of=SCORED, distribution=distribution)
+                write_changes(part.path, NEIGHBOURS, of=SCORED, distribution=distribution)
         return build(config.run, distribution=distribution, overwrite=overwrite)
 
 

@@ -11,20 +11,10 @@ from generation.records import Seed, Sentence, SharedWord
 from merge_dataset.schema import WORD_CLASSES
 
 _CLASS_OF_TAG = {
-    "NN": "noun",
-    "NNS": "noun",
-    "VB": "verb",
-    "VBD": "verb",
-    "VBG": "verb",
-    "VBN": "verb",
-    "VBP": "verb",
-    "VBZ": "verb",
-    "JJ": "adjective",
-    "JJR": "adjective",
-    "JJS": "adjective",
-    "RB": "adverb",
-    "RBR": "adverb",
-    "RBS": "adverb",
+    **dict.fromkeys(("NN", "NNS"), "noun"),
+    **dict.fromkeys(("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), "verb"),
+    **dict.fromkeys(("JJ", "JJR", "JJS"), "adjective"),
+    **dict.fromkeys(("RB", "RBR", "RBS"), "adverb"),
 }
 
 

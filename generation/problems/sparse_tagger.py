@@ -10,7 +10,8 @@ weights are the model's own, and so are the tags.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -30,48 +31,22 @@ class Cone:
     """The tagger's layers, and the embeddings of the tokens seen so far."""
 
     def __init__(
-        self,
-        *,
-        embed: Callable[[Sequence[TokenKey]], NDArray[np.float32]],
-        convolutions: Sequence[Callable[[NDArray[np.float32]], NDArray[np.float32]]],
-        output: Any,
-        labels: Sequence[str],
+        self, nlp: Any, embed: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
     ) -> None:
-        """Wrap layers; `of_pipeline` is the usual way in.
+        """Take the layers of a spaCy pipeline whose `half_width` is known.
 
-        `embed` makes [n, width] embeddings of tokens, a convolution what is added to the middle one
-        of the vectors of three neighbours, side by side, and the Thinc layer `output` of a token's
-        vector a score for each of `labels`.
+        `embed` runs an embedding layer on isolated tokens: [n, width].
         """
-        self._embed, self._convolutions = embed, convolutions
-        self._output, self.labels = output, tuple(labels)
+        listener, output = nlp.get_pipe("tagger").model.layers
+        tok2vec = nlp.get_pipe("tok2vec").model if "listener" in listener.name else listener
+        embedding, encode = tok2vec.layers
+        self._embed, self._output = partial(embed, embedding), output.layers[0]
+        residuals = encode.layers[0].layers
+        self._convolutions = [_Convolution(each.layers[0].layers[1]) for each in residuals]
         self._ids: dict[TokenKey, int] = {}
         self._new: list[TokenKey] = []
         self._vectors: NDArray[np.float32] | None = None
-        self.half_width = len(convolutions)
-
-    @classmethod
-    def of_pipeline(
-        cls, nlp: Any, embed_docs: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
-    ) -> Self | None:
-        """Build the cone of a spaCy pipeline, or None if its tagger has another architecture.
-
-        `embed_docs` runs an embedding layer on isolated tokens.
-        """
-        if half_width(nlp) is None:
-            return None
-        tagger = nlp.get_pipe("tagger")
-        listener, output = tagger.model.layers
-        tok2vec = nlp.get_pipe("tok2vec").model if "listener" in listener.name else listener
-        embed, encode = tok2vec.layers
-        return cls(
-            embed=lambda tokens: embed_docs(embed, tokens),
-            convolutions=[
-                _Convolution(residual.layers[0].layers[1]) for residual in encode.layers[0].layers
-            ],
-            output=output.layers[0],
-            labels=tagger.labels,
-        )
+        self.half_width = len(residuals)
 
     def token_id(self, token: TokenKey) -> int:
         """Return the number of a token; equal tokens have equal numbers."""
@@ -82,7 +57,7 @@ class Cone:
         return number
 
     def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return [n] tags of windows' middle tokens, as indices into `labels`.
+        """Return [n] tags of windows' middle tokens, as indices into the tagger's labels.
 
         Windows are [n, 2 × half_width + 1] token ids, `OUTSIDE` beyond a sentence.
         """
@@ -96,7 +71,7 @@ class Cone:
         return tags
 
     def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        """Return [Σ tokens] tags, as indices into `labels`, of texts given by their token ids."""
+        """Return [Σ tokens] tags, as indices into its labels, of texts given by their token ids."""
         if not any(texts):
             return np.zeros(0, np.int64)
         # The gap between two texts is as wide as the tagger can see.

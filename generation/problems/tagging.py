@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generation.problems.sparse_tagger import OUTSIDE, Cone, TokenKey
+from generation.problems.sparse_tagger import OUTSIDE, Cone, TokenKey, half_width
 from generation.problems.substitutions import (
     Filled,
     Substitutions,
@@ -64,7 +64,7 @@ class Tagger:
             (vectors,) = layer.predict([_make_doc(nlp, words, spaces)])
             return np.asarray(vectors, np.float32)
 
-        self._cone = Cone.of_pipeline(nlp, embed)
+        self._cone = None if half_width(nlp) is None else Cone(nlp, embed)
         self._encoded: dict[str, NDArray[np.int32]] = {}
         self._tags: dict[str, NDArray[np.int16]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]

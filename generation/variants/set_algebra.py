@@ -51,7 +51,7 @@ class Occurrences:
     problem: NDArray[np.int64]
     """[words] Number of the problem a word is of."""
     problem_words: NDArray[np.int64]
-    """Keys of (problem, number of a word of it), sorted (D7)."""
+    """Keys of (problem, number of a word of it) (D7)."""
     lexicon: Lexicon
     """Numbers of the words that replace them."""
 
@@ -86,11 +86,9 @@ class Occurrences:
             texts=texts,
             queries=[query for place in places for query in masked_queries(place, masking=masking)],
             problem=np.array([number_of[seed.seed_id] for seed, _ in rows], np.int64),
-            problem_words=np.sort(
-                pairs(
-                    np.repeat(np.arange(len(seeds)), [len(numbers) for numbers in in_problem]),
-                    np.array([number for numbers in in_problem for number in numbers], np.int64),
-                )
+            problem_words=pairs(
+                np.repeat(np.arange(len(seeds)), [len(numbers) for numbers in in_problem]),
+                np.array([number for numbers in in_problem for number in numbers], np.int64),
             ),
             lexicon=lexicon,
         )
@@ -174,24 +172,6 @@ class Suggested:
         """Return [m, texts, MLMs] who validated; `places` are [m, texts] rows, −1 for none."""
         validated: NDArray[np.bool_] = self.mlms[places] & (places >= 0)[:, :, None]
         return validated
-
-
-def not_in_problem(
-    candidates: NDArray[np.int64], problem_words: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Return [n] whether candidates are no words of their problems: condition (ii), D7.
-
-    Both are keys of (problem, word), [n] and [m], `problem_words` sorted.
-
-    >>> not_in_problem(np.array([7, 3, 9]), np.array([2, 3, 8])).tolist()
-    [True, False, True]
-    """
-    places = np.searchsorted(problem_words, candidates)
-    places[places == len(problem_words)] = 0
-    if not len(problem_words):
-        return np.ones(len(candidates), np.bool_)
-    outside: NDArray[np.bool_] = problem_words[places] != candidates
-    return outside
 
 
 def over_occurrences(

@@ -39,7 +39,6 @@ from generation.variants.funnel import NOT_IN_VOCABULARY, Funnel, WordKey
 from generation.variants.set_algebra import (
     Occurrences,
     Suggested,
-    not_in_problem,
     over_mlms,
     over_occurrences,
     over_sentences,
@@ -154,7 +153,7 @@ def validated_by(
         funnel.add_columns(mlm, Reason.OUT_OF_REACH, words.class_of(side[~mine]))
         side, word, log_odds_of = side[mine], word[mine], log_odds_of[mine]
     problem = words.problem[words.side_word[side]]
-    outside = not_in_problem(pairs(problem, word), words.problem_words)
+    outside = np.isin(pairs(problem, word), words.problem_words, invert=True)  # (ii), D7
     keys, log_odds = over_occurrences(
         pairs(side, word)[outside], log_odds_of[outside], words.per_side
     )

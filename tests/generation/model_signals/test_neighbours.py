@@ -19,7 +19,7 @@ from generation import Config, build, generate, suggest
 from generation.cli import app
 from generation.model_signals import likelihoods
 from generation.model_signals.likelihoods import item_of, neighbour_changes
-from generation.model_signals.pll_changes import write_neighbour_changes
+from generation.model_signals.pll_changes import write_changes
 from generation.run_folder import SCORED, RunFolder
 from generation.suggestions.masked_lm import Input, MaskedLM
 from merge_dataset.executors.plan import Distribution
@@ -114,7 +114,7 @@ def test_a_run_that_wants_scores(clean: RunFolder, tmp_path: Path) -> None:
     assert [path.read_bytes() for path in files] == before
     # All scored, and then the limit: the same variants.
     everything = build(run.path, into="all", scored_by="", min_quality=0.0)
-    write_neighbour_changes(run.path, of="all")
+    write_changes(run.path, "neighbours", of="all")
     again = build(everything.path.parent, into="all", overwrite=True)
     assert {r["variant_id"] for r in rows_in(again.variants)} == {r["variant_id"] for r in kept}
 
@@ -128,7 +128,7 @@ def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) 
     with pytest.raises(ValueError, match=f"expected for `scored_by` {missing}"):
         build(run.path, min_quality=0.2, min_replacements=1, into="loose")
     build(run.path, scored_by="", min_quality=0.0, min_replacements=1, into="loose")
-    write_neighbour_changes(run.path, of="loose")
+    write_changes(run.path, "neighbours", of="loose")
     build(run.path, min_quality=0.2, min_replacements=1, into="loose", overwrite=True)
     with pytest.raises(ValueError, match="expected a name of your own for the build, got 'scored'"):
         build(run.path, into=SCORED, overwrite=True)
@@ -143,7 +143,7 @@ def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     before = run.variants.read_bytes()
-    write_neighbour_changes(run.path)
+    write_changes(run.path, "neighbours")
     build(run.path, overwrite=True)
     assert run.variants.read_bytes() == before
     config = Config.read(run.config)
@@ -182,7 +182,7 @@ def test_in_tasks_and_by_command(
     with monkeypatch.context() as patch:
         UnitsHere(patch)
         two = Distribution(executor="local", tasks=2)
-        write_neighbour_changes(tmp_path / "run", of=SCORED, distribution=two)
+        write_changes(tmp_path / "run", "neighbours", of=SCORED, distribution=two)
     assert run.neighbours.read_bytes() == before
     known = {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")}
     arguments = ["signals", "--run", str(tmp_path / "run"), "--of", SCORED, "--neighbours"]

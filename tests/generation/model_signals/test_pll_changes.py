@@ -24,7 +24,7 @@ from generation import Config, build, generate
 from generation.cli import app
 from generation.model_signals import likelihoods, pll_changes
 from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
-from generation.model_signals.pll_changes import write_pll_changes
+from generation.model_signals.pll_changes import write_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
 from generation.signals.signal_columns import zipf_frequency
@@ -66,7 +66,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory, model: str) -> RunFolder:
         patch.setattr(blocks, "BLOCK", 3)
         patch.setattr(likelihoods, "PART_SIZE", 50)
         run = generate(Config.from_recipe("demo", run=str(folder), **SETTINGS))
-        write_pll_changes(run.path, model)
+        write_changes(run.path, "mlm", model)
     return run
 
 
@@ -167,7 +167,7 @@ def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
     with pytest.raises(ValueError, match=rf"found none for .* of some problems; {re.escape(cure)}"):
         build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)
     # The build that was there still is.
-    write_pll_changes(run.path, model, of="union")
+    write_changes(run.path, "mlm", model, of="union")
     again = build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)
     assert all(row[name] is not None for row in rows_in(again.replacements) for name in CHANGES)
     assert read_json(again.manifest)["signals"]["replacements"] > len(own)
@@ -189,7 +189,7 @@ def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, m
     for _ in range(2):
         found = build(run.path, ablation="scrambled", into="x", min_pll_change=limit)
         assert letters_of(found) == likely
-        write_pll_changes(run.path, model, of="x")
+        write_changes(run.path, "mlm", model, of="x")
 
 
 def two_problems(folder: Path) -> dict[str, Any]:
@@ -214,14 +214,14 @@ def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) 
         f"--run {run.path} --mlm MODEL`, then"
     )):  # fmt: skip
         build(run.path, ablation="scrambled", min_pll_change=-5.0)
-    write_pll_changes(run.path, model)
+    write_changes(run.path, "mlm", model)
     limits = {"min_pll_change": float(np.median([r[CHANGES[0]] for r in rows_in(run.signals)]))}
     limits["min_zipf_frequency"] = 3.0
     strict = letters_of(build(run.path, into="strict", **limits))
     assert strict < letters_of(run)
     assert letters_of(build(run.path, ablation="scrambled", **limits)) == strict
     with pytest.raises(ValueError, match="scrambled: expected a build without scrambled letters"):
-        write_pll_changes(run.path, model, of="scrambled")
+        write_changes(run.path, "mlm", model, of="scrambled")
 
 
 def test_more_than_one_word(tmp_path: Path, model: str) -> None:
@@ -230,7 +230,7 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
     settings: dict[str, Any] = {"families": "inflect", "repair_articles": True}
     build(run.path, into="repaired", **settings)
-    write_pll_changes(run.path, model, of="repaired")
+    write_changes(run.path, "mlm", model, of="repaired")
     repaired = build(run.path, into="repaired", **settings)
     seeds = {row["seed_id"]: row for row in rows_in(repaired.seeds)}
     more = [row for row in rows_in(repaired.variants) if " " in row["original"]]
@@ -267,13 +267,13 @@ def test_nothing_is_scored_twice(
     monkeypatch.setattr(likelihoods, "PART_SIZE", 50)
     parts = {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")}
     signals = run.signals.read_bytes()
-    write_pll_changes(run.path, model)
+    write_changes(run.path, "mlm", model)
     assert scored == []
     lost, *_ = parts
     size = pq.read_metadata(lost).num_rows
     lost.unlink()
     run.signals.unlink()
-    write_pll_changes(run.path, model)
+    write_changes(run.path, "mlm", model)
     assert len(scored) == size
     assert {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")} == parts
     assert run.signals.read_bytes() == signals
@@ -297,7 +297,7 @@ def test_tasks_have_to_have_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(pll_changes, "score_unit", elsewhere)
         with pytest.raises(ValueError, match="expected the same model, device, dtype and packages"):
-            write_pll_changes(run.path, model, distribution=two)
+            write_changes(run.path, "mlm", model, distribution=two)
 
     def lose(folder: Path, unit: str) -> None:
         score(folder, unit)
@@ -306,7 +306,7 @@ def test_tasks_have_to_have_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(pll_changes, "score_unit", lose)
         with pytest.raises(ValueError, match="expected likelihoods of all texts from the tasks"):
-            write_pll_changes(run.path, model, distribution=two)
+            write_changes(run.path, "mlm", model, distribution=two)
 
 
 def test_signals_of_other_problems(run: RunFolder) -> None:
@@ -331,7 +331,7 @@ def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> Non
     """Where the settings name a store, likelihoods lie there too."""
     settings = run.config.read_text()
     run.config.write_text(f'{settings}store = "{tmp_path}/store"\n')
-    write_pll_changes(run.path, model)
+    write_changes(run.path, "mlm", model)
     assert list((tmp_path / "store/likelihoods").glob("roberta-*/parts/*.parquet"))
 
 
@@ -382,11 +382,6 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
     export_dataset(run.path, tmp_path / "data")
     assert "Causal language model of the changes of log-likelihood" in render(tmp_path / "data")
     assert check_dataset(tmp_path / "data") == []
-
-
-def test_one_model_is_named(run: RunFolder) -> None:
-    with pytest.raises(ValueError, match="mlm, lm: expected one of them, got both"):
-        write_pll_changes(run.path, "a", lm="b")
 
 
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

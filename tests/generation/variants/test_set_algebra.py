@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from generation.records import pairs, split
 from generation.variants.set_algebra import (
     Suggested,
-    not_in_problem,
     over_mlms,
     over_occurrences,
     over_sentences,
@@ -175,29 +174,3 @@ def test_over_sentences(sides: list[Odds]) -> None:
     assert all(set(words) <= set(either[n]) for n, words in both.items())
     swapped = [sides[n ^ 1] for n in range(len(sides))]
     assert combined(swapped, "intersection") == both
-
-
-# --- Words of the problem (D7) ---
-
-
-def test_words_of_the_problem_are_left_out() -> None:
-    """Candidates that are a word of their own problem go, whatever other problems have."""
-    girl, man, boy = 0, 1, 2
-    problems = np.sort(pairs(np.array([0, 0, 1]), np.array([boy, girl, man])))
-    candidates = pairs(np.array([0, 0, 0, 1, 1]), np.array([girl, man, boy, girl, man]))
-    assert not_in_problem(candidates, problems).tolist() == [False, True, False, True, False]
-    assert not_in_problem(candidates, problems[:0]).all()
-    assert not_in_problem(candidates[:0], problems).tolist() == []
-
-
-KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
-
-
-@given(KEYS, KEYS)
-def test_not_in_problem_is_set_difference(
-    candidates: list[tuple[int, int]], words: list[tuple[int, int]]
-) -> None:
-    first, second = (
-        pairs(*np.array(keys, np.int64).reshape(-1, 2).T) for keys in (candidates, sorted(words))
-    )
-    assert not_in_problem(first, second).tolist() == [key not in words for key in candidates]
