@@ -1,28 +1,31 @@
 """Sources of problems: files, data sets and the bundled demo, read as Seeds (D15).
 
 Names of columns and spellings of labels are in `merge_dataset.known_sources`. Its neighbour
-`data_files` and `hub_datasets` read rows, `row_ids` gives them ids.
+`data_files` and `hub_datasets` read rows. The Hub's copy of SNLI has no pairIDs:
+`snli_pair_ids.tsv.gz` has those of the labelled problems of its test and development set, so that
+problems have the same ids wherever they were read, in whatever order.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
 import re
-from collections import Counter
+import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from generation.config import ProblemSettings, bundled_path
 from generation.problems.hub_datasets import Opened, open_dataset, open_folder
-from generation.problems.row_ids import PairIds, UniqueIds
 from generation.records import Seed
 from merge_dataset.data_files import Row, is_data_file, read_file
-from merge_dataset.files import write_json
+from merge_dataset.files import partial_path, write_json
 from merge_dataset.known_sources import (
     COLUMN_NAMES,
     LABEL_SPELLINGS,
@@ -31,7 +34,7 @@ from merge_dataset.known_sources import (
     HubSplit,
     source_of,
 )
-from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
+from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI, VARIANT_CLASSES
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,19 @@ _SHOWN: Final = 60
 _SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
 _OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
+_VARIANT_ID: Final = re.compile(r"(?P<seed>.+)/(?:" + "|".join(VARIANT_CLASSES) + r")/.+")
+"""Ids that `merge_dataset.schema.variant_id` may give."""
+_STATEMENTS: Final = (
+    "PRAGMA journal_mode = OFF",
+    "PRAGMA synchronous = OFF",
+    "PRAGMA cache_size = -65536",  # KiB
+    "CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID",
+    "BEGIN",
+)
+_DIGITS = 12
+"""Hexadecimal digits of a digest: two of 20,000 problems share one by a chance in a million."""
 
 
 # --- Problems ---
@@ -134,13 +150,11 @@ def load_problems(
         for number, row in enumerate(rows):
             if count == config.limit:
                 break
-            try:
-                seed_id, seed = reader.read(row, number)
-            except _BadRow as error:
-                bad.append(Skipped(error.seed_id, row.where, str(error)))
-                remedies[row.remedy or (_OTHER_LABELS if error.label else _SKIPPING)] = None
-                continue
-            if seed is None:
+            seed_id, seed, problem, remedy = reader.read(row, number)
+            if problem:
+                bad.append(Skipped(seed_id, row.where, problem))
+                remedies[remedy] = None
+            elif seed is None:
                 unlabelled.append(seed_id)
             else:
                 count += 1
@@ -296,15 +310,6 @@ def _find_columns(
     return found
 
 
-class _BadRow(ValueError):
-    """A row that cannot be used; the message says why."""
-
-    def __init__(self, seed_id: str, why: str, *, label: bool = False) -> None:
-        """Keep its id beside the reason, and whether that is an unknown label."""
-        super().__init__(why)
-        self.seed_id, self.label = seed_id, label
-
-
 class _UnknownLabelError(ValueError):
     """A label that neither the settings nor the usual spellings know."""
 
@@ -332,66 +337,58 @@ class _Reader:
         named = {label.lower(): label for label in labels} | {label: label for label in labels}
         self.spellings = {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
-    def read(self, row: Row, number: int) -> tuple[str, Seed | None]:
-        """Make of a row its id (its number, without one) and a seed, or None without a gold label.
+    def read(self, row: Row, number: int) -> tuple[str, Seed | None, str, str]:
+        """Make of a row its id (its number, without one) and a seed, None without a gold label.
 
-        Raises:
-            _BadRow: it is malformed.
+        Returned are also what is wrong with the row, or "", and what to do then.
         """
-        values = row.columns
+        values, problem, remedy = row.columns, row.problem, row.remedy or _SKIPPING
         row_id = values.get(self.columns["id"] or "")
         has_id = row_id not in (None, "")
-        problem, unknown = row.problem, False
-        label, texts = "", tuple[str, ...]()
+        label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
         try:
             if not problem:
                 label_column = self.columns["label"] or ""
                 if label_column not in values:
                     raise ValueError(f"expected a column {label_column!r}, found {_listed(values)}")
-                if label := self._label(values[label_column]):
-                    columns = [self.columns[name] for name in self.config.fields]
-                    texts = tuple(_require_text(c, values.get(c or "")) for c in columns)
+                label = self._label(values[label_column])
+            if label:
+                columns = [self.columns[name] for name in self.config.fields]
+                texts = tuple(_require_text(c, values.get(c or "")) for c in columns)
+                votes = self._votes(values)
+                if has_id:
+                    id_column = self.columns["id"]
+                    # What programs show of lists names nothing.
+                    if isinstance(row_id, list | dict | bool | bytes):
+                        raise ValueError(
+                            f"expected an id in column {id_column!r}, got {_shown(row_id)}"
+                        )
+                    _require_text(id_column, str(row_id))
         except ValueError as error:
-            label, texts, problem = "", (), str(error)
-            unknown = isinstance(error, _UnknownLabelError)
-        if not has_id and self.ids is not None and label:
+            problem = str(error)
+            if isinstance(error, _UnknownLabelError):
+                remedy = row.remedy or _OTHER_LABELS
+        if not has_id and self.ids is not None and texts:
             row_id = self.ids(texts, label)
             has_id = row_id is not None
         name = _SURROGATE.sub("\ufffd", str(row_id if has_id else number))
-        seed_id = f"{self.config.source}:{self.unique(name, row.where)}"
-        if problem:
-            raise _BadRow(seed_id, problem, label=unknown)
-        if not label:
-            return seed_id, None
-        try:
-            # A list in .jsonl releases, label1 … label5 in .txt ones.
-            given = values.get("annotator_labels") or [values.get(f"label{n}") for n in range(1, 6)]
-            given = given.split() if isinstance(given, str) else given
-            if not isinstance(given, list):
-                raise ValueError(
-                    f"expected a list in column 'annotator_labels', got {_shown(given)}"
-                )
-            named = (self._label(vote) for vote in given if vote not in (None, ""))
-            votes = tuple(filter(None, named))
-            if has_id:
-                # What programs show of lists names nothing.
-                if isinstance(row_id, list | dict | bool | bytes):
-                    id_column = self.columns["id"]
-                    raise ValueError(
-                        f"expected an id in column {id_column!r}, got {_shown(row_id)}"
-                    )
-                _require_text(self.columns["id"], str(row_id))
-        except ValueError as error:
-            unknown = isinstance(error, _UnknownLabelError)
-            raise _BadRow(seed_id, str(error), label=unknown) from None
+        source = self.config.source
+        seed_id = f"{source}:{self.unique(name, row.where)}"
+        if problem or not label:
+            return seed_id, None, problem, remedy
         seed = Seed(
-            seed_id=seed_id,
-            source=self.config.source,
-            texts=texts,
-            label=label,
-            annotator_labels=votes,
+            seed_id=seed_id, source=source, texts=texts, label=label, annotator_labels=votes
         )
-        return seed_id, seed
+        return seed_id, seed, "", ""
+
+    def _votes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the annotators' labels: a list in .jsonl files, label1 … label5 in .txt ones."""
+        given = values.get("annotator_labels") or [values.get(f"label{n}") for n in range(1, 6)]
+        given = given.split() if isinstance(given, str) else given
+        if not isinstance(given, list):
+            raise ValueError(f"expected a list in column 'annotator_labels', got {_shown(given)}")
+        named = (self._label(vote) for vote in given if vote not in (None, ""))
+        return tuple(filter(None, named))
 
     def _label(self, value: Any) -> str:
         """Return the label that a value stands for, or "" if it is unlabelled."""
@@ -475,3 +472,98 @@ def _reported(bad: Sequence[Skipped]) -> list[str]:
     lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
     more = len(bad) - len(lines)
     return [*lines, *([f"… and {more:,} more"] if more else [])]
+
+
+# --- Ids ---
+
+
+class UniqueIds:
+    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`.
+
+    An id that a variant of another problem could have is found by `of_variant`. A context manager,
+    as ids may lie in a file, which goes with it.
+    """
+
+    def __init__(self, scratch: Path | None = None) -> None:
+        """Start without ids; they lie in memory or, beyond a cache, in a temporary file."""
+        self._file = None if scratch is None else partial_path(scratch.absolute())
+        # Without a lock, which some file systems of clusters lack.
+        place = "file::memory:" if self._file is None else f"{self._file.as_uri()}?nolock=1"
+        self._taken = sqlite3.connect(place, uri=True, isolation_level=None)
+        for line in _STATEMENTS:
+            self._taken.execute(line)
+        self._last: dict[str, int] = {}
+        """Repeated id → the last number given to it."""
+        self._like_variants: dict[str, tuple[str, str]] = {}
+        """Id with the form of a variant's → the problem whose variant it would be, and place."""
+
+    def __call__(self, row_id: str, where: str = "") -> str:
+        """Return the id itself, or where it is taken, with a number."""
+        unique, number = row_id, self._last.get(row_id, 1)
+        while not self._taken.execute("INSERT OR IGNORE INTO ids VALUES (?)", (unique,)).rowcount:
+            number += 1
+            unique = f"{row_id}~{number}"
+            self._last[row_id] = number
+        if found := _VARIANT_ID.fullmatch(unique):
+            self._like_variants[unique] = found["seed"], where
+        return unique
+
+    def of_variant(self, dropped: Iterable[str] = ()) -> tuple[str, str, str] | None:
+        """Find an id that a variant of another problem could have, that problem's, and the row."""
+        if self._like_variants:
+            without = set(dropped)
+            for own, (seed, where) in self._like_variants.items():
+                found = self._taken.execute("SELECT 1 FROM ids WHERE id = ?", (seed,)).fetchone()
+                if found and not without & {own, seed}:
+                    return own, seed, where
+        return None
+
+    def __enter__(self) -> Self:
+        """Take ids from now on."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file, if there is one."""
+        self._taken.close()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+
+class PairIds:
+    """SNLI's pairIDs by texts and label.
+
+    A few problems stand there twice, word for word. Their ids are given in alphabetical order:
+    as the rows are alike, it does not matter which gets which.
+    """
+
+    def __init__(self) -> None:
+        """Read them from this package."""
+        self._ids: defaultdict[str, list[str]] = defaultdict(list)
+        with gzip.open(bundled_path(PAIR_IDS), "rt", encoding="utf-8") as lines:
+            for line in lines:
+                pair_id, digest = line.split()
+                self._ids[digest].append(pair_id)
+        self.found = 0
+        """Number of problems that were asked for and known."""
+
+    def __call__(self, texts: Sequence[str], label: str) -> str | None:
+        """Return the pairID of a problem, or None if it is none of SNLI's."""
+        known = self._ids.get(problem_digest(texts, label))
+        if not known:
+            return None
+        self.found += 1
+        if len(known) > 1:
+            return known.pop(0)
+        return known[0]
+
+
+def problem_digest(texts: Sequence[str], label: str) -> str:
+    """Digest texts and label; copies of SNLI differ in spaces, which do not count.
+
+    >>> problem_digest(["A boy  runs. ", "He runs."], "entailment")
+    'e9714bc41482'
+    >>> problem_digest(["A boy runs.", "He runs."], "entailment")
+    'e9714bc41482'
+    """
+    words = [" ".join(text.split()) for text in texts]
+    return hashlib.sha256(json.dumps([*words, label]).encode()).hexdigest()[:_DIGITS]

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from generation.config import Config, bundled_path
-from generation.problems.row_ids import PAIR_IDS, problem_digest
-from generation.problems.sources import load_problems
+from generation.problems.sources import PAIR_IDS, load_problems, problem_digest
 from generation.records import Seed
 from merge_dataset.files import read_json
 from merge_dataset.schema import LABELS

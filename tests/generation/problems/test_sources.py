@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
-from generation.problems.row_ids import UniqueIds
-from generation.problems.sources import load_problems
+from generation.problems.sources import UniqueIds, load_problems
 from generation.records import Seed
 
 Row = Mapping[str, Any]
