@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,10 +75,10 @@ def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
         mlms = suggested["mlms"]
         tagger = Tagger.load(config.tagger)
         folder.counts.unlink(missing_ok=True)
-        work = _Work(questions, stores_of(folder, config, mlms), config)
+        work = partial(_counting, questions, stores_of(folder, config, mlms), config)
         parts = []
         with tqdm(total=len(questions), desc="filters", unit="question") as bar:
-            for part in map_blocks(questions.shards, work.open, workers=config.workers):
+            for part in map_blocks(questions.shards, work, workers=config.workers):
                 parts.append(part)
                 bar.update(part.shape[1])
         # Counts of questions by shard and key.
@@ -110,29 +110,22 @@ def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
         return record
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Everything that a shard needs. Can be sent to other processes."""
+def _counting(
+    questions: Questions, stores: Mapping[str, SuggestionStore], config: Config
+) -> Callable[[Shard], NDArray[np.int32]]:
+    """Return the function that works on shards; each process has its own tagger."""
+    vocabularies = {mlm: store.vocabulary() for mlm, store in stores.items()}
+    tagger = Tagger.load(config.tagger, spare_torch=config.workers > 1)
 
-    questions: Questions
-    stores: Mapping[str, SuggestionStore]
-    """Stores by masked LM."""
-    config: Config
+    def count(shard: Shard) -> NDArray[np.int32]:
+        queries = questions.of(shard)
+        answers = {
+            mlm: in_words(store.answers(shard, queries), vocabularies[mlm])
+            for mlm, store in stores.items()
+        }
+        return count_passed(queries, answers, tagger, tag_match=config.tag_match)
 
-    def open(self) -> Callable[[Shard], NDArray[np.int32]]:
-        """Return the function that works on shards; each process has its own tagger."""
-        vocabularies = {mlm: store.vocabulary() for mlm, store in self.stores.items()}
-        tagger = Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
-
-        def count(shard: Shard) -> NDArray[np.int32]:
-            queries = self.questions.of(shard)
-            answers = {
-                mlm: in_words(store.answers(shard, queries), vocabularies[mlm])
-                for mlm, store in self.stores.items()
-            }
-            return count_passed(queries, answers, tagger, tag_match=self.config.tag_match)
-
-        return count
+    return count
 
 
 def _write_words(

@@ -380,7 +380,10 @@ class LikelihoodStore:
         """Return the likelihoods of sentences, in their order."""
         rows, known = self._find([_key(sentence) for sentence in sentences])
         if not known.all():
-            raise KeyError(f"{int((~known).sum())} sentences are not in {self.path}")
+            raise ValueError(
+                f"{self.path}: expected likelihoods of all texts from the tasks, "
+                f"{(~known).sum()} are missing; run the same command again"
+            )
         return Likelihoods(self._known.pll[rows], self._known.windowed[rows])
 
     def _find(self, keys: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

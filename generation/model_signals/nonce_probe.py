@@ -188,9 +188,9 @@ def in_form(stem: str, tag: str) -> str:
 
 
 def nonce_stems(
-    word: str, tags: Collection[str], *, key: str, number: int, not_in: Collection[str] = ()
+    word: str, tags: Collection[str], *, key: str, not_in: Collection[str] = ()
 ) -> list[str]:
-    """Make stems to put in place of a word; the same for the same arguments.
+    """Make `NONCE_WORDS` stems to put in place of a word; the same for the same arguments.
 
     They begin with a vowel's sound where the word does, so that "a" and "an" stay right. No form
     of them has a frequency in wordfreq.
@@ -204,7 +204,7 @@ def nonce_stems(
 
     starts_with_vowel = fitting_article(word) == "an"
     found: list[str] = []
-    while len(found) < number:
+    while len(found) < NONCE_WORDS:
         # Two syllables; "u" begins no word, as it may sound like "you".
         start = choose("aeio") if starts_with_vowel else choose(_ONSETS) + choose("aeiou")
         stem = start + choose(_MIDDLES) + choose("aeio") + choose(_ENDS)
@@ -232,7 +232,6 @@ def nonce_variants(
         word.word,
         {token.tag for of_text in places for token in of_text},
         key=f"{seed_id}\n{word.word_class}",
-        number=NONCE_WORDS,
         not_in={token.text.lower() for sentence in sentences for token in sentence.tokens},
     )
     texts = [

@@ -246,11 +246,6 @@ def _write(
         for number in built.blocks():
             rows, of_rows = _texts(kind, built, config, tagger, number)
             texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
-            if lost := sum(len(part) for store in stores for part in store.missing(texts)):
-                raise ValueError(
-                    f"{built.build.path}: expected likelihoods of all texts from the tasks, {lost} "
-                    "are missing; run the same command again"
-                )
             found = [store.of(texts) for store in stores]
             counts["texts"] += len(texts)
             counts["windowed"] += int(np.any([each.windowed for each in found], axis=0).sum())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from tqdm import tqdm
 
 from generation.config import Config
@@ -18,7 +19,7 @@ from generation.phases.build_blocks import BlockResult, Builder, block_results
 from generation.phases.suggest import require_asked
 from generation.problems.morphology import require_library
 from generation.reasons import Reason
-from generation.records import EXCLUSIONS, Exclusion, exclusion_table, replacement_schema
+from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, manifest_of
 from generation.signals.label_flags import NonceAnswers
 from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
@@ -220,9 +221,9 @@ def _write_results(
             before = []
             while unlabelled_ids and (counts["is_last"] or unlabelled_ids[0] < counts["last"]):
                 before.append(unlabelled_ids.popleft())
-            left_out = [Exclusion(**row) for row in tables["exclusions"].to_pylist()]
+            left_out = [exclusion_table(unlabelled(before, config.source)), tables["exclusions"]]
             replacements.write(tables["replacements"])
-            exclusions.write(exclusion_table([*unlabelled(before, config.source), *left_out]))
+            exclusions.write(pa.concat_tables(left_out).sort_by("seed_id"))
             seeds.write(tables["seeds"])
             variants.write(tables["variants"])
             for row in counts["funnel"]:
@@ -231,7 +232,7 @@ def _write_results(
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]
             if not variants.rows:
-                near.add(left_out, tables["replacements"])
+                near.add(tables["exclusions"], tables["replacements"])
             bar.update(counts["problems"])
         if not may_be_empty and not variants.rows:
             dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel.rows())}"
@@ -272,12 +273,12 @@ class _Near:
     of_words: list[tuple[int, str, list[str]]] = field(default_factory=list)
     """Number of replacements, the word, and these, of the words that have the most."""
 
-    def add(self, left_out: Sequence[Exclusion], replacements: pa.Table) -> None:
+    def add(self, exclusions: pa.Table, replacements: pa.Table) -> None:
         """Note what a block leaves out, and its replacements."""
-        for each in left_out:
-            if each.reason == Reason.TOO_FEW:
-                count = max(self.of_seeds[each.seed_id], each.replacements or 0)
-                self.of_seeds[each.seed_id] = count
+        few = exclusions.filter(pc.equal(exclusions["reason"], Reason.TOO_FEW.value))
+        for seed_id, count in zip(*few.select(["seed_id", "replacements"]), strict=True):
+            seed = seed_id.as_py()
+            self.of_seeds[seed] = max(self.of_seeds[seed], count.as_py() or 0)
         grouped = replacements.group_by(["seed_id", "word"]).aggregate([("replacement", "list")])
         found = [
             (len(row["replacement_list"]), row["word"], sorted(row["replacement_list"]))

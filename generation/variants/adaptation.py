@@ -156,15 +156,6 @@ def shuffle_letters(
     return sorted_replacements(taken), ambiguous
 
 
-def repaired(article: str, word: str) -> str:
-    """Return the article that fits a word, in the casing of the one that stands there (D6).
-
-    >>> repaired("A", "owl"), repaired("an", "cat"), repaired("AN", "CAT")
-    ('An', 'a', 'A')
-    """
-    return match_case(fitting_article(word), article)
-
-
 def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
     """Find (text, token) numbers of other forms of a word: of the same class, with a common lemma.
 
@@ -294,7 +285,7 @@ def _with_articles(
             if position is None or (edit.text, position) in edited:
                 continue
             before = sentence.tokens[position].text
-            article = repaired(before, edit.word)
+            article = match_case(fitting_article(edit.word), before)
             if article.lower() != before.lower():
                 articles.append(Edit(ARTICLE, edit.text, position, article))
         found[n] = outcome.with_edits(articles)

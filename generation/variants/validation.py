@@ -263,8 +263,8 @@ def _table(
     by_text = suggested.mlms_by_text(places)
     log_odds = np.where(there, suggested.log_odds[places], np.float32(np.inf)).min(1)
     changed = np.where(there[:, :, None], suggested.changed[places], UNKNOWN).max(axis=1)
-    form = words.form(row, word)
-    texts = words.lexicon.arrow_forms.take(form)
+    forms = words.lexicon.forms
+    texts = pa.array([forms[form] for form in words.form(row, word).tolist()], pa.string())
     names = pa.array(mlms, pa.string())
     columns = {
         "seed_id": pa.array([seed.seed_id for seed in words.seeds], pa.string()).take(row),

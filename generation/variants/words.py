@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
-import pyarrow as pa
 
 from generation.suggestions.vocabulary import Vocabulary
 
@@ -100,8 +99,3 @@ class Lexicon:
     def forms(self) -> list[str]:
         """The text of every form."""
         return [shape(word) for shape in CASINGS.values() for word in self.numbers]
-
-    @cached_property
-    def arrow_forms(self) -> pa.StringArray:
-        """The text of every form, as a column."""
-        return pa.array(self.forms, pa.string())

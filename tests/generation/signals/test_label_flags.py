@@ -93,10 +93,10 @@ def test_nonce_words() -> None:
     seen = set()
     for word, tag in tags.items():
         for key in ("a", "b"):
-            stems = nonce_stems(word, [tag], key=key, number=3)
-            assert stems == nonce_stems(word, [tag], key=key, number=3)
+            stems = nonce_stems(word, [tag], key=key)
+            assert stems == nonce_stems(word, [tag], key=key)
             assert len(set(stems)) == 3
-            others = nonce_stems(word, [tag], key=key, number=3, not_in={stems[0]})
+            others = nonce_stems(word, [tag], key=key, not_in={stems[0]})
             assert others[:2] == stems[1:]
             for stem in stems:
                 form = in_form(stem, tag)
