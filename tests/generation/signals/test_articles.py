@@ -6,7 +6,7 @@ import pytest
 
 from generation.records import Sentence, Token
 from generation.signals.grammar import article_before, article_position, fitting_article
-from generation.variants.adaptation import repaired
+from generation.variants.words import match_case
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_an_article_is_tagged_as_one() -> None:
 )  # fmt: skip
 def test_repairs_keep_the_casing(article: str, word: str, expected: str) -> None:
     """A single capital is that of a beginning (D6)."""
-    assert repaired(article, word) == expected
+    assert match_case(fitting_article(word), article) == expected
