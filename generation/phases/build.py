@@ -21,8 +21,7 @@ from generation.problems.morphology import require_library
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, manifest_of
-from generation.signals.label_flags import NonceAnswers
-from generation.signals.signal_columns import CAUSAL, PllChanges, cure, shipped
+from generation.signals.signal_columns import CAUSAL, SignalFile, cure, shipped
 from generation.suggestions.ask import unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
@@ -79,12 +78,10 @@ def build_run(
         unchanged_questions(base)
         if not ablation:
             require_asked(base.path, config, suggested)
-        pll_changes, neighbours = _model_signals(
-            out, base, config, asked=made_from["mlms"], used=suggested["mlms"]
-        )
+        signals = _model_signals(out, base, config, asked=made_from["mlms"], used=suggested["mlms"])
         flags_words = "hangs_on_word" in config.optional_columns
-        answers = out.model_signals(base, "nonce") if flags_words else None
-        nonce = NonceAnswers(*answers) if answers else None
+        if flags_words and (answers := out.model_signals(base, "nonce")):
+            signals["nonce"] = SignalFile(*answers)
         if ablation and not base.manifest.is_file():
             raise FileNotFoundError(
                 f"an ablation keeps the seeds that are eligible without it: expected a build in "
@@ -93,16 +90,13 @@ def build_run(
         if ablation:
             base.require_unchanged(base.manifest, [base.variants.name], "build")
         unablated = base.variants if ablation else None
-        builder = Builder(
-            base, config, suggested["mlms"], unablated, pll_changes, neighbours, nonce
-        )
+        builder = Builder(base, config, suggested["mlms"], unablated, signals)
         read = [made_from, read_record(base.manifest) if ablation else None]
         with block_results(builder, out, distribution, made_from=digest_of(read)) as results:
             counts = _write_results(results, config, base, out, made_from, may_be_empty)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
-        signals = {"signals": pll_changes, "neighbours": neighbours, "nonce": nonce}
-        made_by = {name: each.made_by for name, each in signals.items() if each}
+        made_by = {name: each.made_by for name, each in signals.items()}
         write_record(out.manifest, manifest_of(out, config, suggested, signals=made_by, **counts))
     return out
 
@@ -114,7 +108,7 @@ def _model_signals(
     *,
     asked: Sequence[Mapping[str, Any]],
     used: Sequence[Mapping[str, Any]],
-) -> tuple[PllChanges | None, PllChanges | None]:
+) -> dict[str, SignalFile]:
     """Find changes of log-likelihood, and of neighbours; log what `quality` is estimated by.
 
     `asked` are the records of the run's masked LMs, `used` those of them that the build uses.
@@ -122,12 +116,14 @@ def _model_signals(
     # Limits are on words as they were before their letters are shuffled.
     limited = config.min_pll_change is not None or config.scored_by
     scored = base if config.scramble and limited else out
-    likelihoods, neighbours = None, None
+    found: dict[str, SignalFile] = {}
     if there := scored.model_signals(base):
-        likelihoods = PllChanges(*there, cure(scored, base, "min_pll_change"), "min_pll_change")
+        cures = cure(scored, base, "min_pll_change")
+        found["signals"] = SignalFile(*there, cures, "min_pll_change")
     first = bool(config.scored_by)
     if there := scored.model_signals(base, "neighbours", scored_first=first):
-        neighbours = PllChanges(*there, cure(scored, base, "scored_by"), "scored_by")
+        found["neighbours"] = SignalFile(*there, cure(scored, base, "scored_by"), "scored_by")
+    likelihoods, neighbours = map(found.get, ("signals", "neighbours"))
     if likelihoods is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
@@ -135,7 +131,8 @@ def _model_signals(
         )
     if out.path == base.named(SCORED).path:
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
-        return likelihoods, None
+        found.pop("neighbours", None)
+        return found
     if config.scored_by:
         all_asked, all_used, made = (
             {(mlm["name"], mlm["revision"]) for mlm in mlms}
@@ -159,7 +156,7 @@ def _model_signals(
         else:
             log.info("quality: by grammar and ranks alone; models tell more: merge-nli signals "
                      "--neighbours, or --lm MODEL, then build again")  # fmt: skip
-    return likelihoods, neighbours
+    return found
 
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:

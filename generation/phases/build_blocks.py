@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
@@ -29,8 +29,7 @@ from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import Exclusion, exclusion_table, sorted_replacements
 from generation.run_folder import RunFolder, require_versions, versions
-from generation.signals.label_flags import NonceAnswers
-from generation.signals.signal_columns import PllChanges, rejections, with_signals_of_no_words
+from generation.signals.signal_columns import SignalFile, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
@@ -69,13 +68,6 @@ from merge_dataset.settings import parse_toml
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
 """Packages on which it depends what a block comes to."""
 
-_SIGNALS: Final[Mapping[str, Any]] = {
-    "pll_changes": PllChanges,
-    "neighbours": PllChanges,
-    "nonce": NonceAnswers,
-}
-"""Fields of `Builder` with what `merge-nli signals` wrote, and their types."""
-
 BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
 """The rows that a block adds to `replacements`, `exclusions`, `seeds` and `variants`, sorted by
 seed, and its counts, as JSON: `last`, the last `seed_id`; `is_last`, whether no block follows;
@@ -93,12 +85,8 @@ class Builder:
     """Records of the masked LMs used."""
     unablated: Path | None = None
     """Variants of the build whose eligible seeds an ablation keeps."""
-    pll_changes: PllChanges | None = None
-    """The output of `merge-nli signals`."""
-    neighbours: PllChanges | None = None
-    """The output of `merge-nli signals --neighbours`."""
-    nonce: NonceAnswers | None = None
-    """The output of `merge-nli signals --nonce`."""
+    signals: Mapping[str, SignalFile] = field(default_factory=dict)
+    """Outputs of `merge-nli signals`: `signals`, `neighbours` and `nonce`."""
     folder: Path | None = None
     """Folder of the candidates."""
 
@@ -133,10 +121,11 @@ class Builder:
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
         drawn, too_few, of_combinations = self._drawn(problems, rows)
-        if config.scored_by and self.neighbours is not None:
+        neighbours = self.signals.get("neighbours")
+        if config.scored_by and neighbours is not None:
             # Only those of seeds that were eligible are scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
-            self.neighbours.of(of_pairs(of_words, pairs), required=True)
+            neighbours.of(of_pairs(of_words, pairs), required=True)
         variants = self._in_full(problems, drawn)
         replacements = self._in_full(problems, rows)
         if config.changes_more or config.scramble:  # no longer in the order they were found in
@@ -230,14 +219,15 @@ class Builder:
         """
         config, whole = self.config, in_full(rows, problems)
         likelihoods: tuple[str, ...] = ()
-        if self.pll_changes is not None:
+        if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
-            whole = self.pll_changes.join(whole, required=required)
-            if self.pll_changes.is_causal and not config.scored_by:
+            whole = changes.join(whole, required=required)
+            if changes.is_causal and not config.scored_by:
                 likelihoods = config.problem_format.pll_changes
 
         def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
-            signals = self.nonce, likelihoods, self.neighbours
+            nonce, neighbours = map(self.signals.get, ("nonce", "neighbours"))
+            signals = nonce, likelihoods, neighbours
             block = BlockRows(table, rows, problems, config, self._tagger, *signals)
             return with_optional_columns(block, names)
 
@@ -275,8 +265,7 @@ class Builder:
         """Return what tasks have to know, as JSON; candidates lie in the folder of the call."""
         signals = {
             name: {**asdict(made), "path": str(made.path.absolute())}
-            for name in _SIGNALS
-            if (made := getattr(self, name)) is not None
+            for name, made in self.signals.items()
         }
         return {
             "base": str(self.base.path.absolute()),
@@ -290,7 +279,7 @@ class Builder:
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
         """Read what `to_plan` made."""
         signals = {
-            name: _SIGNALS[name](**{**made, "path": Path(made["path"])})
+            name: SignalFile(**{**made, "path": Path(made["path"])})
             for name, made in plan["signals"].items()
         }
         config = Config.from_mapping(parse_toml(plan["config"], "call.json"))
@@ -300,7 +289,7 @@ class Builder:
             config,
             plan["mlms"],
             plan["unablated"] and Path(plan["unablated"]),
-            **signals,
+            signals,
         )
 
 

@@ -8,16 +8,15 @@ left out of a benchmark, makes it easier for models of that kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from generation.config import bundled_toml
 from generation.problems.shared_words import coarse_class
 from generation.records import Sentence
+from generation.signals.signal_columns import SignalFile
 from merge_dataset.files import read_where
 from merge_dataset.schema import WORD_CLASSES
 
@@ -132,32 +131,23 @@ def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
     return 2 * nonce_right < asked if seed_right else None
 
 
-@dataclass(frozen=True, slots=True)
-class NonceAnswers:
-    """A file of answers. Can be sent to other processes."""
+def hanging(answers: SignalFile, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
+    """Tell for [n] keys whether the label hangs on a word that is replaced; None if unknown.
 
-    path: Path
-    made_by: dict[str, Any]
-    """The model, for the manifest."""
-
-    def hanging(self, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
-        """Tell for [n] keys whether the label hangs on a word that is replaced; None if unknown.
-
-        Keys are of one block: seed, word class, and words with spaces between.
-        """
-        if not keys:
-            return []
-        ids = [seed_id for seed_id, *_ in keys]
-        span = [("seed_id", ">=", min(ids)), ("seed_id", "<=", max(ids))]
-        rows = read_where(self.path, span).to_pylist()
-        known = {
-            (row["seed_id"], row["word_class"], row["word"]): hangs(
-                row["seed_right"], row["nonce_right"], len(row["stems"])
-            )
-            for row in rows
-        }
-        found = []
-        for seed_id, word_class, words in keys:
-            answers = {known.get((seed_id, word_class, word)) for word in words.split(" ")}
-            found.append(True if True in answers else False if False in answers else None)
-        return found
+    Keys are of one block: seed, word class, and words with spaces between.
+    """
+    if not keys:
+        return []
+    ids = [seed_id for seed_id, *_ in keys]
+    span = [("seed_id", ">=", min(ids)), ("seed_id", "<=", max(ids))]
+    known = {
+        (row["seed_id"], row["word_class"], row["word"]): hangs(
+            row["seed_right"], row["nonce_right"], len(row["stems"])
+        )
+        for row in read_where(answers.path, span).to_pylist()
+    }
+    found = []
+    for seed_id, word_class, words in keys:
+        of_words = {known.get((seed_id, word_class, word)) for word in words.split(" ")}
+        found.append(True if True in of_words else False if False in of_words else None)
+    return found

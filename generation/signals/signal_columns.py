@@ -204,15 +204,15 @@ def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class PllChanges:
-    """Changes of log-likelihood, or of neighbours, in a file. Can be sent to other processes."""
+class SignalFile:
+    """A file that `merge-nli signals` wrote. Can be sent to other processes."""
 
     path: Path
     made_by: dict[str, Any]
     """The model and how it was asked, for the manifest."""
-    cure: str
-    """Commands to run where some are missing."""
-    setting: str
+    cure: str = ""
+    """Commands to run where changes of some replacements are missing."""
+    setting: str = ""
     """The setting that may want all of them."""
 
     @property

@@ -22,8 +22,8 @@ from generation.problems.morphology import require_library
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
 from generation.signals import grammar
-from generation.signals.label_flags import NonceAnswers, clashes, pronoun_genders, words_beyond
-from generation.signals.signal_columns import PllChanges, quality
+from generation.signals.label_flags import clashes, hanging, pronoun_genders, words_beyond
+from generation.signals.signal_columns import SignalFile, quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
 from merge_dataset.dataset_columns import LABEL_FLAGS, OF_SINGLE_WORDS
 from merge_dataset.schema import NLI
@@ -48,11 +48,11 @@ class BlockRows:
     config: Config
     tagger: Tagger
     """Gives lemmas; where it has none, `beyond_premise` is not known."""
-    nonce: NonceAnswers | None = None
+    nonce: SignalFile | None = None
     """Answers to seeds with nonce words, if a model was asked."""
     likelihoods: tuple[str, ...] = ()
     """Columns with changes of log-likelihood, where a causal language model computed them."""
-    neighbours: PllChanges | None = None
+    neighbours: SignalFile | None = None
     """Changes of the words beside the replacement, if masked LMs were asked."""
 
     @cached_property
@@ -189,7 +189,7 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "pronoun_clash": _fill_pronoun_clash,
     # Whether a model that was asked loses the label with nonce words.
     "hangs_on_word": lambda rows: pa.array(
-        rows.nonce.hanging([key[:3] for key in keys_of(rows.written)])
+        hanging(rows.nonce, [key[:3] for key in keys_of(rows.written)])
         if rows.nonce
         else [None] * len(rows.written),
         _FLAG,
