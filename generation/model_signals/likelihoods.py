@@ -85,10 +85,6 @@ class Likelihoods:
     windowed: NDArray[np.bool_]
     """[n] Whether tokens were scored within windows, as the sentence is too long for the model."""
 
-    def take(self, rows: slice) -> Likelihoods:
-        """Select some of the sentences."""
-        return Likelihoods(self.pll[rows], self.windowed[rows])
-
 
 def pseudo_log_likelihoods(
     mlm: MaskedLM, sentences: Sequence[str], *, batch_tokens: int | None = None
@@ -363,18 +359,19 @@ class LikelihoodStore:
         parts = missing_parts(items, lambda item: item[1], size=PART_SIZE, wanted=wanted)
         return [[sentence for sentence, _ in part] for part in parts]
 
-    def add(self, sentences: Sequence[str], found: Likelihoods) -> None:
-        """Write a part."""
-        keys = [_key(sentence) for sentence in sentences]
-        table = pa.table(
-            {
+    def add(self, parts: Sequence[Sequence[str]], found: Likelihoods) -> None:
+        """Write parts, whose sentences were scored one after the other."""
+        start = 0
+        for sentences in parts:
+            keys, end = [_key(sentence) for sentence in sentences], start + len(sentences)
+            columns = {
                 "key": pa.array(keys, pa.binary(_KEY.itemsize)),
-                "pll": pa.array(found.pll),
-                "windowed": pa.array(found.windowed),
+                "pll": pa.array(found.pll[start:end]),
+                "windowed": pa.array(found.windowed[start:end]),
             }
-        )
-        write_part(self.path / "parts", digest_of([key.hex() for key in keys])[:16], table)
-        self._parts.append(table)
+            name, start = digest_of([key.hex() for key in keys])[:16], end
+            write_part(self.path / "parts", name, pa.table(columns))
+            self._parts.append(pa.table(columns))
 
     def of(self, sentences: Sequence[str]) -> Likelihoods:
         """Return the likelihoods of sentences, in their order."""

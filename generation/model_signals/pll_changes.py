@@ -179,10 +179,7 @@ def _fill_stores(
                     missing = store.missing(chain.from_iterable(texts), mine)
                 for start in range(0, len(missing), at_once):
                     parts = missing[start : start + at_once]
-                    found, done = score(list(chain.from_iterable(parts))), 0
-                    for part in parts:
-                        store.add(part, found.take(slice(done, done + len(part))))
-                        done += len(part)
+                    store.add(parts, score(list(chain.from_iterable(parts))))
                     ended = size * (start + len(parts)) // len(missing)
                     bar.update(ended - size * start // len(missing))
                 bar.update(0 if missing else size)

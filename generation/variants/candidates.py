@@ -69,22 +69,6 @@ class Survivors:
         """[n] How many survive at each occurrence."""
         return np.diff(self.starts)
 
-    def among(self, asked: NDArray[np.bool_]) -> Survivors:
-        """Put the rows, those of the occurrences asked about, among all occurrences."""
-        sizes = np.zeros(len(asked), np.int64)
-        sizes[asked] = self.sizes
-        in_vocabulary = np.ones(len(asked), np.bool_)
-        in_vocabulary[asked] = self.in_vocabulary
-        rejected = np.zeros((len(asked), len(CHEAP_REASONS)), np.int32)
-        rejected[asked] = self.rejected
-        return replace(
-            self,
-            starts=starts_of(sizes),
-            in_vocabulary=in_vocabulary,
-            asked=asked,
-            rejected=rejected,
-        )
-
 
 @dataclass(frozen=True)
 class Candidates:
@@ -117,7 +101,7 @@ class Candidates:
                 scores = store.answers(shard, queries) if queries else Scores.empty(0, 1)
                 scores, known = in_words(scores, vocabulary)
                 left = cheap_filters(scores, known, probability_filter=probability_filter)
-                left = left.among(is_asked)
+                sizes = _spread(left.sizes, is_asked, 0)
                 # Words of several pieces get numbers that are theirs in all shards, once the
                 # filters have left a small part of them.
                 tokens, size = left.tokens.copy(), len(vocabulary.texts)
@@ -127,12 +111,12 @@ class Candidates:
                 tokens[of_pieces] = size + 2 * np.array(places, np.int32)[inverse]
                 _append(
                     files,
-                    starts=left.starts[1:] + done,
-                    in_vocabulary=left.in_vocabulary,
-                    asked=left.asked,
+                    starts=starts_of(sizes)[1:] + done,
+                    in_vocabulary=_spread(left.in_vocabulary, is_asked, True),
+                    asked=is_asked,
                     tokens=tokens,
                     log_odds=left.log_odds,
-                    rejected=left.rejected,
+                    rejected=_spread(left.rejected, is_asked, 0),
                 )
                 done += len(left.tokens)
         finally:
@@ -267,6 +251,13 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
         replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
         vocabulary.with_words(places),
     )
+
+
+def _spread(rows: NDArray[Any], asked: NDArray[np.bool_], filler: int) -> NDArray[Any]:
+    """Put rows, those of the occurrences asked about, among all occurrences."""
+    every = np.full((len(asked), *rows.shape[1:]), filler, rows.dtype)
+    every[asked] = rows
+    return every
 
 
 def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:

@@ -207,7 +207,7 @@ def fill(store: LikelihoodStore, texts: Sequence[str], *, parts: int | None = No
     """Write what is missing, or only so many parts of it; how many texts were scored."""
     missing = store.missing(texts)[:parts]
     for part in missing:
-        store.add(part, made_up(part))
+        store.add([part], made_up(part))
     return sum(map(len, missing))
 
 
