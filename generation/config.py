@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.dataset_columns import LABEL_FLAGS, OF_SINGLE_WORDS, OPTIONAL
+from merge_dataset.dataset_columns import LABEL_FLAGS, LEAST, OF_SINGLE_WORDS, OPTIONAL, REFUSED
 from merge_dataset.files import read_text
 from merge_dataset.paths import as_path
 from merge_dataset.schema import (
@@ -75,9 +75,9 @@ def _beyond_the_paper(default: Value, help: str, **more: Any) -> Value:
     )
 
 
-def _signal_filter(default: Value, help: str, **more: Any) -> Value:
-    """Declare a filter by signals (signals.md), before eligibility."""
-    return setting(default, help, commands="build", panel=_SIGNALS, omit_if_default=True, **more)
+def _least(help: str, **more: Any) -> Any:
+    """Declare a filter by signals (signals.md), before eligibility: None lets all pass."""
+    return setting(None, help, commands="build", panel=_SIGNALS, omit_if_default=True, **more)
 
 
 def _flag(help: str, option: str, panel: str = _SIGNALS) -> bool:
@@ -334,18 +334,18 @@ class Config(ProblemSettings):
     )
 
     # Filters by signals
-    min_log_odds: float | None = _signal_filter(
-        None, "Least log-odds of a replacement against the original, in nats."
+    min_log_odds: float | None = _least(
+        "Least log-odds of a replacement against the original, in nats."
     )
     """The smallest over models and occurrences."""
-    min_mlms: int | None = _signal_filter(
-        None, "Least number of masked LMs that validated a replacement.", minimum=1
+    min_mlms: int | None = _least(
+        "Least number of masked LMs that validated a replacement.", minimum=1
     )
-    min_zipf_frequency: float | None = _signal_filter(
-        None, "Least frequency of a replacement: log10 of its occurrences in a billion words."
+    min_zipf_frequency: float | None = _least(
+        "Least frequency of a replacement: log10 of its occurrences in a billion words."
     )
-    min_pll_change: float | None = _signal_filter(
-        None, "Least change of each text's log-likelihood, in nats; after merge-nli signals."
+    min_pll_change: float | None = _least(
+        "Least change of each text's log-likelihood, in nats; after merge-nli signals."
     )
     same_number: bool = _flag("Nouns stay singular or plural.", "--same-number")
     same_tense: bool = _flag("Verbs keep their form.", "--same-tense")
@@ -356,10 +356,10 @@ class Config(ProblemSettings):
         "No quantifiers and the like after determiners.", "--fitting-determiner"
     )
     no_compounds: bool = _flag("No parts of compounds and particle verbs.", "--no-compounds")
-    min_valency: float | None = _signal_filter(
-        None, "Least valency of a verb, such as -1: how usual it is with what follows."
+    min_valency: float | None = _least(
+        "Least valency of a verb, such as -1: how usual it is with what follows."
     )
-    min_quality: float | None = _signal_filter(None, "Least value of the column quality, 0 to 1.")
+    min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
     scored_by: Literal["", "mlms"] = setting(
         "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True
     )
@@ -517,18 +517,15 @@ class Config(ProblemSettings):
     @property
     def optional_columns(self) -> tuple[str, ...]:
         """Optional columns of what is made: those asked for, and those that limits want."""
-        limits = {
-            "form_attested": self.attested_form,
-            "number_agrees": self.agreeing_number,
-            "determiner_fits": self.fitting_determiner,
-            "in_compound": self.no_compounds,
-            "valency": self.min_valency is not None,
-            "quality": self.min_quality is not None,
-            "mean_rank": self.min_quality is not None or "quality" in (self.with_columns or ()),
-            "common_mlm_count": self.common_mlms,
-            **dict.fromkeys(LABEL_FLAGS, self.label_flags),
+        wanted = {
+            *(self.with_columns or ()),
+            *(column for column, name in LEAST.items() if getattr(self, name) is not None),
+            *(column for column, (name, _) in REFUSED.items() if getattr(self, name)),
+            *(LABEL_FLAGS if self.label_flags else ()),
+            *(("common_mlm_count",) if self.common_mlms else ()),
         }
-        wanted = {*(self.with_columns or ()), *(name for name, is_set in limits.items() if is_set)}
+        if "quality" in wanted:
+            wanted.add("mean_rank")
         return tuple(name for name in OPTIONAL if name in wanted)
 
     @property

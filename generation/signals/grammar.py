@@ -89,7 +89,7 @@ def _engine() -> engine:
     return inflect.engine()
 
 
-_NOUNS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
+NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 _BETWEEN: Final = frozenset({"JJ", "JJR", "JJS", "VBN", "VBG", "NN", "CC", ","})
 """Tags of what may stand between a determiner and its noun."""
 
@@ -223,8 +223,8 @@ def in_compound(sentence: Sentence, position: int) -> bool:
     beside = (*before, *after[:1])
     if any(token.text == "-" for token in beside):
         return True
-    if tag in _NOUNS:
-        return any(token.tag in _NOUNS for token in beside)
+    if tag in NOUN_TAGS:
+        return any(token.tag in NOUN_TAGS for token in beside)
     return tag.startswith("VB") and any(token.tag == "RP" for token in after)
 
 

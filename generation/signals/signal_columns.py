@@ -269,15 +269,7 @@ ColumnReader = Callable[[str], pa.Array]
 GRAMMAR, NEIGHBOURS, LIKELIHOOD = "grammar", "neighbours", "likelihood"
 """Names of the models, the better ones last."""
 
-FAULTS: Final = {
-    "number_changed": True,
-    "tense_changed": True,
-    "article_fits": False,
-    "form_attested": False,
-    "number_agrees": False,
-    "determiner_fits": False,
-    "in_compound": True,
-}
+FAULTS: Final = {column: answer for column, (_, answer) in REFUSED.items()}
 """Flag → the answer that is a fault; as a feature 1 where it is given, else 0."""
 
 LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0

@@ -23,7 +23,7 @@ from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements
-from generation.signals.grammar import article_position, fitting_article
+from generation.signals.grammar import NOUN_TAGS, article_position, fitting_article
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import (
     ARTICLE,
@@ -43,8 +43,6 @@ from generation.variants.perturbations import (
 from generation.variants.words import match_case, scramble
 
 _AUXILIARIES: Final = frozenset({"be", "have", "do"})
-
-_NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 
 REPLACEMENTS: Final = "replacements"
 """The kind of `Fate` that is about replacements with further edits."""
@@ -188,7 +186,7 @@ def is_in_compound(sentence: Sentence, position: int) -> bool:
     but leaves are no airs. This is what the paper warns of.
     """
     here, following = sentence.tokens[position], sentence.tokens[position + 1 : position + 2]
-    return here.tag in _NOUN_TAGS and any(token.tag in _NOUN_TAGS for token in following)
+    return here.tag in NOUN_TAGS and any(token.tag in NOUN_TAGS for token in following)
 
 
 def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
