@@ -85,11 +85,6 @@ def _flag(help: str, option: str, panel: str = _SIGNALS) -> bool:
     return setting(False, help, commands="build", panel=panel, option=option, omit_if_default=True)
 
 
-def _machine_setting(default: Value, help: str, **more: Any) -> Value:
-    """Declare a setting of the machine, which changes nothing of what is made."""
-    return setting(default, help, panel=RUNNING, affects_output=False, **more)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSettings:
     """Settings of where problems come from (D15): the base of those of every kind of run."""
@@ -413,17 +408,23 @@ class Config(ProblemSettings):
     device: str = setting_of(
         ModelRequest, "device", commands="suggest signals", affects_output=False
     )
-    dtype: Literal["float32", "bfloat16", "float16"] = _machine_setting(
-        "float32", "float32 is the reference.", commands="suggest signals"
+    dtype: Literal["float32", "bfloat16", "float16"] = setting(
+        "float32",
+        "float32 is the reference.",
+        commands="suggest signals",
+        panel=RUNNING,
+        affects_output=False,
     )
     batch_tokens: int | None = setting_of(
         ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False
     )
     """By default what suits the device."""
-    workers: int = _machine_setting(
+    workers: int = setting(
         1,
         "Processes or tasks at a time, for build and count; with --executor, also for suggest.",
         commands="suggest build count",
+        panel=RUNNING,
+        affects_output=False,
         minimum=1,
     )
     tagger: str | None = setting(

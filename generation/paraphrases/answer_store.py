@@ -27,7 +27,7 @@ from generation.paraphrases.rounds import Candidate, ParaphraseRequest, TextGene
 from generation.part_store import part_paths, read_or_make
 from merge_dataset.files import digest_of, read_record, write_record
 from merge_dataset.schema import LABELS
-from merge_metric.models.pair_model import Pair, PairModel, Share, require_probabilities
+from merge_metric.models.pair_model import WHOLE, Pair, PairModel, Share, require_probabilities
 
 PART: Final = 8192
 """Pairs whose answers are saved together: what a killed run loses at most."""
@@ -198,7 +198,7 @@ def ask_in_parts(
     identity: Any,
     folder: Path,
     what: str,
-    share: Share | None = None,
+    share: Share = WHOLE,
 ) -> NDArray[np.float64]:
     """Ask for (n, 3) probabilities of distinct pairs in parts; what is saved is not asked again.
 
@@ -223,7 +223,7 @@ def ask_in_parts(
     parts = []
     with tqdm(total=len(pairs), desc=what, unit="pair") as bar:
         for number, start in enumerate(range(0, len(pairs), PART)):
-            if share is not None and number % share.count != share.index:
+            if number % share.count != share.index:
                 continue
             piece = pairs[start : start + PART]
             table = read_or_make(mine, f"{number:05}", partial(ask, piece))

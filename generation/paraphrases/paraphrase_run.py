@@ -74,7 +74,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.opening import open_model
-from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
+from merge_metric.models.pair_model import WHOLE, ModelRequest, Pair, PairModel, Share
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 log = logging.getLogger(__name__)
@@ -422,7 +422,7 @@ class _Work:
         order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
         return pa.concat_tables(tables).sort_by(order).combine_chunks()
 
-    def ask(self, what: str, pairs: list[Pair], share: Share | None = None) -> NDArray[np.float64]:
+    def ask(self, what: str, pairs: list[Pair], share: Share = WHOLE) -> NDArray[np.float64]:
         """Ask the NLI model; `what` is for the progress bar."""
         return ask_in_parts(
             self.judge,

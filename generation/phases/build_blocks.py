@@ -53,7 +53,6 @@ from generation.variants.optional_columns import (
     DECIDING_NOTHING,
     BlockRows,
     require_dictionary,
-    with_optional_columns,
 )
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.rows import seed_rows, variant_rows
@@ -229,7 +228,11 @@ class Builder:
             nonce, neighbours = map(self.signals.get, ("nonce", "neighbours"))
             signals = nonce, likelihoods, neighbours
             block = BlockRows(table, rows, problems, config, self._tagger, *signals)
-            return with_optional_columns(block, names)
+            for name in names:
+                place = table.schema.get_field_index(name)
+                kind = table.schema.field(place)
+                table = table.set_column(place, kind, block.column(name).cast(kind.type))
+            return table
 
         if first or config.words_at_once > 1:
             whole = filled(whole, self._deciding)

@@ -221,13 +221,3 @@ def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:
             f"with_columns: expected none of {', '.join(OF_SINGLE_WORDS)} with {why}, as they are "
             f"of single words, got {', '.join(gone)}; leave out one or the other"
         )
-
-
-def with_optional_columns(rows: BlockRows, names: Sequence[str]) -> pa.Table:
-    """Fill the optional columns of rows as they are written."""
-    table = rows.written
-    for name in names:
-        place = table.schema.get_field_index(name)
-        field = table.schema.field(place)
-        table = table.set_column(place, field, rows.column(name).cast(field.type))
-    return table
