@@ -47,7 +47,7 @@ from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RowGroupWriter, atomic, distinct_rows, read_record
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, inspect
-from merge_metric.models.pair_model import ModelRequest, Share
+from merge_metric.models.pair_model import WHOLE, ModelRequest, Share
 from merge_metric.models.readiness import (
     Machine,
     inspect_models,
@@ -109,7 +109,7 @@ def write_changes(
             models = {name: each for name, each in models.items() if name in used}
         _require_models(kind, models, config, machine_for(distribution, config.device))
         if distribution is None:
-            identities = _fill_stores(kind, models, built, config, Share())
+            identities = _fill_stores(kind, models, built, config, WHOLE)
         else:
             plan = {
                 "kind": kind,
