@@ -294,16 +294,13 @@ def manifest_of(
     suggested: Mapping[str, Any],
     *,
     signals: Mapping[str, Any],
-    tagger: str,
-    funnel: Sequence[Mapping[str, Any]],
-    changes: Mapping[tuple[str, str, str], int] | None,
-    eligible: Mapping[str, int],
-    variants: int,
+    counts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what stands in `manifest.json`: what a build made, from what, with which counts.
 
-    `signals` are the records of what `merge-nli signals` made, by name; `changes` maps kind, word
-    class and fate to how many, of whatever edits more than one word.
+    `signals` are the records of what `merge-nli signals` made, by name; `counts` the `tagger`, the
+    `funnel`, `changes` of whatever edits more than one word (kind, word class and fate → how many,
+    or None), `eligible` seeds by class, and the number of `variants`.
     """
     settings = config.output_settings()
     mlms = [{k: v for k, v in mlm.items() if k != "store"} for mlm in suggested["mlms"]]
@@ -312,11 +309,11 @@ def manifest_of(
         "source_data": suggested["source_data"],
         "mlms": mlms,
         **signals,
-        "tagger": tagger,
+        "tagger": counts["tagger"],
     }
     told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
     of_changes: dict[tuple[str, str], dict[str, Any]] = {}
-    for (what, word_class, fate), count in sorted((changes or {}).items()):
+    for (what, word_class, fate), count in sorted((counts["changes"] or {}).items()):
         row = {"what": what, "word_class": word_class, KEPT: 0}
         of_changes.setdefault((what, word_class), row)[fate] = count
     files = (out.replacements, out.exclusions, out.seeds, out.variants)
@@ -333,11 +330,11 @@ def manifest_of(
         },
         "questions": suggested["questions"],
         **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-        "funnel": funnel,
+        "funnel": counts["funnel"],
         provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
-        **({} if changes is None else {"changes": list(of_changes.values())}),
-        "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
-        "variants": variants,
+        **({} if counts["changes"] is None else {"changes": list(of_changes.values())}),
+        "eligible": {each: counts["eligible"].get(each, 0) for each in config.word_classes},
+        "variants": counts["variants"],
         "draw": provenance.DRAW,
         "files": digests({path.name: path for path in files}),
     }

@@ -97,7 +97,8 @@ def build_run(
         if out.path != base.path:
             write_text(out.config, config.to_toml())
         made_by = {name: each.made_by for name, each in signals.items()}
-        write_record(out.manifest, manifest_of(out, config, suggested, signals=made_by, **counts))
+        made = manifest_of(out, config, suggested, signals=made_by, counts=counts)
+        write_record(out.manifest, made)
     return out
 
 

@@ -217,17 +217,12 @@ class Builder:
         signals already that there may be limits on, unless several words were put together since.
         """
         config, whole = self.config, in_full(rows, problems)
-        likelihoods: tuple[str, ...] = ()
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
             whole = changes.join(whole, required=required)
-            if changes.is_causal and not config.scored_by:
-                likelihoods = config.problem_format.pll_changes
 
         def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
-            nonce, neighbours = map(self.signals.get, ("nonce", "neighbours"))
-            signals = nonce, likelihoods, neighbours
-            block = BlockRows(table, rows, problems, config, self._tagger, *signals)
+            block = BlockRows(table, rows, problems, config, self._tagger, self.signals)
             for name in names:
                 place = table.schema.get_field_index(name)
                 kind = table.schema.field(place)

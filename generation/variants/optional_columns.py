@@ -10,7 +10,7 @@ limit on it is a setting, named in `Config.optional_columns`, and a reason
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -48,12 +48,8 @@ class BlockRows:
     config: Config
     tagger: Tagger
     """Gives lemmas; where it has none, `beyond_premise` is not known."""
-    nonce: SignalFile | None = None
-    """Answers to seeds with nonce words, if a model was asked."""
-    likelihoods: tuple[str, ...] = ()
-    """Columns with changes of log-likelihood, where a causal language model computed them."""
-    neighbours: SignalFile | None = None
-    """Changes of the words beside the replacement, if masked LMs were asked."""
+    signals: Mapping[str, SignalFile] = field(default_factory=dict)
+    """Outputs of `merge-nli signals`, by name: `signals`, `neighbours` and `nonce`."""
 
     @cached_property
     def perturbations(self) -> list[Perturbation]:
@@ -110,16 +106,19 @@ def _fill_quality(rows: BlockRows) -> pa.Array:
             return pc.fill_null(values, 0.0)
         return values
 
-    values = quality(column, rows.likelihoods)
+    changes = rows.signals.get("signals")
+    is_used = changes is not None and changes.is_causal and not rows.config.scored_by
+    values = quality(column, rows.config.problem_format.pll_changes if is_used else ())
     several = pc.greater(pc.count_substring(rows.edited["word"], " "), 0).combine_chunks()
     return pc.if_else(several, pa.scalar(None, values.type), values)
 
 
 def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
     """Look up the changes of neighbours."""
-    if rows.neighbours is None or not len(rows.written):
+    neighbours = rows.signals.get("neighbours")
+    if neighbours is None or not len(rows.written):
         return pa.nulls(len(rows.written), pa.float32())
-    return rows.neighbours.of(rows.written)["neighbour_change"].combine_chunks()
+    return neighbours.of(rows.written)["neighbour_change"].combine_chunks()
 
 
 def _fill_pronoun_clash(rows: BlockRows) -> pa.Array:
@@ -189,8 +188,8 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "pronoun_clash": _fill_pronoun_clash,
     # Whether a model that was asked loses the label with nonce words.
     "hangs_on_word": lambda rows: pa.array(
-        hanging(rows.nonce, [key[:3] for key in keys_of(rows.written)])
-        if rows.nonce
+        hanging(rows.signals["nonce"], [key[:3] for key in keys_of(rows.written)])
+        if "nonce" in rows.signals
         else [None] * len(rows.written),
         _FLAG,
     ),
