@@ -318,7 +318,7 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.model_signals.pll_changes import write_changes
+    from generation.model_signals.pll_changes import Kind, write_changes
     from generation.run_folder import SCORED
 
     models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce, "--neighbours": neighbours or None}
@@ -342,7 +342,7 @@ def signals_command(
         following = f"Next: merge-nli build --run {run}{into} --label-flags"
         write_result(output, made, *nonce_lines(made), following)
         return
-    kind = chosen[0].removeprefix("--")
+    kind: Kind = "neighbours" if neighbours else "lm" if lm else "mlm"
     made = write_changes(run, kind, lm or mlm or "", of=of, distribution=distribution, **given)
     names = ", ".join(each["name"] for each in made.get("mlms") or [made[kind]])
     write_result(

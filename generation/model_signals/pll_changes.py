@@ -123,7 +123,7 @@ def write_changes(
         record.unlink(missing_ok=True)
         counts = _write(kind, file, built, config, identities)
         shutil.rmtree(build.tasks(work), ignore_errors=True)
-        made_by = {"mlms": identities} if is_of_words else {kind: identities[0]}
+        made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
         return built.record(record, {**made_by, "scheme": scheme, **counts}, file)
 
 
