@@ -118,8 +118,7 @@ def write_changes(
             }
             unit = f"{__name__}:score_unit"
             identities = built.in_tasks(unit, build.tasks(work), plan, distribution)
-        record, file = (build.neighbours_made, build.neighbours) if is_of_words else (
-            build.signals_made, build.signals)  # fmt: skip
+        file, record = build.path / f"{work}.parquet", build.path / f"{work}.json"
         record.unlink(missing_ok=True)
         counts = _write(kind, file, built, config, identities)
         shutil.rmtree(build.tasks(work), ignore_errors=True)
