@@ -274,7 +274,7 @@ class _Near:
     def add(self, exclusions: pa.Table, replacements: pa.Table) -> None:
         """Note what a block leaves out, and its replacements."""
         few = exclusions.filter(pc.equal(exclusions["reason"], Reason.TOO_FEW.value))
-        for seed_id, count in zip(*few.select(["seed_id", "replacements"]), strict=True):
+        for seed_id, count in zip(few["seed_id"], few["replacements"], strict=True):
             seed = seed_id.as_py()
             self.of_seeds[seed] = max(self.of_seeds[seed], count.as_py() or 0)
         grouped = replacements.group_by(["seed_id", "word"]).aggregate([("replacement", "list")])
