@@ -17,7 +17,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -417,7 +417,7 @@ class Reach:
 
 def decisive_settings(config: Config) -> dict[str, Any]:
     """Return the settings by which it was chosen what to ask."""
-    values = {name: asdict(config)[name] for name in DECISIVE}
+    values = {name: getattr(config, name) for name in DECISIVE}
     return values | {"word_classes": list(config.word_classes)}
 
 
@@ -435,7 +435,7 @@ def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
         "combine": wanted["combine"] == asked_for["combine"],
         "words_at_once": wanted["words_at_once"] == asked_for["words_at_once"],
     }
-    return [name for name in DECISIVE if not fits[name]]
+    return [name for name, is_within in fits.items() if not is_within]
 
 
 def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> None:
