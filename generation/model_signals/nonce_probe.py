@@ -34,12 +34,11 @@ from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import coarse_class
 from generation.problems.tagging import Tagger
-from generation.records import Sentence, SharedWord
+from generation.records import Sentence, SharedWord, substitute
 from generation.run_folder import slug
 from generation.signals.grammar import fitting_article
 from generation.signals.label_flags import NONCE_SCHEMA, NONCE_WORDS, hangs
 from generation.signals.signal_columns import zipf_frequency
-from generation.variants.rows import substitute
 from generation.variants.words import match_case
 from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution

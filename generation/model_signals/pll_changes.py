@@ -34,13 +34,12 @@ from generation.model_signals.likelihoods import (
 )
 from generation.problems.on_disk import block_sizes
 from generation.problems.tagging import Tagger
-from generation.records import REPLACEMENT_KEY
+from generation.records import REPLACEMENT_KEY, substitute
 from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
-from generation.variants.rows import substitute
 from generation.variants.sampling import of_pairs
 from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution

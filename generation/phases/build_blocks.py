@@ -27,7 +27,13 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import KEPT, NO_REASON, Reason
-from generation.records import Exclusion, exclusion_table, sorted_replacements
+from generation.records import (
+    Exclusion,
+    exclusion_table,
+    seed_rows,
+    sorted_replacements,
+    variant_rows,
+)
 from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.signal_columns import SignalFile, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
@@ -55,7 +61,6 @@ from generation.variants.optional_columns import (
     require_dictionary,
 )
 from generation.variants.perturbations import in_full, text_edits_of
-from generation.variants.rows import seed_rows, variant_rows
 from generation.variants.sampling import draw, draw_several, eligible, of_pairs
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon

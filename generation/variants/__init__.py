@@ -2,7 +2,6 @@
 
 In the order of the path: `candidates` (filters without a tagger), `set_algebra` (equation 1 on
 columns), `validation` (these together, and D8), `perturbations` (all that a row edits),
-`adaptation` (further edits, families and articles), `optional_columns`, `sampling` (also of several
-words at once) and `rows`. `words` has casing and numbers of words, `funnel` the counts and
-exclusions.
+`adaptation` (further edits, families and articles), `optional_columns` and `sampling` (also of
+several words at once). `words` has casing and numbers of words, `funnel` the counts and exclusions.
 """

@@ -20,7 +20,7 @@ from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
 from generation.reasons import NO_REASON, REASONS, Reason
-from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, Span, Token
+from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, TextEdits, Token
 from generation.signals.grammar import article_position, fitting_article
 from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
 from generation.variants.validation import judge_in_context
@@ -42,9 +42,6 @@ _EDITS: Final = pa.list_(
 
 Key = tuple[str, str, str, str]
 """Seed, class, word, replacement."""
-
-TextEdits = tuple[Sequence[Span], str | Sequence[str]]
-"""Spans of a text and the words to put there, as `rows.substitute` takes them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

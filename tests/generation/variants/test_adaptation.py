@@ -17,7 +17,7 @@ from generation.problems.morphology import inflected, lemmas, require_library
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
-from generation.records import Seed, SharedWord
+from generation.records import Seed, SharedWord, substitute
 from generation.variants.adaptation import (
     REPLACEMENTS,
     Fate,
@@ -31,7 +31,6 @@ from generation.variants.adaptation import (
 )
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import in_full, text_edits_of
-from generation.variants.rows import substitute
 from generation.variants.words import scramble
 from merge_dataset.schema import WORD_CLASSES
 

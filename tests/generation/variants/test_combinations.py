@@ -20,7 +20,7 @@ from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
-from generation.records import Exclusion, Seed, sorted_replacements
+from generation.records import Exclusion, Seed, sorted_replacements, substitute
 from generation.variants.adaptation import Fate, adapt, shuffle_letters
 from generation.variants.perturbations import (
     ARTICLE,
@@ -30,7 +30,6 @@ from generation.variants.perturbations import (
     in_full,
     text_edits_of,
 )
-from generation.variants.rows import substitute
 from generation.variants.sampling import (
     COMBINATIONS,
     Combinations,

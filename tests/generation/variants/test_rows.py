@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.problems.shared_words import TaggedProblems
-from generation.records import Seed, Sentence, SharedWord, Span, Token
+from generation.records import Seed, Sentence, SharedWord, Span, Token, seed_rows, substitute
+from generation.records import variant_rows as variant_columns
 from generation.variants.perturbations import text_edits_of
-from generation.variants.rows import seed_rows, substitute
-from generation.variants.rows import variant_rows as variant_columns
 from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
 # --- Substitution ---
