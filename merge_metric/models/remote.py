@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,8 +205,10 @@ class RemoteModel:
         if not pairs:
             return
         self._since = time.perf_counter()
-        with self._endpoint:
-            yield [0], self.read([self._ask(pairs[0])], [pairs[0]])
+        endpoint = self._endpoint
+        endpoint.stopped.clear()
+        with endpoint.client() as client:
+            yield [0], self.read([self._ask(pairs[0], client)], [pairs[0]])
             # Few are queued ahead, so that an error ends the run soon. What was sent by then may
             # cost money, so its answers are waited for.
             rest = iter(range(1, len(pairs)))
@@ -215,7 +218,7 @@ class RemoteModel:
             try:
                 while True:
                     for row in () if error else islice(rest, 2 * self._concurrency - len(running)):
-                        running[pool.submit(self._ask, pairs[row])] = row
+                        running[pool.submit(self._ask, pairs[row], client)] = row
                     if not running:
                         break
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -229,12 +232,12 @@ class RemoteModel:
                     if failed and not error:
                         error = failed[0]
                         if not isinstance(error, InterruptedError):
-                            self._endpoint.stop()
+                            endpoint.stopped.set()
                         running = {f: row for f, row in running.items() if not f.cancel()}
                 if error:
                     raise error
             finally:
-                self._endpoint.stop()
+                endpoint.stopped.set()
                 pool.shutdown(cancel_futures=True)
 
     def body(self, pair: Pair) -> dict[str, Any]:
@@ -251,7 +254,7 @@ class RemoteModel:
         payload |= words.more if words else {}
         return {name: value for name, value in payload.items() if value is not None}
 
-    def _ask(self, pair: Pair) -> Any:
+    def _ask(self, pair: Pair, client: httpx.Client) -> Any:
         """Ask about a problem; as often as answers in words are wanted."""
         body = self.body(pair)
         times = self.words.samples if self.words else 1
@@ -263,7 +266,7 @@ class RemoteModel:
                         "allows were asked; what was answered is kept: the same command goes on"
                     )
                 self._left -= times
-        found = [self.take(body, self._endpoint.post(body)) for _ in range(times)]
+        found = [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
         return found if self.words else found[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
@@ -297,19 +300,11 @@ class RemoteModel:
 
     def read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
         """Make probabilities of what was taken out of answers."""
-        if not self.words:
-            return self._label_probabilities(answers, pairs)
-        found = [
-            self.words.read(self.prompt, pair, said)
-            for pair, said in zip(pairs, answers, strict=True)
-        ]
-        self.measures = np.array([measures for _, measures, _ in found])
-        self.texts = [text for _, _, text in found]
-        return np.array([shares for shares, _, _ in found])
-
-    def _label_probabilities(
-        self, answers: Sequence[Mapping[str, float]], pairs: Sequence[Pair]
-    ) -> NDArray[np.float64]:
+        if words := self.words:
+            read = [words.read(self.prompt, *each) for each in zip(pairs, answers, strict=True)]
+            self.measures = np.array([measures for _, measures, _ in read])
+            self.texts = [text for _, _, text in read]
+            return np.array([shares for shares, _, _ in read])
         rows, letters = [], self.prompt.template.letters
         for answer, pair in zip(answers, pairs, strict=True):
             weights = np.array(letter_probabilities(answer, letters))
@@ -348,9 +343,15 @@ def alternatives(answer: Any) -> dict[str, float]:
             "give them; without, ask for answers in words with `answers` words"
         )
     try:
-        found = (
-            _read_table(given) if given.get("content") is None else _read_records(given["content"])
-        )
+        if (content := given.get("content")) is not None:  # of /chat/completions
+            records = [each for first in content[:1] for each in (*first["top_logprobs"], first)]
+            found = {str(record["token"]): float(record["logprob"]) for record in records}
+        else:
+            tables = given["top_logprobs"][:1]
+            found = {str(key): float(value) for table in tables for key, value in table.items()}
+            own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
+            for token, value in list(own)[:1]:
+                found.setdefault(str(token), float(value))
         if any(math.isnan(value) or value > 1e-3 for value in found.values()):
             raise ValueError(found)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -381,22 +382,6 @@ def said_in(answer: Any) -> Said:
     except (AttributeError, IndexError, KeyError, TypeError):
         raise ValueError(f"expected a completion, got {beginning(answer)}") from None
     return Said(content or "", choice.get("finish_reason") == "length")
-
-
-def _read_records(content: Sequence[Any]) -> dict[str, float]:
-    """Read the form of /chat/completions."""
-    records = [record for first in content[:1] for record in (*first["top_logprobs"], first)]
-    return {str(record["token"]): float(record["logprob"]) for record in records}
-
-
-def _read_table(given: Mapping[str, Any]) -> dict[str, float]:
-    """Read the form of /completions."""
-    tables = given["top_logprobs"][:1]
-    found = {str(token): float(value) for table in tables for token, value in table.items()}
-    own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
-    for token, value in list(own)[:1]:
-        found.setdefault(str(token), float(value))
-    return found
 
 
 # --- One URL that answers JSON with JSON ---
@@ -441,36 +426,15 @@ class Endpoint:
         given = [key, parsed.username, parsed.password, *parsed.params.values()]
         self._secrets = spellings(filter(None, given))
         self._retries, self._backoff = retries, backoff
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
+        """Once it is set, no thread waits for another attempt."""
         self._reached = False
-        self._settings: dict[str, Any] = {
-            "headers": {"Authorization": f"Bearer {key}"} if key else {},
-            "timeout": timeout,
-            "limits": httpx.Limits(max_connections=connections),
-        }
-        self._client: httpx.Client | None = None
+        limits = httpx.Limits(max_connections=connections)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.client = partial(httpx.Client, headers=headers, timeout=timeout, limits=limits)
 
-    def __enter__(self) -> Self:
-        """Open the connections, as needed, for the posts to come."""
-        import httpx
-
-        self._stopped.clear()
-        self._client = httpx.Client(**self._settings)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close them."""
-        self.stop()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def stop(self) -> None:
-        """Let no thread wait for another attempt."""
-        self._stopped.set()
-
-    def post(self, payload: dict[str, Any]) -> Any:
-        """Send a JSON document, inside a `with` of this endpoint; return the answer, itself JSON.
+    def post(self, client: httpx.Client, payload: dict[str, Any]) -> Any:
+        """Send a JSON document, by a `client` of this endpoint; return the answer, itself JSON.
 
         Our own secrets are masked in it, so that nothing made of it can show them. Raises
         ValueError where the server refuses or its answer is no JSON, ConnectionError where no
@@ -478,12 +442,10 @@ class Endpoint:
         """
         import httpx
 
-        if self._client is None:
-            raise RuntimeError("expected a post inside a with statement of the endpoint")
         for attempt in range(self._retries + 1):
             delay = min(self._backoff * 2.0**attempt, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
             try:
-                response = self._client.post(self._url, json=payload)
+                response = client.post(self._url, json=payload)
             except httpx.TransportError as error:
                 problem = self._masked(f"{type(error).__name__}: {error}")
                 if isinstance(error, httpx.ConnectError) and not self._reached:
@@ -511,7 +473,7 @@ class Endpoint:
                 delay = _retry_after(response) or delay
             if attempt < self._retries:
                 log.info("%s: %s; asking again in %.1f s", self.name, problem, delay)
-                if self._stopped.wait(delay):
+                if self.stopped.wait(delay):
                     break
         raise ConnectionError(
             f"{self.name}: expected an answer, got none in {attempt + 1} attempts; the last one "
