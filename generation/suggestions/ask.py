@@ -6,13 +6,13 @@ The stores end up the same however the work is dealt.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tqdm import tqdm
 
 from generation.config import BUNDLED_MLM, Config, bundled_path
-from generation.records import MaskedQuery, Scores
 from generation.run_folder import RunFolder, slug
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import StoreIdentity, SuggestionStore
@@ -102,19 +102,14 @@ def ask(folder: Path, unit: str) -> None:
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     sizes = asked.sizes()
     with tqdm(total=sum(sizes[shard] for shard in shards), desc=name, unit="mask") as bar:
-
-        def score(part: Sequence[MaskedQuery]) -> Scores:
-            k, batch_tokens = config.suggestions_per_occurrence, config.batch_tokens
-            if config.max_pieces == 1:
-                return mlm.score(part, k=k, batch_tokens=batch_tokens, on_progress=bar.update)
-            return score_words(
-                mlm,
-                part,
-                k=k,
-                max_pieces=config.max_pieces,
-                batch_tokens=batch_tokens,
-                on_progress=bar.update,
-            )
+        settings: dict[str, Any] = {
+            "k": config.suggestions_per_occurrence,
+            "batch_tokens": config.batch_tokens,
+            "on_progress": bar.update,
+        }
+        score = partial(mlm.score, **settings)
+        if config.max_pieces > 1:
+            score = partial(score_words, mlm, max_pieces=config.max_pieces, **settings)
 
         def skip(answered: int) -> None:
             if not bar.disable:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -85,6 +85,48 @@ class Input:
     original: int
     """The masked token, whose own score is wanted too."""
     windowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The place of a word in a tokenised sentence, to be filled with other words."""
+
+    row: int
+    """Number of the question."""
+    query: MaskedQuery
+    encoding: Encoding
+    places: tuple[range, ...]
+    """Indices of the tokens of every occurrence that is masked, in order."""
+    here: int
+    """Index of the place that is asked about."""
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The pieces of the original word."""
+        place = self.places[self.here]
+        return tuple(self.encoding.ids[place.start : place.stop])
+
+    def input(
+        self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
+    ) -> Input:
+        """Build the model input, of number `row`, that asks for the piece after the prefix `found`.
+
+        Each place has `sizes` pieces; all but the prefix are masks. The score of `wanted` is
+        wanted.
+        """
+        ids: list[int] = []
+        end = word = 0
+        for number, (place, size) in enumerate(zip(self.places, sizes, strict=True)):
+            ids += self.encoding.ids[end : place.start]
+            if number == self.here:
+                word = len(ids)
+                ids += [*found, *[mlm.mask_id] * (size - len(found))]
+            else:
+                ids += [mlm.mask_id] * size
+            end = place.stop
+        ids += self.encoding.ids[end:]
+        kept, word = mlm.fitted(ids, word, self.encoding)
+        return Input(row, kept, word + len(found), wanted, len(kept) < len(ids))
 
 
 class MaskedLM:
@@ -193,28 +235,34 @@ class MaskedLM:
                 others.append(row)
             elif (original := read[2]) is not None:
                 inputs.append(Input(row, tuple(read[0]), read[1], original, False))
-        sentences = list(dict.fromkeys(queries[row].sentence for row in others))
-        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
-        for row in others:
-            query = queries[row]
-            encoding = encodings[query.sentence]
-            places = {span: piece_of_span(query.sentence, encoding, span) for span in query.masked}
-            position = places[query.span]
-            if position is not None and all(
-                place is not None
-                and self.is_word([encoding.ids[place]], query.sentence[slice(*span)])
-                for span, place in places.items()
-            ):
-                ids = list(encoding.ids)
-                for place in places.values():
-                    ids[cast(int, place)] = self.mask_id
-                kept, place = self.fitted(ids, position, encoding)
-                original = encoding.ids[position]
-                inputs.append(Input(row, kept, place, original, len(kept) < len(ids)))
+        inputs += [
+            blank.input(blank.row, (), [1] * len(blank.places), blank.original[0], self)
+            for blank in self.blanks({row: queries[row] for row in others}, 1)
+        ]
         on_progress(len(queries) - len(inputs))
         return self.best(
             inputs, rows=len(queries), k=k, batch_tokens=batch_tokens, on_progress=on_progress
         )
+
+    def blanks(self, queries: Mapping[int, MaskedQuery], max_pieces: int) -> Iterator[Blank]:
+        """Yield the places of words with at most `max_pieces` pieces at all masked occurrences.
+
+        Queries come with their numbers.
+        """
+        sentences = list(dict.fromkeys(query.sentence for query in queries.values()))
+        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
+        pieces_at = {s: pieces_of_spans(s, e, most=max_pieces) for s, e in encodings.items()}
+        for row, query in queries.items():
+            encoding, located = encodings[query.sentence], pieces_at[query.sentence]
+            spans, places = sorted(query.masked), list[range]()
+            for span in spans:
+                place = located.get(span)
+                if place is not None and self.is_word(
+                    [encoding.ids[i] for i in place], query.sentence[slice(*span)]
+                ):
+                    places.append(place)
+            if len(places) == len(spans):
+                yield Blank(row, query, encoding, tuple(places), spans.index(query.span))
 
     def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
         """Find token ids with masks, the place asked about, and its original, None if not a token.
@@ -530,20 +578,6 @@ def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, ra
         ] + [(start, range(i, i + 1))]
         found |= {(first, end): tokens for first, tokens in open_spans}
     return found
-
-
-def piece_of_span(sentence: str, encoding: Any, span: Span) -> int | None:
-    """Find the one token that covers exactly a span, as `pieces_of_spans` would, in less time."""
-    first, last = span
-    touching = [
-        i for i, (start, end) in enumerate(encoding.offsets) if start < last and end > first
-    ]
-    if len(touching) != 1 or encoding.special_tokens_mask[touching[0]]:
-        return None
-    start, end = encoding.offsets[touching[0]]
-    text = sentence[start:end]
-    stripped = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
-    return touching[0] if stripped == span else None
 
 
 def _folded(text: str) -> str:

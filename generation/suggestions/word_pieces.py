@@ -13,14 +13,14 @@ short only where there are very many prefixes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from generation.records import MaskedQuery, Scores
-from generation.suggestions.masked_lm import Input, MaskedLM, pieces_of_spans
+from generation.suggestions.masked_lm import Blank, MaskedLM
 from generation.suggestions.vocabulary import ATTACHED, WHOLE
 
 if TYPE_CHECKING:
@@ -63,71 +63,10 @@ def score_words(
     together = _TOGETHER.get(mlm.device, _TOGETHER_ACCELERATOR)
     for start in range(0, len(queries), together):
         some = queries[start : start + together]
-        blanks = list(_blanks(mlm, some, start, max_pieces))
-        if blanks:
+        if blanks := list(mlm.blanks(dict(enumerate(some, start)), max_pieces)):
             _Search(mlm, blanks, k, max_pieces, batch_tokens).write(scores)
         on_progress(len(some))
     return scores
-
-
-@dataclass(frozen=True, slots=True)
-class Blank:
-    """The place of a word in a tokenised sentence, to be filled with other words."""
-
-    row: int
-    """Number of the question."""
-    query: MaskedQuery
-    encoding: Any
-    places: tuple[range, ...]
-    """Indices of the tokens of every occurrence that is masked, in order."""
-    here: int
-    """Index of the place that is asked about."""
-
-    @property
-    def original(self) -> tuple[int, ...]:
-        """The pieces of the original word."""
-        place = self.places[self.here]
-        return tuple(self.encoding.ids[place.start : place.stop])
-
-    def input(
-        self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
-    ) -> Input:
-        """Build the model input, of number `row`, that asks for the piece after the prefix `found`.
-
-        Each place has `sizes` pieces; all but the prefix are masks. The score of `wanted` is
-        wanted.
-        """
-        ids: list[int] = []
-        end = word = 0
-        for number, (place, size) in enumerate(zip(self.places, sizes, strict=True)):
-            ids += self.encoding.ids[end : place.start]
-            if number == self.here:
-                word = len(ids)
-                ids += [*found, *[mlm.mask_id] * (size - len(found))]
-            else:
-                ids += [mlm.mask_id] * size
-            end = place.stop
-        ids += self.encoding.ids[end:]
-        kept, word = mlm.fitted(ids, word, self.encoding)
-        return Input(row, kept, word + len(found), wanted, len(kept) < len(ids))
-
-
-def _blanks(
-    mlm: MaskedLM, queries: Sequence[MaskedQuery], first_row: int, max_pieces: int
-) -> Iterator[Blank]:
-    """Yield the places of words with at most `max_pieces` pieces at all masked occurrences."""
-    sentences = list(dict.fromkeys(query.sentence for query in queries))
-    encodings = dict(zip(sentences, mlm.encode(sentences), strict=True))
-    pieces_at = {s: pieces_of_spans(s, e, most=max_pieces) for s, e in encodings.items()}
-    for row, query in enumerate(queries, first_row):
-        encoding, located = encodings[query.sentence], pieces_at[query.sentence]
-        spans = sorted(query.masked)
-        places = [located.get(span) for span in spans]
-        words = [query.sentence[slice(*span)] for span in spans]
-        if all(place is not None and mlm.is_word([encoding.ids[i] for i in place], word)
-               for place, word in zip(places, words, strict=True)):  # fmt: skip
-            known = tuple(place for place in places if place is not None)
-            yield Blank(row, query, encoding, known, spans.index(query.span))
 
 
 @dataclass(frozen=True, slots=True)
