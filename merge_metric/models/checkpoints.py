@@ -28,13 +28,12 @@ from merge_metric.models.inspection import (
     Inspection,
     find_any_tokenizer,
 )
-from merge_metric.models.model_files import digest_of_files, digest_of_folder, files_of_folder
+from merge_metric.models.model_files import digest_of_files, files_of_folder
 from merge_metric.models.weights import (
     ADAPTER_CONFIG,
     ADAPTER_STEM,
     Weights,
     count_classes,
-    find_adapter_weights,
     find_weights,
 )
 
@@ -63,6 +62,9 @@ _UNUSED: Final = re.compile(
     r"|(^|\.)(pooler|position_ids|token_type_ids|version|masked_bias|inv_freq|attn\.bias)\b"
 )
 """Names of tensors that belong to a model of another class and change no answer."""
+_HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
+"""Suffixes of the files hashed into a folder's revision: configuration, tokenizer, chat
+template, weights."""
 _LARGEST_KEPT: Final = 2**25 - 2**14
 """Bytes of the largest block from which glibc learns."""
 _MOST_TIMES: Final = 4
@@ -192,41 +194,38 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
 
 def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
     """Load model and tokenizer; all files are brought to this machine first."""
-    folder, base = found.files.download(found.needed), found.base
-    if base is None:
-        config = _read_config(found, folder)
+    base, own_folder = found.base or found, found.files.download(found.needed)
+    folder = base.files.download(base.needed) if base is not found else own_folder
+    weights, kept = _converted(found, own_folder)
+    config = _read_config(base, folder)
+    if base is found:
         tokenizer = _read_tokenizer(found, folder, config)
-        weights, kept = _converted(found, folder)
         return _read_model(found, config, weights, folder, kept, dtype), tokenizer
-    base_folder = base.files.download(base.needed)
-    weights, kept = _converted(found, folder)
-    base_weights, base_kept = _converted(base, base_folder)
-    config = _read_config(base, base_folder)
     names = found.class_names
     if (count := count_classes(weights)) is not None and count != len(names):
         names = tuple(f"LABEL_{n}" for n in range(count))
     if found.head is CLASSIFIER:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: n for n, name in enumerate(names)}
-    own = find_any_tokenizer(found.files) != ""
-    tokenizer = _read_tokenizer(found if own else base, folder if own else base_folder, config)
+    has_own = find_any_tokenizer(found.files) != ""
+    tokenizer = _read_tokenizer(
+        found if has_own else base, own_folder if has_own else folder, config
+    )
     replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in weights.tensors} - {""}
-    model = _read_model(base, config, base_weights, base_folder, base_kept, dtype, replaced)
+    base_weights, base_kept = _converted(base, folder)
+    model = _read_model(base, config, base_weights, folder, base_kept, dtype, replaced)
     with _reading(found.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
-        model = _merge(model, folder, kept, set(weights.tensors), found.files.source)
+        model = _merge(model, own_folder, kept, set(weights.tensors), found.files.source)
     return model, tokenizer
 
 
 def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
     """Convert pickled weights; return the weights to read and their folder."""
-    files, weights = found.files, found.require()
+    weights, stem = found.require(), "model" if found.base is None else ADAPTER_STEM
     if weights.format != "pickle":
         return weights, folder
-    if found.base is None:
-        kept = convert(files, weights)
-        return find_weights(files_of_folder(kept)), kept
-    kept = convert(files, weights, stem=ADAPTER_STEM)
-    return find_adapter_weights(files_of_folder(kept)), kept
+    kept = convert(found.files, weights, stem=stem)
+    return find_weights(files_of_folder(kept), stem), kept
 
 
 def _merge(
@@ -413,12 +412,11 @@ def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
     """Find a model's identity: its revision, and digests of its weights."""
     files, weights = found.files, found.require()
     files.remember()
-    if files.gguf_file:  # holds configuration and tokenizer, too
-        revision = files.commit or digest_of_files(files, weights.names)
-    else:
-        revision = files.commit or digest_of_folder(files, weights.names)
-    alone = len(weights.names) == 1
-    digest = files.digest_of(weights.names[0]) if alone else digest_of_files(files, weights.names)
+    names, hashed = weights.names, set(weights.names)
+    if files.gguf_file is None:  # else it holds configuration and tokenizer, too
+        hashed |= {name for name in files.sizes if Path(name).suffix in _HASHED_SUFFIXES}
+    revision = files.commit or digest_of_files(files, hashed)
+    digest = files.digest_of(names[0]) if len(names) == 1 else digest_of_files(files, names)
     told: dict[str, Any] = {"format": weights.format, "sha256": digest}
     if found.base is None:
         return revision, told

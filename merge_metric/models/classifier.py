@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
-from merge_metric.models.label_order import LabelOrder, check_classes, read_order
+from merge_metric.models.label_order import LabelOrder, read_order
 from merge_metric.models.odd_answers import UnknownTokens, count_unknown, evenly
 from merge_metric.models.pair_model import (
     WHOLE,
@@ -87,8 +87,7 @@ class Classifier:
         cls,
         model: str | Path,
         *,
-        label_order: LabelOrder | None = None,
-        otherwise: LabelOrder | None = None,
+        label_order: LabelOrder | str | None = None,
         device: str = "auto",
         dtype: str = "float32",
         batch_tokens: int | None = None,
@@ -100,9 +99,9 @@ class Classifier:
 
         Args:
             model: Directory, or Hub id with an optional `@revision`.
-            label_order: What its classes mean; by default what its configuration or
-                `labels.read_order` knows.
-            otherwise: What to take where these do not know; by default that is an error.
+            label_order: What its classes mean, also as `parse_order` reads it; by default what
+                its configuration or a document says. With "seeds" an order whose source is
+                `unknown` stands in where neither does, until the seeds have been asked.
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference, whatever the weights are stored in.
             batch_tokens: Most tokens in a forward pass.
@@ -112,7 +111,7 @@ class Classifier:
             ValueError: no such model, no weights that are read, no trained head, not as many
                 classes as labels, or nothing says what they mean.
         """
-        found = inspect(model, CLASSIFIER, dtype=dtype)
+        found = inspect(model, CLASSIFIER)
         found.require()
         loaded = None
         if found.class_names:  # else known once it is loaded
@@ -120,8 +119,7 @@ class Classifier:
         else:
             loaded = load(found, device=device, dtype=dtype)
             classes = loaded.model.config.id2label
-        check_classes(classes, found.name, labels)
-        order = label_order or read_order(classes, found.name, otherwise, labels)
+        order = read_order(classes, found.name, label_order, labels)
         loaded = loaded or load(found, device=device, dtype=dtype)
         return cls(loaded, label_order=order, batch_tokens=batch_tokens)
 
@@ -214,7 +212,12 @@ class Classifier:
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:
             encoded = self._encode(some)
-            return self._batches(encoded), lambda batch: self._run([encoded[i] for i in batch])
+            # Encoder-decoders want as many ends of sequence in each row of a batch.
+            end = None if self._is_flat else getattr(self._model.config, "eos_token_id", None)
+            every = [row["input_ids"] for row in encoded]
+            shapes = [(len(ids), 0 if end is None else int((ids == end).sum())) for ids in every]
+            batches = batches_of(shapes, self._budget, mixed=self._is_flat, filler=self._filler)
+            return batches, lambda batch: self._run([encoded[i] for i in batch])
 
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
 
@@ -254,16 +257,6 @@ class Classifier:
                 found = [(each.ids, each.type_ids) for each in encodings]
             rows |= {i: row_of(values) for i, values in zip(places, found, strict=True)}
         return [rows[i] for i in range(len(pairs))]
-
-    def _batches(self, encoded: Sequence[_Encoded]) -> list[list[int]]:
-        """Group positions of pairs, at most the budget of tokens together."""
-        # Encoder-decoders want as many ends of sequence in each row of a batch.
-        end = None if self._is_flat else getattr(self._model.config, "eos_token_id", None)
-        shapes = [
-            (len(row["input_ids"]), 0 if end is None else int((row["input_ids"] == end).sum()))
-            for row in encoded
-        ]
-        return batches_of(shapes, self._budget, mixed=self._is_flat, filler=self._filler)
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
         """Run one forward pass; shape (number of rows, labels)."""

@@ -32,11 +32,10 @@ from merge_metric.models.conversion import (
 from merge_metric.models.model_files import ModelFiles, find_files, list_files
 from merge_metric.models.weights import (
     ADAPTER_CONFIG,
+    ADAPTER_STEM,
     TASKS,
     Weights,
     count_classes,
-    find_adapter_weights,
-    find_base,
     find_weights,
     read_adapter,
     read_gguf,
@@ -59,7 +58,7 @@ _TOKENIZERS: Final = (
 _TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 """Suffixes of the files beside the weights that a model may need."""
-_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 """Type → bytes of a parameter."""
 _GGUF_SIZES: Final = {
     "num_layers": "block_count",
@@ -140,25 +139,21 @@ TEXT_GENERATOR: Final = Head(
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Inspection:
-    """Everything known about a model before its weights are read."""
+    """Everything known about a model before its weights are read, filled in step by step."""
 
     files: ModelFiles
     """Empty if there is no such model, or if it may not be read."""
     head: Head
-    dtype: str = "auto"
-    """Type that the weights are wanted in."""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     """The configuration as its file has it; empty if there is none."""
     weights: Weights | None = None
     tokenizer: str = ""
     """Files that the tokenizer is read from."""
-    packages: tuple[str, ...] = ()
-    """Packages that are needed and not installed, as pip calls them."""
-    problems: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
     """Reasons why it cannot be used, the first one first; empty if it can, as far as seen."""
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
     """Steps that loading takes, where it takes more than reading."""
     base: Inspection | None = None
     """The model that an adapter is merged into."""
@@ -181,7 +176,10 @@ class Inspection:
     @property
     def format(self) -> str:
         """Format of the weights in words; empty where there are none."""
-        return self.weights.described if self.weights else ""
+        if self.weights is None:
+            return ""
+        count = len(self.weights.names)
+        return self.weights.format + (f", {count} files" if count > 1 else "")
 
     @property
     def architecture(self) -> str:
@@ -211,7 +209,7 @@ class Inspection:
                 if self.weights.format == "GGUF" or tensor.dtype.startswith(("F", "BF"))
             )
         stored = self.config.get("dtype", self.config.get("torch_dtype"))
-        return sum(map(self.files.sizes.__getitem__, self.weights.names)) // _BYTES.get(
+        return sum(map(self.files.sizes.__getitem__, self.weights.names)) // BYTES.get(
             str(stored), 4
         )
 
@@ -221,12 +219,6 @@ class Inspection:
         missing = [name for name in self.needed if self.files.local(name) is None]
         own = sum(self.files.sizes[name] for name in missing)
         return own + (self.base.download_bytes if self.base else 0)
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Bytes of the weights in memory; `auto` is taken to be float32."""
-        parameters = self.parameters
-        return None if parameters is None else parameters * _BYTES.get(self.dtype, 4)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -246,40 +238,8 @@ class Inspection:
             raise ValueError(self.problems[0])
         return self.weights
 
-
-def inspect(
-    model: str | Path,
-    head: Head,
-    *,
-    revision: str | None = None,
-    gguf_file: str | None = None,
-    dtype: str = "auto",
-) -> Inspection:
-    """Inspect a model's files; problems are listed in the result, not raised.
-
-    `model` is a directory, a Hub id with an optional `@revision`, or a .gguf file; `gguf_file`
-    names one in a directory or repository, `dtype` is what the weights are wanted in.
-    """
-    files = find_files(model, gguf_file, revision)
-    more: dict[str, Any] = {"head": head, "dtype": dtype, "model": str(model)}
-    try:
-        files = list_files(files)
-    except ValueError as error:
-        return Inspection(files=files, problems=(str(error),), **more)
-    if files.gguf_file is not None:
-        return _inspect_gguf(files, more)
-    if ADAPTER_CONFIG in files:
-        return _inspect_adapter(files, more)
-    return _inspect_model(files, more)
-
-
-@dataclass(slots=True)
-class _Findings:
-    """Problems collected step by step; a step that fails leaves its reason."""
-
-    problems: list[str] = field(default_factory=list)
-
-    def look(self, step: Callable[..., T], *arguments: Any) -> T | None:
+    def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
+        """Take a step; one that fails leaves its reason among the problems."""
         try:
             return step(*arguments)
         except ValueError as error:
@@ -287,126 +247,108 @@ class _Findings:
                 self.problems.append(str(error))
             return None
 
+    def has_packages(self, name: str, *packages: str) -> bool:
+        """Tell whether the packages that read a file are installed; else that is a problem."""
+        if missing := [each for each in packages if not has_package(each)]:
+            self.problems.append(
+                f"{self.files.where(name)}: expected the packages {' and '.join(packages)} to read "
+                f"it: pip install {' '.join(missing)}"
+            )
+        return not missing
 
-def _inspect_model(
-    files: ModelFiles, more: Mapping[str, Any], *, is_base: bool = False
+
+def inspect(
+    model: str | Path, head: Head, *, revision: str | None = None, gguf_file: str | None = None
 ) -> Inspection:
+    """Inspect a model's files; problems are listed in the result, not raised.
+
+    `model` is a directory, a Hub id with an optional `@revision`, or a .gguf file; `gguf_file`
+    names one in a directory or repository.
+    """
+    files = find_files(model, gguf_file, revision)
+    return _look(Inspection(files=files, head=head, model=str(model)))
+
+
+def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
+    """Fill in a description of which only the place is known; of an adapter's base if `is_base`."""
+    listed = found.attempt(list_files, found.files)
+    if listed is not None:
+        found.files = listed
+        if listed.gguf_file is not None:
+            _look_at_gguf(found, listed.gguf_file)
+        elif ADAPTER_CONFIG in listed and not is_base:
+            _look_at_adapter(found)
+        else:
+            _look_at_model(found, is_base=is_base)
+    return found
+
+
+def _look_at_model(found: Inspection, *, is_base: bool) -> None:
     """Describe a model with a configuration and weights of its own."""
-    findings = _Findings()
-    config = findings.look(_read_config, files) or {}
-    if config:
-        findings.problems += problems_of_config(files, config, more["head"], is_base=is_base)
-    weights = findings.look(find_weights, files)
-    tokenizer = find_any_tokenizer(files)
-    if not tokenizer and not is_base:
-        findings.look(_explain_no_tokenizer, files)
-    notes: tuple[str, ...] = ()
+    files, problems = found.files, found.problems
+    found.config = found.attempt(_read_config, files) or {}
+    if found.config:
+        problems += problems_of_config(files, found.config, found.head, is_base=is_base)
+    found.weights = weights = found.attempt(find_weights, files)
+    found.tokenizer = find_any_tokenizer(files)
+    if not found.tokenizer and not is_base:
+        found.attempt(_explain_no_tokenizer, files)
     if weights is not None:
-        findings.problems += _problems_of_sizes(files, config, weights)
-        if weights.format == "pickle" and find_converted(files, weights) is None:
-            notes = (_note_conversion(files, weights),)
-            if reason := unfit_torch():
-                findings.problems.append(f"{files.where(weights.names[0])}: {reason}")
-    needed = ("sentencepiece", "protobuf") if tokenizer in _SENTENCEPIECE else ()
-    if packages := tuple(name for name in needed if not has_package(name)):
-        findings.problems.append(
-            f"{files.where(tokenizer)}: expected the packages sentencepiece and protobuf to "
-            f"read it: pip install {' '.join(packages)}"
-        )
-    return Inspection(
-        files=files,
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        packages=packages,
-        problems=tuple(findings.problems),
-        notes=notes,
-        **more,
-    )
+        problems += _problems_of_sizes(files, found.config, weights)
+        _note_conversion(found, weights)
+    if found.tokenizer in _SENTENCEPIECE:
+        found.has_packages(found.tokenizer, "sentencepiece", "protobuf")
 
 
-def _inspect_gguf(files: ModelFiles, more: Mapping[str, Any]) -> Inspection:
+def _look_at_gguf(found: Inspection, name: str) -> None:
     """Describe a GGUF file, which has configuration and tokenizer, too."""
-    name, head = str(files.gguf_file), more["head"]
-    findings, weights = _Findings(), None
-    packages = tuple(each for each in ("gguf", "accelerate") if not has_package(each))
-    if not head.gguf:
-        findings.problems.append(f"{files.where(name)}: expected {head.described}, got a GGUF file")
+    files, problems = found.files, found.problems
+    if not found.head.gguf:
+        problems.append(f"{files.where(name)}: expected {found.head.described}, got a GGUF file")
     elif name not in files:
-        near = sorted(each for each in files.sizes if each.endswith(".gguf"))
-        findings.problems.append(
-            f"{files.where(name)}: there is no such file; GGUF files there: "
-            f"{', '.join(near) or 'none'}"
+        near = ", ".join(sorted(each for each in files.sizes if each.endswith(".gguf")))
+        problems.append(
+            f"{files.where(name)}: there is no such file; GGUF files there: {near or 'none'}"
         )
-    elif packages:
-        findings.problems.append(
-            f"{files.where(name)}: expected the packages gguf and accelerate to read it: "
-            f"pip install {' '.join(packages)}"
-        )
-    else:
-        weights = findings.look(read_gguf, files, name)
-    if weights is not None:
+    elif found.has_packages(name, "gguf", "accelerate"):
+        found.weights = found.attempt(read_gguf, files, name)
+    if (weights := found.weights) is not None:
         told, family = weights.metadata, weights.metadata.get("general.architecture")
         sizes = {ours: told.get(f"{family}.{theirs}") for ours, theirs in _GGUF_SIZES.items()}
-        findings.problems += _problems_of_sizes(files, sizes, weights)
-    return Inspection(
-        files=files,
-        weights=weights,
-        tokenizer=name if weights else "",
-        packages=packages,
-        problems=tuple(findings.problems),
-        notes=("unpacks its weights on reading",) if weights else (),
-        **more,
-    )
+        problems += _problems_of_sizes(files, sizes, weights)
+        found.tokenizer = name
+        found.notes.append("unpacks its weights on reading")
 
 
-def _inspect_adapter(files: ModelFiles, more: Mapping[str, Any]) -> Inspection:
+def _look_at_adapter(found: Inspection) -> None:
     """Describe an adapter, and the model that it is merged into."""
-    findings = _Findings()
-    adapter = findings.look(read_adapter, files)
-    weights = findings.look(find_adapter_weights, files)
-    where, base = files.where(ADAPTER_CONFIG), None
-    config, notes = dict[str, Any](), list[str]()
-    packages = () if has_package("peft") else ("peft",)
-    if packages:
-        findings.problems.append(
+    files, where = found.files, found.files.where(ADAPTER_CONFIG)
+    adapter = found.attempt(read_adapter, files)
+    found.weights = weights = found.attempt(find_weights, files, ADAPTER_STEM)
+    if not has_package("peft"):
+        found.problems.append(
             f"{where}: an adapter, which the package peft merges into its "
             f"base model: pip install 'merge-nli[adapters]'"
         )
+    found.tokenizer = find_any_tokenizer(files)
     if adapter is not None:
-        base_files = find_base(adapter)
-        asked = f"@{base_files.revision}" if base_files.revision else ""
-        try:
-            # Its own head may be another, and not be used.
-            base = _inspect_model(list_files(base_files), more, is_base=True)
-        except ValueError as error:
-            base = Inspection(files=base_files, problems=(str(error),), **more)
-        findings.problems += [
-            f"{where}: its base model cannot be loaded: {problem}" for problem in base.problems
-        ]
-        config = dict(base.config)
-        notes = [*base.notes, f"merges the adapter into {base_files.source}{asked}"]
-    if weights is not None and weights.format == "pickle":
-        notes.insert(0, _note_conversion(files, weights))
-    own = (findings.look(_read_config, files) or {}) if CONFIG in files else {}
-    config |= {key: own[key] for key in _OF_CLASSES if key in own}
+        of_base, _ = adapter
+        base = Inspection(files=of_base, head=found.head, model=found.model)
+        found.base = _look(base, is_base=True)  # its own head may be another, and not be used
+        found.problems += [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
+        found.config = dict(base.config)
+        asked = f"@{of_base.revision}" if of_base.revision else ""
+        found.notes += [*base.notes, f"merges the adapter into {of_base.source}{asked}"]
+        found.tokenizer = found.tokenizer or base.tokenizer
+    if weights is not None:
+        _note_conversion(found, weights)
+    own = (found.attempt(_read_config, files) or {}) if CONFIG in files else {}
+    found.config |= {key: own[key] for key in _OF_CLASSES if key in own}
     count = count_classes(weights) if weights else None
-    if count is not None and len(class_names(config)) != count:
-        config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
-    tokenizer = find_any_tokenizer(files) or (base.tokenizer if base else "")
-    if base is not None and not tokenizer:
-        findings.look(_explain_no_tokenizer, files)
-    return Inspection(
-        files=files,
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        packages=packages,
-        problems=tuple(findings.problems),
-        notes=tuple(notes),
-        base=base,
-        **more,
-    )
+    if count is not None and len(class_names(found.config)) != count:
+        found.config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
+    if adapter is not None and not found.tokenizer:
+        found.attempt(_explain_no_tokenizer, files)
 
 
 def has_package(name: str) -> bool:
@@ -416,9 +358,15 @@ def has_package(name: str) -> bool:
     return False
 
 
-def _note_conversion(files: ModelFiles, weights: Weights) -> str:
-    size = sum(files.sizes[name] for name in weights.names)
-    return f"converts {described_names(weights)}, {in_megabytes(size)}, to safetensors, once"
+def _note_conversion(found: Inspection, weights: Weights) -> None:
+    """Note that pickled weights are to be converted, or why this torch may not."""
+    files = found.files
+    if weights.format == "pickle" and find_converted(files, weights) is None:
+        size = in_megabytes(sum(files.sizes[name] for name in weights.names))
+        note = f"converts {described_names(weights)}, {size}, to safetensors, once"
+        found.notes.insert(0, note)
+        if reason := unfit_torch():
+            found.problems.append(f"{files.where(weights.names[0])}: {reason}")
 
 
 def find_any_tokenizer(files: ModelFiles) -> str:
@@ -456,10 +404,10 @@ def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
     For an adapter that does not name its task, it is the base model's.
     """
     if ADAPTER_CONFIG in files:
-        adapter = read_adapter(files)
-        if (task := adapter.get("task_type")) in TASKS:
-            return files, {"architectures": [TASKS[str(task)]]}
-        files = list_files(find_base(adapter))
+        base, task = read_adapter(files)
+        if task in TASKS:
+            return files, {"architectures": [TASKS[task]]}
+        files = list_files(base)
     return files, _read_config(files)
 
 

@@ -74,11 +74,6 @@ class LabelOrder:
         return of_labels
 
 
-def unknown_order(known: tuple[str, ...] = LABELS) -> LabelOrder:
-    """Return an order that stands in until the seeds have been asked."""
-    return LabelOrder(tuple(range(len(known))), "unknown", known)
-
-
 def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     """Read the order that a user gives, such as `e,n,c` or `contradiction,entailment,neutral`.
 
@@ -127,38 +122,40 @@ def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None
         parse_order(text, known)
 
 
-def check_classes(
-    id2label: Mapping[int, str], name: str, known: tuple[str, ...] = LABELS
-) -> list[str]:
-    """Return a classifier's own names for its classes."""
-    labels = [str(id2label[number]) for number in sorted(id2label)]
-    if len(labels) == len(known):
-        return labels
-    expected = f"{name}: expected a classifier of {', '.join(known)}, got one of"
-    if len(labels) == 2 and known == LABELS:
-        raise ValueError(
-            f"{expected} {' and '.join(labels)}: two classes cannot tell neutral from "
-            f"contradiction, so it would be wrong on a third of the problems whatever it knows"
-        )
-    shown = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "")
-    raise ValueError(f"{expected} {len(labels)} classes ({shown}); is it a model for another task?")
-
-
 def read_order(
     id2label: Mapping[int, str],
     name: str,
-    otherwise: LabelOrder | None = None,
+    asked: LabelOrder | str | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
-    """Read the labels of a classifier's classes from its configuration, or look them up."""
-    labels = check_classes(id2label, name, known)
+    """Find the labels of a classifier's classes.
+
+    They are those that are asked for; else those that its configuration names, or that a document
+    says, or, where the seeds are to tell (`SEEDS`), an order whose source is `unknown`.
+    """
+    labels = [str(id2label[number]) for number in sorted(id2label)]
+    if len(labels) != len(known):
+        expected = f"{name}: expected a classifier of {', '.join(known)}, got one of"
+        if len(labels) == 2 and known == LABELS:
+            raise ValueError(
+                f"{expected} {' and '.join(labels)}: two classes cannot tell neutral from "
+                f"contradiction, so it would be wrong on a third of the problems whatever it knows"
+            )
+        shown = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "")
+        raise ValueError(
+            f"{expected} {len(labels)} classes ({shown}); is it a model for another task?"
+        )
+    if isinstance(asked, LabelOrder):
+        return asked
+    if asked and asked != SEEDS:
+        return parse_order(asked, known)
     if found := _positions(labels, known):
         return LabelOrder(found, "id2label", known)
     if known == LABELS and (documented := documented_order(name)):
         order, document = documented
         return LabelOrder(parse_order(order).labels, "documented", evidence={"document": document})
-    if otherwise is not None:
-        return otherwise
+    if asked == SEEDS:
+        return LabelOrder(tuple(range(len(known))), "unknown", known)
     such = "e,n,c" if known == LABELS else ",".join(known)
     raise ValueError(
         f"{name}: expected a configuration whose id2label names {', '.join(known)}, got "

@@ -25,9 +25,6 @@ log = logging.getLogger(__name__)
 
 _LARGEST_TEXT: Final = 64 * 2**20
 """Most bytes of a file that is read as a whole: JSON of a model is far smaller."""
-_HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
-"""Suffixes of the files hashed into a folder's revision: configuration, tokenizer, chat
-template, weights."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -223,12 +220,6 @@ def list_files(model: ModelFiles) -> ModelFiles:
 def files_of_folder(folder: Path) -> ModelFiles:
     """List the files of a folder."""
     return list_files(ModelFiles(str(folder), folder.name, folder=folder))
-
-
-def digest_of_folder(files: ModelFiles, more: Iterable[str] = ()) -> str:
-    """Digest of names and contents of a local model's files, and of further ones that are read."""
-    names = {name for name in files.sizes if Path(name).suffix in _HASHED_SUFFIXES} | set(more)
-    return digest_of_files(files, names)
 
 
 def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:

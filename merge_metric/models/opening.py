@@ -35,13 +35,11 @@ from merge_metric.models.inspection import (
 from merge_metric.models.label_order import (
     SEEDS,
     LabelOrder,
-    check_classes,
     describe_evidence,
     label_of,
     order_from_seeds,
     parse_order,
     read_order,
-    unknown_order,
     written,
 )
 from merge_metric.models.model_files import find_files, list_files
@@ -101,35 +99,17 @@ def open_model(
     if kind == "classifier":
         from merge_metric.models.classifier import Classifier
 
-        by_seeds, unknown = request.label_order == SEEDS, unknown_order(problem_format.labels)
-        order = None
-        if request.label_order and not by_seeds:
-            order = parse_order(request.label_order, problem_format.labels)
-        model = Classifier.load(
+        classifier = Classifier.load(
             source,
-            label_order=order,
-            otherwise=unknown if by_seeds else None,
+            label_order=request.label_order or None,
             labels=problem_format.labels,
             device=request.device,
             dtype=request.dtype or "float32",
             batch_tokens=request.batch_tokens,
         )
-        if model.label_order == unknown and seeds is not None:
-            model.label_order = find_order(model, request.model, seeds, problem_format.labels)
-        return model
+        find_order(classifier, request.model, seeds, problem_format.labels)
+        return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
-    return _open_language_model(request, source, kind, problem_format, sources, held_out)
-
-
-def _open_language_model(
-    request: ModelRequest,
-    source: str,
-    kind: ModelKind,
-    problem_format: ProblemFormat,
-    sources: Sequence[str],
-    held_out: HeldOut | None,
-) -> PairModel:
-    """Open a model that is asked by prompts, here or on a server."""
     if kind == "remote" and not request.base_url:
         raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
     if kind == "remote" and request.missing_letters not in ("error", "uniform"):
@@ -238,23 +218,27 @@ def require_no_order(label_order: str | None, what: str) -> None:
 
 
 def find_order(
-    model: PairModel, name: str, seeds: Callable[[], LabelledPairs], labels: tuple[str, ...]
-) -> LabelOrder:
-    """Ask a model about seeds, and find out what its classes mean."""
+    model: Classifier | AskedFunction,
+    name: str,
+    seeds: Callable[[], LabelledPairs] | None,
+    labels: tuple[str, ...],
+) -> None:
+    """Ask a model whose classes nothing explains about seeds, and find out what they mean."""
+    if model.label_order.source != "unknown" or seeds is None:
+        return
     pairs, gold = seeds()
     classes = np.empty(len(pairs), np.int64)
     for positions, probabilities in model.probabilities(pairs):
         classes[positions] = probabilities.argmax(axis=1)
     try:
-        order = order_from_seeds(classes, gold, labels)
+        model.label_order = order_from_seeds(classes, gold, labels)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     log.info(
         "%s: nothing says which class is which label, the seeds tell: %s",
         name,
-        describe_evidence(order.evidence),
+        describe_evidence(model.label_order.evidence),
     )
-    return order
 
 
 # --- Models as they live in a program ---
@@ -368,26 +352,21 @@ def as_pair_model(
 ) -> PairModel:
     """Make a model that can be asked about pairs.
 
-    Args:
-        model: A folder, Hub id or .gguf file; a function that takes a list of (premise,
-            hypothesis) and returns labels (names, or numbers) or probabilities (n, 3); an
-            estimator with `classes_`; a pipeline; a `Trainer`; a pair of model and tokenizer; a
-            `CrossEncoder`; a client with `base_url`, which needs `name`; or a `PairModel`.
-        name: What results call it; by default what it is called.
-        label_order: What its classes 0, 1, 2 mean, as `parse_order` reads it, or "seeds", which
-            finds it out from gold labels where nothing else says it. By default the
-            configuration's names; a function's numbers and columns are 0 entailment, 1 neutral,
-            2 contradiction.
-        problem_format: Fields and labels of the problems.
-        sources: Names of the sources; examples for language models depend on them.
-        seeds: As `open_model` takes them.
-        batch_size: Pairs that a function is given at a time.
-        strict_server: Refuse answers of another model than the client was to ask, or to prompts
-            that were cut.
+    The model is a folder, Hub id or .gguf file; a function that takes a list of (premise,
+    hypothesis) and returns labels (names, or numbers) or probabilities (n, 3), at most `batch_size`
+    at a time; an estimator with `classes_`; a pipeline; a `Trainer`; a pair of model and tokenizer;
+    a `CrossEncoder`; a client with `base_url`, which needs `name` (`strict_server` refuses answers
+    of another model, or to prompts that were cut); or a `PairModel`.
+
+    `label_order` says what its classes 0, 1, 2 mean, as `parse_order` reads it, or is "seeds",
+    which finds it out from gold labels where nothing else says it. By default it is what the
+    configuration says; a function's numbers and columns are 0 entailment, 1 neutral, 2
+    contradiction. The others are as `open_model` takes them.
     """
     labels = problem_format.labels
-    by_seeds, unknown = label_order == SEEDS and seeds is not None, unknown_order(labels)
-    given = parse_order(label_order, labels) if label_order and label_order != SEEDS else None
+    order: LabelOrder | str | None = label_order
+    if label_order and label_order != SEEDS:
+        order = parse_order(label_order, labels)
     if isinstance(model, str | Path):
         request = ModelRequest(model=str(model), label_order=label_order)
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
@@ -410,48 +389,43 @@ def as_pair_model(
             str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
         )
     asked: Classifier | AskedFunction
-    otherwise = unknown if by_seeds else None
     if not _is_cross_encoder(model) and (parts := _parts(model)):
         from merge_metric.models.classifier import Classifier
 
         network, tokenizer = parts
         name = name or _loaded_from(network) or type(network).__name__
-        order = given or read_order(_classes(network), name, otherwise, labels)
-        revision = _digest(network)
-        asked = Classifier(Loaded(network, tokenizer, name, revision), label_order=order)
+        order = read_order(_classes(network), name, order, labels)
+        loaded = Loaded(network, tokenizer, name, _digest(network))
+        asked = Classifier(loaded, label_order=order)
     else:
-        asked = _function(model, name, given, otherwise, labels, batch_size)
-    if asked.label_order == unknown and seeds is not None:
-        asked.label_order = find_order(asked, str(asked.describe()["name"]), seeds, labels)
+        asked = _function(model, name, order, labels, batch_size)
+    find_order(asked, asked.name, seeds, labels)
     return asked
 
 
 def _function(
     model: Any,
     name: str | None,
-    order: LabelOrder | None,
-    otherwise: LabelOrder | None,
+    order: LabelOrder | str | None,
     labels: tuple[str, ...],
     batch_size: int,
 ) -> AskedFunction:
     """Wrap a `CrossEncoder`, an estimator or a function; see `as_pair_model`."""
     called = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
-    plain = order or otherwise or LabelOrder(tuple(range(len(labels))), "default", labels)
+    source = "unknown" if order == SEEDS else "default"
+    in_order = LabelOrder(tuple(range(len(labels))), source, labels)
+    plain = order if isinstance(order, LabelOrder) else in_order
     ask: AskFunction
     if _is_cross_encoder(model):
-        called = name or _loaded_from(model) or called
-        check_classes(_classes(model), called, labels)
-        plain = order or read_order(_classes(model), called, otherwise, labels)
+        called, kind = name or _loaded_from(model) or called, "cross-encoder"
+        plain = read_order(_classes(model), called, order, labels)
         # The softmax of logits, whatever activation the model has of its own.
-        kind, ask = (
-            "cross-encoder",
-            partial(
-                model.predict,
-                activation_fn=lambda logits: logits,
-                apply_softmax=True,
-                convert_to_numpy=True,
-                show_progress_bar=False,
-            ),
+        ask = partial(
+            model.predict,
+            activation_fn=lambda logits: logits,
+            apply_softmax=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
         )
     elif hasattr(model, "classes_") and hasattr(model, "predict"):
         if any(isinstance(each, str) for each in model.classes_):

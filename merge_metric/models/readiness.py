@@ -6,6 +6,7 @@ for, the machine, and that all models are looked at before any is complained abo
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +18,8 @@ from merge_dataset.executors.plan import EXECUTORS, Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import require_libraries
-from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, Head, Inspection, inspect
-from merge_metric.models.label_order import (
-    SEEDS,
-    check_classes,
-    parse_order,
-    read_order,
-    unknown_order,
-    written,
-)
+from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, Inspection, inspect
+from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset, request_of
 
@@ -80,29 +74,28 @@ def inspect_models(
         dtype = request.dtype or ("auto" if head.gguf else "float32")
         if dtype == "auto" and machine is not None:
             dtype = "bfloat16" if machine.device == "cuda" else "float32"
-        found = inspect(
-            request.model,
-            head,
-            revision=request.revision,
-            gguf_file=request.gguf_file,
-            dtype=dtype,
-        )
-        sizes = [each.memory_bytes for each in (found, found.base) if each is not None]
+        found = inspect(request.model, head, revision=request.revision, gguf_file=request.gguf_file)
+        sizes = [each.parameters for each in (found, found.base) if each is not None]
         copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
-        room = None if None in sizes else _PROCESS + copies * sum(size or 0 for size in sizes)
-        found = replace(found, short_name=short_name, room=room)
+        of_weights = sum(size or 0 for size in sizes) * BYTES.get(dtype, 4)
+        room = None if None in sizes else _PROCESS + copies * of_weights
+        found.short_name, found.room = short_name, room
         if head == CLASSIFIER and found.config:
-            found = _with_labels(found, request.label_order, labels)
-        if machine is None or machine.memory_bytes is None or room is None:
-            return found
-        if room <= machine.memory_bytes:
-            return found
-        lack = (
-            f"needs about {size_in_words(room)} of memory as {dtype}, "
-            f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes)}: "
-            f"{machine.remedy}, or --dtype bfloat16"
-        )
-        return replace(found, problems=(*found.problems, lack))
+            # Of classes known only once weights are read, the number is checked then.
+            names = found.class_names or [f"LABEL_{n}" for n in range(len(labels))]
+            by_number, asked_for = dict(enumerate(names)), request.label_order
+            order = found.attempt(read_order, by_number, found.name, asked_for, labels)
+            if order is not None and order.source == "unknown":
+                found.labels, found.asks_seeds = "from the seeds", True
+            elif order is not None:
+                found.labels = f"{written(order.labels, labels)} ({order.source})"
+        if machine is not None and (room or 0) > (machine.memory_bytes or math.inf):
+            found.problems.append(
+                f"needs about {size_in_words(room or 0)} of memory as {dtype}, "
+                f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes or 0)}"
+                f": {machine.remedy}, or --dtype bfloat16"
+            )
+        return found
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))
@@ -168,26 +161,6 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     return Machine("cuda" if has_gpu else "cpu", memory, "a task", "give it more with --memory-gb")
 
 
-def record_of(found: Inspection) -> dict[str, Any]:
-    """Tell all of a model that was looked at, as JSON has it."""
-    return {
-        "model": found.model,
-        "short_name": found.short_name or None,
-        "kind": kind_of(found.head),
-        "commit": found.files.commit,
-        "architecture": found.architecture or None,
-        "weights": found.format or None,
-        "tokenizer": found.tokenizer or None,
-        "base": found.base.name if found.base else None,
-        "labels": found.labels or None,
-        "parameters": found.parameters,
-        "download_bytes": found.download_bytes,
-        "memory_bytes": found.room,
-        "steps": steps_of(found),
-        "problems": list(found.problems),
-    }
-
-
 def kind_of(head: Head) -> str:
     """Name a task in a few words."""
     return head.described.partition(" ")[2].partition(" (")[0]
@@ -201,24 +174,6 @@ def steps_of(found: Inspection) -> list[str]:
     if found.asks_seeds:
         steps.append("finds out the label order from the seeds' gold labels")
     return steps
-
-
-def _with_labels(found: Inspection, asked: str | None, labels: tuple[str, ...]) -> Inspection:
-    """Add a classifier's labels, or why they are not known."""
-    # Classes of which nothing is known before weights are read: their number is checked then.
-    names = dict(enumerate(found.class_names or [f"LABEL_{n}" for n in range(len(labels))]))
-    try:
-        check_classes(names, found.name, labels)
-        if asked and asked != SEEDS:
-            order = parse_order(asked, labels)
-        else:
-            unknown = unknown_order(labels) if asked == SEEDS else None
-            order = read_order(names, found.name, unknown, labels)
-    except ValueError as error:
-        return replace(found, problems=(*found.problems, str(error)))
-    if order.source == "unknown":
-        return replace(found, labels="from the seeds", asks_seeds=True)
-    return replace(found, labels=f"{written(order.labels, labels)} ({order.source})")
 
 
 def _main_memory() -> int | None:
@@ -236,9 +191,28 @@ def _main_memory() -> int | None:
 
 
 def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) -> dict[str, Any]:
-    """Return what was found as a JSON object."""
+    """Return all that was found as a JSON object."""
+    models = [
+        {
+            "model": found.model,
+            "short_name": found.short_name or None,
+            "kind": kind_of(found.head),
+            "commit": found.files.commit,
+            "architecture": found.architecture or None,
+            "weights": found.format or None,
+            "tokenizer": found.tokenizer or None,
+            "base": found.base.name if found.base else None,
+            "labels": found.labels or None,
+            "parameters": found.parameters,
+            "download_bytes": found.download_bytes,
+            "memory_bytes": found.room,
+            "steps": steps_of(found),
+            "problems": found.problems,
+        }
+        for found in looks
+    ]
     absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
-    return {"models": [record_of(look) for look in looks], "left_out": absent}
+    return {"models": models, "left_out": absent}
 
 
 def readiness_table(

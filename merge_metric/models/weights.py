@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from merge_metric.models.model_files import ModelFiles, find_files
@@ -37,13 +38,11 @@ _SCALARS: Final = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
     12: "<d",
 }  # fmt: skip
-"""Number of a type of values → format of struct."""
+"""Number of a type of values in GGUF → format of struct."""
 _STRING, _ARRAY = 8, 9
-_GGUF_CHUNK: Final = 4 * 2**20
-_LARGEST_GGUF: Final = 256 * 2**20
-"""Most bytes of a header; the largest vocabularies take about 10 MB."""
-_LONGEST_TEXT: Final = 2**20
-"""Most bytes of a text that is kept."""
+_GGUF_HEADERS: Final = (2**22, 2**24, 2**26, 2**28)
+"""Bytes of a GGUF file that are read for its header, until that is among them; the largest
+vocabularies take about 10 MB."""
 _MOST_DIMENSIONS: Final = 8
 
 
@@ -75,28 +74,31 @@ class Weights:
     """Statements of a GGUF file about its model."""
 
     @property
-    def described(self) -> str:
-        """The format in words, such as `safetensors, 4 files`."""
-        return f"{self.format}, {len(self.names)} files" if len(self.names) > 1 else self.format
-
-    @property
     def all_names(self) -> tuple[str, ...]:
         """The files and their index."""
         return self.names if self.index is None else (*self.names, self.index)
 
 
-def find_weights(
-    files: ModelFiles, *, stem: str = "model", pickled: str = "pytorch_model"
-) -> Weights:
+def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
     """Find a model's weights: safetensors if there are any, else pickles; read their headers."""
-    if (name := f"{stem}.safetensors") in files:
-        return _read_headers(files, (name,), None)
-    if (index := f"{stem}.safetensors.index.json") in files:
-        return _read_headers(files, _shards(files, index, ".safetensors"), index)
-    if (name := f"{pickled}.bin") in files:
-        return _look_at_pickles(files, (name,), None)
-    if (index := f"{pickled}.bin.index.json") in files:
-        return _look_at_pickles(files, _shards(files, index, ".bin"), index)
+    pickled = "pytorch_model" if stem == "model" else stem
+    for name in (f"{stem}.safetensors", f"{pickled}.bin"):
+        index = None if name in files else f"{name}.index.json"
+        if index is not None and index not in files:
+            continue
+        names = (name,) if index is None else _shards(files, index, Path(name).suffix)
+        if name.endswith(".bin"):
+            for each in names:
+                if not _beginning(files, each, 64).startswith((b"PK", b"\x80")):
+                    raise _damaged(files, each, "expected a file that torch saved")
+            return Weights("pickle", names, index)
+        tensors: dict[str, Tensor] = {}
+        for each in names:
+            tensors |= read_header(files, each)
+        if not tensors:
+            where = files.where(names[0])
+            raise ValueError(f"{where}: expected weights, got a file without tensors")
+        return Weights("safetensors", names, index, tensors)
     expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
     if gguf := sorted(name for name in files.sizes if name.endswith(".gguf")):
         raise ValueError(
@@ -110,46 +112,30 @@ def find_weights(
 
 def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
     """Read the header of a safetensors file, and check that the file is whole."""
-    size = files.sizes[name]
-    first = files.read_range(name, 0, 100_000)
-    _refuse_pointer(files, name, first)
+    size, first = files.sizes[name], _beginning(files, name, 100_000)
     length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else 0
     if not 0 < length <= min(_LARGEST_HEADER, size - 8):
-        raise ValueError(_damaged(files, name, "its header is not whole"))
+        raise _damaged(files, name, "its header is not whole")
     text = first[8 : 8 + length]
     if len(text) < length:
         text += files.read_range(name, 8 + len(text), length - len(text))
+    tensors, last, fit = {}, 0, True
     try:
         entries = json.loads(text)
         entries.pop("__metadata__", None)
-        tensors = {name: Tensor(of["dtype"], tuple(of["shape"])) for name, of in entries.items()}
-        spans = [tuple(of["data_offsets"]) for of in entries.values()]
-        fit = all(map(_fits, tensors.values(), spans))
+        for key, entry in entries.items():
+            tensors[key] = tensor = Tensor(entry["dtype"], tuple(entry["shape"]))
+            start, end = entry["data_offsets"]
+            fit &= all(type(n) is int and n >= 0 for n in tensor.shape) and start >= 0
+            fit = fit and end - start == -(-tensor.size * _BITS[tensor.dtype] // 8)
+            last = max(last, end)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(_damaged(files, name, "its header is no JSON")) from error
+        raise _damaged(files, name, "its header is no JSON") from error
     if not fit:
-        raise ValueError(_damaged(files, name, "its header contradicts itself"))
-    expected = 8 + length + max((end for _, end in spans), default=0)
-    if size != expected:
-        what = f"expected {expected:,} bytes, as its header says, got {size:,}"
-        raise ValueError(_damaged(files, name, what))
+        raise _damaged(files, name, "its header contradicts itself")
+    if size != (expected := 8 + length + last):
+        raise _half(files, name, expected)
     return tensors
-
-
-def _fits(tensor: Tensor, span: tuple[int, int]) -> bool:
-    """Tell whether a tensor has a shape, and as many bytes as that takes."""
-    start, end = span
-    shaped = all(type(n) is int and n >= 0 for n in tensor.shape)
-    return shaped and start >= 0 and end - start == -(-tensor.size * _BITS[tensor.dtype] // 8)
-
-
-def _read_headers(files: ModelFiles, names: tuple[str, ...], index: str | None) -> Weights:
-    tensors: dict[str, Tensor] = {}
-    for name in names:
-        tensors |= read_header(files, name)
-    if not tensors:
-        raise ValueError(f"{files.where(names[0])}: expected weights, got a file without tensors")
-    return Weights("safetensors", names, index, tensors)
 
 
 def _shards(files: ModelFiles, index: str, suffix: str) -> tuple[str, ...]:
@@ -171,136 +157,117 @@ def _shards(files: ModelFiles, index: str, suffix: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _look_at_pickles(files: ModelFiles, names: tuple[str, ...], index: str | None) -> Weights:
-    for name in names:
-        first = files.read_range(name, 0, 64)
-        _refuse_pointer(files, name, first)
-        if not first.startswith((b"PK", b"\x80")):
-            raise ValueError(_damaged(files, name, "expected a file that torch saved"))
-    return Weights("pickle", names, index)
-
-
-def _refuse_pointer(files: ModelFiles, name: str, first: bytes) -> None:
+def _beginning(files: ModelFiles, name: str, length: int) -> bytes:
+    """Read the beginning of a file of weights; raise ValueError where Git LFS has it elsewhere."""
+    first = files.read_range(name, 0, length)
     if first.startswith(_POINTER):
         raise ValueError(
             f"{files.where(name)}: expected weights, got a pointer of Git LFS to them: get the "
             f"file itself by git lfs pull"
         )
+    return first
 
 
-def _damaged(files: ModelFiles, name: str, what: str) -> str:
-    return f"{files.where(name)}: {what}: it is damaged, or half a download; get it again"
+def _damaged(files: ModelFiles, name: str, what: str) -> ValueError:
+    where = files.where(name)
+    return ValueError(f"{where}: {what}: it is damaged, or half a download; get it again")
+
+
+def _half(files: ModelFiles, name: str, expected: int) -> ValueError:
+    size = files.sizes[name]
+    what = f"expected {expected:,} bytes, as its header says, got {size:,}"
+    return _damaged(files, name, what)
 
 
 # --- GGUF ---
 
 
-class _Cut(Exception):
-    """The file ends before its header does, or the header makes no sense."""
+class _Header:
+    """Values at the beginning of a file, one after the other; `struct.error` where it ends."""
 
-
-class _Reader:
-    """Bytes of a file one after the other, fetched in chunks."""
-
-    def __init__(self, files: ModelFiles, name: str) -> None:
-        self.files, self.name, self.size = files, name, files.sizes[name]
-        self.position = 0
-        self._start, self._chunk = 0, b""
-
-    def take(self, length: int) -> bytes:
-        end = self.position + length
-        if length < 0 or end > min(self.size, _LARGEST_GGUF):
-            raise _Cut
-        if not (self._start <= self.position and end <= self._start + len(self._chunk)):
-            self._start = self.position
-            self._chunk = self.files.read_range(self.name, self._start, max(_GGUF_CHUNK, length))
-        found = self._chunk[self.position - self._start : end - self._start]
-        if len(found) < length:
-            raise _Cut
-        self.position = end
-        return found
+    def __init__(self, data: bytes) -> None:
+        self.data, self.place = data, 0
 
     def number(self, form: str) -> Any:
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
-
-    def skip(self, length: int) -> None:
-        if length < 0 or self.position + length > min(self.size, _LARGEST_GGUF):
-            raise _Cut
-        self.position += length
+        (found,) = struct.unpack_from(form, self.data, self.place)
+        self.place += struct.calcsize(form)
+        return found
 
     def text(self) -> str:
         length = self.number("<Q")
-        if length > _LONGEST_TEXT:
-            self.skip(length)
-            return ""
-        return self.take(length).decode("utf-8", "replace")
+        if length > len(self.data) - self.place:
+            raise struct.error
+        self.place += length
+        return self.data[self.place - length : self.place].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
         """Read a value; of an array, the number of its members."""
-        if kind in _SCALARS:
-            return self.number(_SCALARS[kind])
         if kind == _STRING:
             return self.text()
-        if kind != _ARRAY:
-            raise _Cut
-        inner, count = self.number("<I"), self.number("<Q")
-        if inner in _SCALARS:
-            self.skip(count * struct.calcsize(_SCALARS[inner]))
-        elif inner == _STRING and count * 8 <= self.size:
+        if kind in _SCALARS:
+            return self.number(_SCALARS[kind])
+        inner, count = (self.number("<I"), self.number("<Q")) if kind == _ARRAY else (None, 0)
+        if inner == _STRING:
             for _ in range(count):
-                self.skip(self.number("<Q"))
+                self.text()
+        elif inner in _SCALARS and count <= len(self.data):
+            self.place += count * struct.calcsize(_SCALARS[inner])
         else:
-            raise _Cut
+            raise struct.error
         return count
 
 
 def read_gguf(files: ModelFiles, name: str) -> Weights:
     """Read the header of a GGUF file, and check that the file is whole."""
-    reader = _Reader(files, name)
-    try:
-        if reader.take(4) != b"GGUF":
-            raise ValueError(f"{files.where(name)}: expected a GGUF file, got another")
-        if (version := reader.number("<I")) not in (2, 3):
-            raise ValueError(f"{files.where(name)}: expected version 2 or 3 of GGUF, got {version}")
-        n_tensors, n_values = reader.number("<Q"), reader.number("<Q")
-        if max(n_tensors, n_values) * 8 > reader.size:
-            raise _Cut
-        metadata = {}
-        for _ in range(n_values):
-            key = reader.text()
-            metadata[key] = reader.value(reader.number("<I"))
-        tensors, end = _read_tensors(reader, n_tensors)
-    except (_Cut, struct.error) as error:
-        raise ValueError(_damaged(files, name, "its header is not whole")) from error
-    alignment = metadata.get("general.alignment", 32)
-    if type(alignment) is not int or not 0 < alignment <= 2**20:
-        raise ValueError(_damaged(files, name, "its header contradicts itself"))
-    expected = -(-reader.position // alignment) * alignment + end
-    if reader.size < expected:
-        what = f"expected {expected:,} bytes, as its header says, got {reader.size:,}"
-        raise ValueError(_damaged(files, name, what))
+    size, data = files.sizes[name], b""
+    for length in _GGUF_HEADERS:
+        data += files.read_range(name, len(data), length - len(data))
+        try:
+            metadata, tensors, end = _read_gguf_header(_Header(data), files.where(name))
+            break
+        except struct.error as error:
+            if len(data) < length or length == _GGUF_HEADERS[-1]:
+                raise _damaged(files, name, "its header is not whole") from error
+    if end is None:
+        raise _damaged(files, name, "its header contradicts itself")
+    if size < end:
+        raise _half(files, name, end)
     return Weights("GGUF", (name,), tensors=tensors, metadata=metadata)
 
 
-def _read_tensors(reader: _Reader, count: int) -> tuple[dict[str, Tensor], int]:
-    """Read the header's entries of tensors; return also where the last one ends in the data."""
+def _read_gguf_header(
+    header: _Header, where: str
+) -> tuple[dict[str, Any], dict[str, Tensor], int | None]:
+    """Read a header's values, its tensors, and where the last one ends; None if it cannot tell."""
     try:
         from gguf.constants import GGML_QUANT_SIZES as sizes
     except ImportError:
         sizes = {}
+    if header.data[:4] != b"GGUF":
+        raise ValueError(f"{where}: expected a GGUF file, got another")
+    header.place = 4
+    if (version := header.number("<I")) not in (2, 3):
+        raise ValueError(f"{where}: expected version 2 or 3 of GGUF, got {version}")
+    n_tensors, n_values = header.number("<Q"), header.number("<Q")
+    metadata, tensors, end = dict[str, Any](), dict[str, Tensor](), 0
+    for _ in range(n_values):
+        key = header.text()
+        metadata[key] = header.value(header.number("<I"))
     blocks = {int(kind): (kind.name, *size) for kind, size in sizes.items()}
-    tensors, end = {}, 0
-    for _ in range(count):
-        name, n_dimensions = reader.text(), reader.number("<I")
+    for _ in range(n_tensors):
+        name, n_dimensions = header.text(), header.number("<I")
         if n_dimensions > _MOST_DIMENSIONS:
-            raise _Cut
-        shape = tuple(reader.number("<Q") for _ in range(n_dimensions))
-        kind, offset = reader.number("<I"), reader.number("<Q")
+            raise struct.error
+        shape = tuple(header.number("<Q") for _ in range(n_dimensions))
+        kind, offset = header.number("<I"), header.number("<Q")
         dtype, elements, size = blocks.get(kind, ("", 0, 0))
         tensors[name] = tensor = Tensor(dtype, shape)
         if elements:
             end = max(end, offset + tensor.size // elements * size)
-    return tensors, end
+    alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or not 0 < alignment <= 2**20:
+        return metadata, tensors, None
+    return metadata, tensors, -(-header.place // alignment) * alignment + end
 
 
 # --- Adapters ---
@@ -321,8 +288,8 @@ _CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj
 """Names of the last matrix of classification heads: a row per class."""
 
 
-def read_adapter(files: ModelFiles) -> dict[str, Any]:
-    """Read an adapter's configuration."""
+def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
+    """Read an adapter's configuration: its base model, of which nothing is listed, and its task."""
     where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
     if kind not in _MERGED:
@@ -336,19 +303,9 @@ def read_adapter(files: ModelFiles) -> dict[str, Any]:
         )
     if config.get("megatron_config"):
         raise ValueError(f"{where}: expected an adapter of transformers, got one of Megatron")
-    return config
-
-
-def find_base(adapter: Mapping[str, Any]) -> ModelFiles:
-    """Find the base model that an adapter's configuration names; nothing is listed yet."""
-    revision = adapter.get("revision")
-    base = str(adapter["base_model_name_or_path"])
-    return find_files(base, revision=revision if isinstance(revision, str) else None)
-
-
-def find_adapter_weights(files: ModelFiles) -> Weights:
-    """Find an adapter's weights; raise ValueError where there are none, or they are not whole."""
-    return find_weights(files, stem=ADAPTER_STEM, pickled=ADAPTER_STEM)
+    revision = config.get("revision")
+    found = find_files(base, revision=revision if isinstance(revision, str) else None)
+    return found, str(config.get("task_type"))
 
 
 def count_classes(weights: Weights) -> int | None:

@@ -97,10 +97,9 @@ def require_usable(
             f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to "
             f"find it out from, got {count}: take more, or give `label_order`"
         )
-        looks = [
-            replace(look, problems=(*look.problems, lack)) if look.asks_seeds else look
-            for look in looks
-        ]
+        for look in looks:
+            if look.asks_seeds:
+                look.problems.append(lack)
     good = [look.short_name for look in looks if not look.problems]
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 

@@ -86,7 +86,7 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
         folder = pickled(tmp_path, name, save)
         assert any("once" in note for note in inspect(folder, CLASSIFIER).notes)
         np.testing.assert_array_equal(answers_of(folder), expected, err_msg=name)
-        assert inspect(folder, CLASSIFIER).notes == ()
+        assert inspect(folder, CLASSIFIER).notes == []
         assert len(list(cache.iterdir())) == number
     # The same bytes elsewhere are not read again.
     again = shutil.copytree(tmp_path / "zip", tmp_path / "again")
@@ -172,7 +172,7 @@ def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     load(inspect(folder, CLASSIFIER), device="cpu")
     monkeypatch.setattr(conversion, "version", lambda package: "2.9.1+cpu")
     monkeypatch.setattr(torch, "load", None)  # it is not called again
-    assert inspect(folder, CLASSIFIER).problems == ()
+    assert inspect(folder, CLASSIFIER).problems == []
     load(inspect(folder, CLASSIFIER), device="cpu")
 
 

@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head, inspect
 from merge_metric.models.model_files import files_of_folder
+from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.readiness import inspect_models
 from merge_metric.models.weights import Tensor, read_header
 
 TOKENIZER = {"tokenizer.json": b"{}"}
@@ -47,14 +49,17 @@ WHOLE = {**TOKENIZER, "model.safetensors": safetensors({"a": (7, 3), "b": (3,)})
 
 def test_what_is_there(tmp_path: Path) -> None:
     """Format, tokenizer, sizes; nothing is loaded for it."""
-    found = inspect(folder_of(tmp_path, WHOLE, {"num_labels": 3}), CLASSIFIER, dtype="float16")
-    assert found.problems == found.notes == found.packages == ()
+    folder = folder_of(tmp_path, WHOLE, {"num_labels": 3})
+    request = ModelRequest(model=str(folder), dtype="float16", label_order="e,n,c")
+    (found,) = inspect_models([("", request, CLASSIFIER)])
+    assert found.problems == found.notes == []
     described = (found.format, found.tokenizer, found.parameters)
     assert described == ("safetensors", "tokenizer.json", 24)
-    assert (found.memory_bytes, found.download_bytes, found.files.commit) == (48, 0, None)
+    assert (found.room, found.download_bytes, found.files.commit) == (6 * 10**8 + 2 * 48, 0, None)
     assert found.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
-    assert inspect(folder_of(tmp_path, TOKENIZER | halves), MASKED_LM).memory_bytes == 84
+    asked = ModelRequest(model=str(folder_of(tmp_path, TOKENIZER | halves)))
+    assert inspect_models([("", asked, MASKED_LM)])[0].room == 6 * 10**8 + 2 * 84
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:
@@ -117,14 +122,13 @@ def test_what_is_wrong(tmp_path: Path) -> None:
 def test_pieces_need_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The packages that are missing are named; with a tokenizer.json none is needed."""
     pieces = {"spiece.model": b"", "model.safetensors": WHOLE["model.safetensors"]}
-    assert inspect(folder_of(tmp_path, pieces), MASKED_LM).problems == ()
+    assert inspect(folder_of(tmp_path, pieces), MASKED_LM).problems == []
     checker = "merge_metric.models.inspection.has_package"
     monkeypatch.setattr(checker, lambda name: name != "protobuf")
     found = inspect(folder_of(tmp_path, pieces), MASKED_LM)
-    assert found.packages == ("protobuf",)
     assert found.problems[0].endswith("spiece.model: expected the packages sentencepiece and "
                                       "protobuf to read it: pip install protobuf")  # fmt: skip
-    assert inspect(folder_of(tmp_path, pieces | TOKENIZER), MASKED_LM).problems == ()
+    assert inspect(folder_of(tmp_path, pieces | TOKENIZER), MASKED_LM).problems == []
 
 
 def test_headers(tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_gguf(tmp_path: Path) -> None:
         return inspect(folder / "m.gguf", head)
 
     found = look(content)
-    assert (found.problems, found.parameters, found.format) == ((), 96, "GGUF")
+    assert (found.problems, found.parameters, found.format) == ([], 96, "GGUF")
     assert found.weights.metadata["tokens"] == 3
     for changed, said in (
         (content[:-1], f"m.gguf: expected {len(content):,} bytes, as its header says, got"),
@@ -185,7 +189,7 @@ def test_gguf(tmp_path: Path) -> None:
         assert said in problem
     assert "expected a masked LM, got a GGUF file" in look(content, MASKED_LM).problems[0]
     missing = inspect(folder, CAUSAL_LM, gguf_file="n.gguf").problems
-    assert missing == (f"{folder}: n.gguf: there is no such file; GGUF files there: m.gguf",)
+    assert missing == [f"{folder}: n.gguf: there is no such file; GGUF files there: m.gguf"]
 
 
 @pytest.mark.slow(but=["custom"])
