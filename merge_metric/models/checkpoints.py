@@ -19,7 +19,6 @@ from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from merge_metric.models.conversion import convert
 from merge_metric.models.inspection import (
     CLASSIFIER,
     CONFIG,
@@ -33,6 +32,7 @@ from merge_metric.models.weights import (
     ADAPTER_CONFIG,
     ADAPTER_STEM,
     Weights,
+    convert,
     count_classes,
     find_weights,
 )

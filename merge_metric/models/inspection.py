@@ -23,12 +23,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from merge_metric.models.conversion import (
-    described_names,
-    find_converted,
-    in_megabytes,
-    unfit_torch,
-)
 from merge_metric.models.model_files import ModelFiles, find_files, list_files
 from merge_metric.models.weights import (
     ADAPTER_CONFIG,
@@ -36,9 +30,13 @@ from merge_metric.models.weights import (
     TASKS,
     Weights,
     count_classes,
+    described_names,
+    find_converted,
     find_weights,
+    in_megabytes,
     read_adapter,
     read_gguf,
+    unfit_torch,
 )
 
 T = TypeVar("T")

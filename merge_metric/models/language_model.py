@@ -25,8 +25,8 @@ from merge_metric.models.prompts import PromptTokens, common_prefix
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
+    from merge_metric.models.fast_layers import PrefixCache
     from merge_metric.models.pair_model import Prepared
-    from merge_metric.models.prefix_cache import PrefixCache
 
 TOLERANCE: Final = 1e-4
 """Largest difference of a float32 probability from that without the prefix cache."""
@@ -168,7 +168,7 @@ class LanguageModel:
         if self._decided or not self._tokens.shared:
             return
         self._decided = True
-        from merge_metric.models.prefix_cache import PrefixCache, unsupported
+        from merge_metric.models.fast_layers import PrefixCache, unsupported
 
         if reason := unsupported(self._model):
             log.warning("%s: running without the prefix cache: %s", self.name, reason)

@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.conversion import unfit_torch
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import parse_order
 from merge_metric.models.opening import find_kind
 from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.weights import unfit_torch
 
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
 KINDS = ("LORA", "IA3", "LOHA", "LOKR")

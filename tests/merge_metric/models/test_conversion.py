@@ -17,13 +17,18 @@ from helpers.answers import answers
 from helpers.tiny_classifiers import tiny_classifier
 from safetensors.torch import load_file
 
-from merge_metric.models import conversion
+from merge_metric.models import weights as conversion
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.conversion import convert, find_converted, read_pickle, unfit_torch
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.model_files import files_of_folder
-from merge_metric.models.weights import find_weights
+from merge_metric.models.weights import (
+    convert,
+    find_converted,
+    find_weights,
+    read_pickle,
+    unfit_torch,
+)
 
 reads_pickles = pytest.mark.skipif(bool(unfit_torch()), reason=unfit_torch())
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]

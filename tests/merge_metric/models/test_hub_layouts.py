@@ -26,7 +26,7 @@ from helpers.problem_folder import many_problems, write_folder
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.models.conversion import unfit_torch
+from merge_metric.models.weights import unfit_torch
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(6, 1)

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from merge_metric.models import language_model
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.fast_layers import PrefixCache
 from merge_metric.models.language_model import TOLERANCE, LanguageModel, warn_of_few_letters
-from merge_metric.models.prefix_cache import PrefixCache
 from merge_metric.models.prompts import PromptTokens, common_prefix, read_prompt
 from merge_metric.models.templates import Example, Prompt
 
