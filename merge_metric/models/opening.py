@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.models.checkpoints import Loaded, require_libraries
+from merge_metric.models.checkpoints import Loaded, load, require_libraries
 from merge_metric.models.inspection import (
     CAUSAL_LM,
     CLASSIFIER,
@@ -32,6 +32,7 @@ from merge_metric.models.inspection import (
     problems_of_config,
     task_config,
 )
+from merge_metric.models.inspection import inspect as inspect_model
 from merge_metric.models.label_order import (
     SEEDS,
     LabelOrder,
@@ -110,12 +111,6 @@ def open_model(
         find_order(classifier, request.model, seeds, problem_format.labels)
         return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
-    if kind == "remote" and not request.base_url:
-        raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
-    if kind == "remote" and request.missing_letters not in ("error", "uniform"):
-        raise ValueError(
-            f"missing letters: expected error or uniform, got {request.missing_letters!r}"
-        )
     from merge_metric.models.prompts import read_prompt, require_choices
     from merge_metric.models.written_answers import Words, WritingModel
 
@@ -130,8 +125,6 @@ def open_model(
     if words is None:
         require_choices(prompt)
     if kind == "lm":
-        from merge_metric.models.checkpoints import load
-        from merge_metric.models.inspection import inspect as inspect_model
         from merge_metric.models.language_model import LanguageModel
 
         found = inspect_model(source, CAUSAL_LM, gguf_file=request.gguf_file)
@@ -194,6 +187,12 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
     """Raise if settings of servers or of answers in words are given that a model does not use."""
     if request.answers == "words" and kind == "classifier":
         raise ValueError("answers: expected words only of language models, got a classifier")
+    if kind == "remote" and not request.base_url:
+        raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
+    if kind == "remote" and request.missing_letters not in ("error", "uniform"):
+        raise ValueError(
+            f"missing letters: expected error or uniform, got {request.missing_letters!r}"
+        )
     of_words: tuple[str, ...] = ("reasoning_effort", "server_settings")
     unused: dict[str, str] = {}
     if kind != "remote":
