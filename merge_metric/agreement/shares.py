@@ -71,13 +71,8 @@ def share_table(
         shown += interval_columns("share", good_weighted="weighted, %")
         weighted = {"fluency_weighted": "weighted F", "reasoning_weighted": "weighted R"}
         shown += interval_columns("number", **weighted)
-    return Table(
-        name="shares",
-        title="Good variants",
-        columns=tuple(shown),
-        rows=tuple(rows),
-        notes=tuple(_notes(items, seeds or {}, settings.n_bootstrap)),
-    )
+    notes = tuple(_notes(items, seeds or {}, settings.n_bootstrap))
+    return Table("shares", "Good variants", tuple(shown), tuple(rows), notes)
 
 
 def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:

@@ -153,22 +153,18 @@ def hardest(
     corrected: Sequence[str] = (),
 ) -> Made:
     """Seeds that models fail on; `below` is in percent."""
-    from merge_metric.analyses.hardest import (
-        hardest,
-        plot_hardest,
-        read_corrections,
-        read_seed_texts,
-    )
+    from merge_metric.analyses import hardest as failures
 
     if top is not None and below is not None:
         raise ValueError("expected `top` or `below`, got both")
     if below is not None and not 0 < below <= 100:
         raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
-    corrections = read_corrections(map(Path, corrected))
+    corrections = failures.read_corrections(map(Path, corrected))
     runs = list(request.runs(with_rows=False))
-    seeds = read_seed_texts(request.dataset, [run.config for run in runs])
+    seeds = failures.read_seed_texts(request.dataset, [run.config for run in runs])
     share = None if below is None else below / 100
-    return hardest(runs, seeds, top=top, below=share, corrections=corrections), plot_hardest
+    table = failures.hardest(runs, seeds, top=top, below=share, corrections=corrections)
+    return table, failures.plot_hardest
 
 
 @analysis("variants of seeds answered right and of seeds answered wrong (section 5.4)")

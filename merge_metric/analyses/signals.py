@@ -75,17 +75,6 @@ _JUDGED: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Signal:
-    """One signal of n variants."""
-
-    name: str
-    values: Floats
-    """(n,) 0 and 1 for no and yes, NaN where it is not known or does not apply."""
-    is_answer: bool
-    """Whether values are no and yes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Observed:
     """The n distinct variants of a configuration."""
 
@@ -161,13 +150,17 @@ def signals(
     for each in every:
         observed = _observe(each.table, cluster, settings)
         for name in each.columns:
-            is_answer = pa.types.is_boolean(each.table[name].type)
-            signal = Signal(name, _floats(each.table, name), is_answer)
-            if np.isnan(signal.values).all():
+            values = _floats(each.table, name)
+            if np.isnan(values).all():
                 unknown[name] = None
                 continue
             about = {"config": each.config, "model": each.model, "signal": name}
-            rows += [about | row for row in _rows(observed, signal, bins, settings.rng_seed)]
+            is_answer = pa.types.is_boolean(each.table[name].type)
+            parts = bins_of(values, bins, is_answer=is_answer)
+            if name == QUALITY and observed.judgements:
+                judged = ~np.isnan(values) & ~np.isnan(observed.judgements["good"])
+                parts += best_of(values, judged, observed.seed, settings.rng_seed)
+            rows += [about | row for row in _rows(observed, values, parts)]
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
@@ -201,31 +194,21 @@ def signals(
         if any(name.endswith("_pll_change") for name in unknown):
             missing += " Changes of pseudo-log-likelihood are computed by merge-nli signals."
         notes.append(missing)
-    return Table(
-        name="signals",
-        title="Automatic signals of variants, and what models and annotators make of these",
-        columns=tuple(shown),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )
+    title = "Automatic signals of variants, and what models and annotators make of these"
+    return Table("signals", title, tuple(shown), tuple(rows), tuple(notes))
 
 
 # --- Rows ---
 
 
-def _rows(observed: _Observed, signal: Signal, bins: int, rng_seed: int) -> Iterator[Row]:
-    known = ~np.isnan(signal.values)
-    parts: list[tuple[str, Bools]] = [(ALL, known), *bins_of(signal, bins)]
-    if signal.name == QUALITY and observed.judgements:
-        judged = known & ~np.isnan(observed.judgements["good"])
-        parts += best_of(signal, judged, observed.seed, rng_seed)
-    if not known.all():
-        parts.append((NONE, ~known))
-    for name, part in parts:
+def _rows(observed: _Observed, values: Floats, parts: Sequence[tuple[str, Bools]]) -> Iterator[Row]:
+    known = ~np.isnan(values)
+    rest = [] if known.all() else [(NONE, ~known)]
+    for name, part in ((ALL, known), *parts, *rest):
         row: Row = {
             "bin": name,
-            "lowest": None if name == NONE else float(signal.values[part].min()),
-            "highest": None if name == NONE else float(signal.values[part].max()),
+            "lowest": None if name == NONE else float(values[part].min()),
+            "highest": None if name == NONE else float(values[part].max()),
             "n_variants": int(part.sum()),
             "n_seeds": len(np.unique(observed.seed[part])),
         }
@@ -238,11 +221,11 @@ def _rows(observed: _Observed, signal: Signal, bins: int, rng_seed: int) -> Iter
                 row[key] = _average(observed.judgements[key][there])
             row |= _mean("good", observed.judgements["good"], there, observed)
         if name == ALL:
-            row |= _correlations(observed, signal, known)
+            row |= _correlations(observed, values, known)
         yield row
 
 
-def best_of(signal: Signal, part: Bools, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Bools]]:
+def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Bools]]:
     """Name and mask shares of the variants of `part`, (n,), that are best (highest) by a signal.
 
     Seeds, (n,) numbers, are dealt to folds. The limit that keeps a share of the other folds'
@@ -255,23 +238,26 @@ def best_of(signal: Signal, part: Bools, seed: Ints, rng_seed: int = 0) -> list[
         for number in range(_FOLDS):
             others, own = part & (fold != number), part & (fold == number)
             if others.any():
-                limit = np.quantile(signal.values[others], 1 - share / 100)
-                mask |= own & (signal.values >= limit)
+                limit = np.quantile(values[others], 1 - share / 100)
+                mask |= own & (values >= limit)
         if mask.any():
             found.append((f"{_BEST}{share} %", mask))
     return found
 
 
-def bins_of(signal: Signal, bins: int) -> list[tuple[str, Bools]]:
-    """Name the values of each bin, and mask its variants; equal values stand in one bin."""
-    known = ~np.isnan(signal.values)
-    values = signal.values[known]
+def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple[str, Bools]]:
+    """Name the values of each bin of a signal, (n,), and mask its variants.
+
+    Equal values stand in one bin, NaN in none; of an answer 0 is no and 1 yes.
+    """
+    known = ~np.isnan(signal)
+    values = signal[known]
     different = np.unique(values)
     if len(different) <= max(bins, 2):
-        names = ["no", "yes"] if signal.is_answer else [f"{value:g}" for value in different]
-        chosen = different.astype(int) if signal.is_answer else range(len(different))
+        names = ["no", "yes"] if is_answer else [f"{value:g}" for value in different]
+        chosen = different.astype(int) if is_answer else range(len(different))
         return [
-            (names[n], known & (signal.values == value))
+            (names[n], known & (signal == value))
             for n, value in zip(chosen, different, strict=True)
         ]
     # Bounds are values that are there, so that no bin is empty.
@@ -284,7 +270,7 @@ def bins_of(signal: Signal, bins: int) -> list[tuple[str, Bools]]:
     names = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
     names.append(f"{texts[-1]} or more")
     return [
-        (name, (signal.values >= low) & (signal.values < high))
+        (name, (signal >= low) & (signal < high))
         for name, (low, high) in zip(names, itertools.pairwise(bounds), strict=True)
     ]
 
@@ -310,7 +296,7 @@ def _bounds(found: Floats) -> list[float] | None:
     return None if np.isnan(found).any() else found.tolist()
 
 
-def _correlations(observed: _Observed, signal: Signal, known: Bools) -> Row:
+def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
     """Correlate a signal with whether the model is right, with F + R, and with who is good."""
     pairs: dict[str, tuple[Floats, Bools]] = {}
     row: Row = {}
@@ -320,7 +306,7 @@ def _correlations(observed: _Observed, signal: Signal, known: Bools) -> Row:
         scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
         pairs["judged"] = (scores, known & ~np.isnan(scores))
         part = known & ~np.isnan(observed.judgements["good"])
-        x, is_good = signal.values[part], observed.judgements["good"][part] == 1
+        x, is_good = signal[part], observed.judgements["good"][part] == 1
         row = {"auc": None, "auc_ci": None}
         if is_good.any() and not is_good.all():
             groups = np.unique(x, return_inverse=True)[1]
@@ -330,7 +316,7 @@ def _correlations(observed: _Observed, signal: Signal, known: Bools) -> Row:
                 areas = [auc(groups, is_good, drawn) for drawn in of_part]
                 row["auc_ci"] = _bounds(interval(np.concatenate(areas)))
     for key, (values, part) in pairs.items():
-        x, y, seed = signal.values[part], values[part], observed.seed[part]
+        x, y, seed = signal[part], values[part], observed.seed[part]
         sums = within_seeds(x, y, seed, observed.n_seeds)
         within = float(pooled(sums.sum(axis=0)))
         row[f"rho_{key}"] = spearman(x, y)

@@ -41,7 +41,6 @@ _FALL: Final = CATALOGUE["qt_gap"]
 class FooledSeed:
     """A seed that a model answers right, and a variant of it that gets another answer."""
 
-    config: str
     model: str
     seed_id: str
     gold: str
@@ -307,7 +306,7 @@ def flipped_example(
         chosen = variants[right & (answer != gold) & (answer >= 0)]
         if len(chosen):
             best = _best(source, model, chosen, evidence.labels)
-            return _example(evidence, configuration, source, model, best)
+            return _example(evidence, source, model, best)
     return None
 
 
@@ -334,9 +333,7 @@ def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) 
     return int(chosen[min(range(len(rows)), key=rank)])
 
 
-def _example(
-    evidence: Evidence, configuration: Configuration, source: SourceSeeds, model: int, variant: int
-) -> FooledSeed:
+def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) -> FooledSeed:
     seed = int(source.seed[variant])
     gold = int(source.gold[seed])
     columns = ["word_class", "original", "replacement", *NLI.fields, *NLI.spans]
@@ -348,7 +345,6 @@ def _example(
     before = tuple(spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks)
     both_right = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
     return FooledSeed(
-        config=configuration.name,
         model=evidence.names[model],
         seed_id=own["seed_id"],
         gold=evidence.labels[gold],

@@ -19,6 +19,7 @@ import pytest
 from helpers.analysed import answered, random_dataset, signals_of, write_answers, write_dataset
 from helpers.commands import refused, run
 from helpers.metric_oracle import Row
+from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
 
@@ -30,7 +31,7 @@ from merge_metric.agreement.coefficients import (
     weighted_spearman,
     within_seeds,
 )
-from merge_metric.analyses.signals import ALL, NONE, Signal, best_of, bins_of, signals
+from merge_metric.analyses.signals import ALL, NONE, best_of, bins_of, signals
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import seed_weights
@@ -44,8 +45,8 @@ Scores = dict[str, dict[str, tuple[int, int]]]
 """Annotator → variant → F and R."""
 
 
-def signal(*values: float, is_answer: bool = False) -> Signal:
-    return Signal("some", np.array(values, np.float64), is_answer)
+def signal(*values: float) -> NDArray[np.float64]:
+    return np.array(values, np.float64)
 
 
 def test_weighted_ranks_are_those_of_repeated_rows() -> None:
@@ -98,8 +99,11 @@ def test_ranks_within_seeds() -> None:
     assert spearman(x, y) == pytest.approx(-0.2581988897)
 
 
-def parts(given: Signal, bins: int) -> dict[str, list[float]]:
-    return {name: given.values[mask].tolist() for name, mask in bins_of(given, bins)}
+def parts(
+    given: NDArray[np.float64], bins: int, *, is_answer: bool = False
+) -> dict[str, list[float]]:
+    found = bins_of(given, bins, is_answer=is_answer)
+    return {name: given[mask].tolist() for name, mask in found}
 
 
 def test_bins_by_hand() -> None:
@@ -119,8 +123,8 @@ def test_bins_by_hand() -> None:
         "0.0001 or more": [0.0001, 0.7],
     }  # fmt: skip
     assert parts(signal(1, 3, 1, 2, NAN), 3) == {"1": [1, 1], "2": [2], "3": [3]}
-    assert parts(signal(1, 0, 1, is_answer=True), 5) == {"no": [0], "yes": [1, 1]}
-    assert parts(signal(1, NAN, is_answer=True), 2) == {"yes": [1]}
+    assert parts(signal(1, 0, 1), 5, is_answer=True) == {"no": [0], "yes": [1, 1]}
+    assert parts(signal(1, NAN), 2, is_answer=True) == {"yes": [1]}
 
 
 def test_every_known_value_is_in_one_bin() -> None:
@@ -129,11 +133,11 @@ def test_every_known_value_is_in_one_bin() -> None:
     for _ in range(100):
         values = [rng.choice([NAN, *range(9)]) for _ in range(rng.randint(1, 60))]
         given = signal(*values)
-        if np.isnan(given.values).all():
+        if np.isnan(given).all():
             continue
         masks = np.array([mask for _, mask in bins_of(given, rng.randint(2, 6))])
         assert masks.any(1).all()
-        assert np.array_equal(masks.sum(0), ~np.isnan(given.values))
+        assert np.array_equal(masks.sum(0), ~np.isnan(given))
 
 
 def test_the_best_by_limits_of_other_seeds() -> None:
