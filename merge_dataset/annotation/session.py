@@ -85,18 +85,6 @@ class Item:
     variant_spans: dict[str, Spans]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A sample, and the population that it was drawn from."""
-
-    configurations: list[str]
-    items: list[Item]
-    """Items sorted by source, class and variant."""
-    population: list[dict[str, Any]]
-    """By source and class: how many words a variant replaces, seeds, variants, and variants by
-    masked LM and by how many."""
-
-
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
     """Choose configurations of a dataset folder, each of one class.
 
@@ -126,10 +114,13 @@ def draw(
     per_class: int = PER_CLASS,
     per_source: int | None = None,
     rng_seed: int = 0,
-) -> Sample:
+) -> tuple[list[Item], list[dict[str, Any]]]:
     """Draw variants of each source and class; with `per_source`, of each source over its classes.
 
     The paper does both, one after the other (section 4): 100 of each class, then 100 of all.
+    Returned are the items, sorted by source, class and variant, and the population that they were
+    drawn from, by source and class: how many words a variant replaces, seeds, variants, and
+    variants by masked LM and by how many.
     """
     chosen = choose(dataset, configs)
     items: list[Item] = []
@@ -177,7 +168,7 @@ def draw(
                     }
                 )
             bar.update()
-    return Sample(chosen, items, population)
+    return items, population
 
 
 # --- Drawing ---
@@ -483,26 +474,27 @@ def open_session(
             f"{folder}: expected an annotation session, an empty folder or none, got something "
             f"else; name another --out"
         )
-    _kind_of(choose(dataset, configs))
+    chosen = choose(dataset, configs)
+    kind = _kind_of(chosen)
     with working_in(folder):
         if not (folder / SESSION).is_file():  # else another command has drawn it meanwhile
             size = PER_CLASS if per_class is None else per_class
-            sample = draw(
-                dataset, configs, per_class=size, per_source=per_source, rng_seed=rng_seed or 0
+            items, population = draw(
+                dataset, chosen, per_class=size, per_source=per_source, rng_seed=rng_seed or 0
             )
             description = {
                 "format": 1,
-                "kind": _kind_of(sample.configurations),
+                "kind": kind,
                 "dataset": dataset.resolve().name,
-                "files": _digests(dataset, sample.configurations),
-                "configurations": sample.configurations,
+                "files": _digests(dataset, chosen),
+                "configurations": chosen,
                 "per_class": None if per_source else size,
                 **({"per_source": per_source} if per_source else {}),
                 "rng_seed": rng_seed or 0,
-                "items": len(sample.items),
-                "population": sample.population,
+                "items": len(items),
+                "population": population,
             }
-            lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in sample.items]
+            lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items]
             write_text(folder / SAMPLE, "".join(lines))
             description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
             # Written last: a folder with a description is complete.

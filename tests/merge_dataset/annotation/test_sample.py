@@ -77,7 +77,7 @@ def test_figures_weighted_by_chances_are_of_all_variants() -> None:
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     """Texts and spans by field, the label by name; counts are of source and class, not sample."""
-    item = next(i for i in draw(dataset).items if i.variant_id == "snli:1/noun/girl/woman")
+    item = next(i for i in draw(dataset)[0] if i.variant_id == "snli:1/noun/girl/woman")
     assert item.seed_id == "snli:1"
     assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
     assert item.mlms == ["a/bert", "b/roberta"]
@@ -94,7 +94,7 @@ def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     }
     assert item.seed_spans == {"premise": [[2, 6]], "hypothesis": [[2, 6]]}
     assert item.variant_spans == {"premise": [[2, 7]], "hypothesis": [[2, 7]]}
-    nouns, verbs, adjectives = draw(dataset, per_class=2).population
+    nouns, verbs, adjectives = draw(dataset, per_class=2)[1]
     assert nouns == {
         "source": "snli",
         "class": "noun",
@@ -115,13 +115,13 @@ def test_a_sample_depends_on_nothing_but_its_settings(
     """Not on the order of rows, nor on what else is there."""
     sample = draw(dataset, per_class=3)
     assert draw(dataset, per_class=3) == sample
-    others = [draw(dataset, per_class=3, rng_seed=seed).items for seed in range(1, 5)]
-    assert any(items != sample.items for items in others)
+    others = [draw(dataset, per_class=3, rng_seed=seed)[0] for seed in range(1, 5)]
+    assert any(items != sample[0] for items in others)
     edit_dataset("snli/nouns/variants.parquet", list.reverse)
     assert draw(dataset, per_class=3) == sample
     export_dataset(make_run("more", "mnli-m"), dataset)
-    snli = [item for item in draw(dataset, per_class=3).items if item.source == "snli"]
-    assert snli == sample.items
+    snli = [item for item in draw(dataset, per_class=3)[0] if item.source == "snli"]
+    assert snli == sample[0]
 
 
 def test_what_cannot_be_sampled_is_said(dataset: Path, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema(quiz)), path)
     (folder / "provenance.json").write_text("{}")
-    (item,) = draw(folder.parent).items
+    (item,) = draw(folder.parent)[0]
     assert (item.label, item.seed_texts) == ("right", texts)
     assert item.variant_texts["answer"] == "The owl."
     assert item.variant_spans == {"context": [[2, 5]], "question": [], "answer": [[4, 7]]}

@@ -17,9 +17,9 @@ from merge_dataset.files import digest_of_file
 
 def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
     """Items, and what they were drawn from; other programs read these keys."""
-    sample = draw(dataset)
-    assert list(session.items.values()) == sample.items
-    assert list(session.items) == [item.variant_id for item in sample.items]
+    items, population = draw(dataset)
+    assert list(session.items.values()) == items
+    assert list(session.items) == [item.variant_id for item in items]
     files = session.description.pop("files")
     assert session.description == {
         "format": 1,
@@ -29,7 +29,7 @@ def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
         "per_class": 100,
         "rng_seed": 0,
         "items": 11,
-        "population": sample.population,
+        "population": population,
         "sample_sha256": digest_of_file(session.folder / "sample.jsonl"),
     }
     assert {name: len(digest) for name, digest in files.items()} == {
