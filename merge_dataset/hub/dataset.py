@@ -175,7 +175,7 @@ def _load_back(
 ) -> LoadedBack:
     """Load a commit back as others would, and compare it with the folder, where that is needed."""
     if not needed:
-        return LoadedBack("rows", {}, "")
+        return {"rows": {}}, ""
     log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
     try:
         rows = load_back("dataset", target.name, revision, str(folder.resolve()))
@@ -187,7 +187,7 @@ def _load_back(
         ) from error
     count = sum(sum(splits.values()) for splits in rows.values())
     text = f"{len(rows)} configurations, {count:,} rows, as in the folder"
-    return LoadedBack("rows", rows, text if rows else "")
+    return {"rows": rows}, text if rows else ""
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:

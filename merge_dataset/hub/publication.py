@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 NOTHING_TO_DO: Final = "Nothing to do."
 NOTHING_WRITTEN: Final = "Nothing was written. To do this, add --yes."
 
+LoadedBack = tuple[Mapping[str, Any], str]
+"""Further entries of the JSON on what was loaded back, and a text for readers, empty where nothing
+had to be."""
+
 _MARKS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 
@@ -61,17 +65,6 @@ class Tag:
     message: str
     covers: Callable[[str], bool]
     """Test for files of the data that the version names."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedBack:
-    """The outcome of loading back, where all is as it should be."""
-
-    name: str
-    """Its key in JSON."""
-    value: Mapping[str, Any]
-    text: str
-    """Text for readers; empty where nothing had to be loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +125,7 @@ class Published:
     """The commit of `main`; None for a pull request."""
     committed: bool = False
     tagged: bool = False
-    loaded: LoadedBack | None = None
+    loaded: LoadedBack = ({}, "")
 
 
 def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, State | None]:
@@ -167,7 +160,7 @@ def carry_out(plan: PublishingPlan) -> Published:
     revision = target.make_equal(
         main.files, message=main.message, removable=plan.removable, planned_on=head
     )
-    loaded = plan.load_back(revision) if plan.load_back is not None else None
+    loaded: LoadedBack = plan.load_back(revision) if plan.load_back is not None else ({}, "")
     if (tag := plan.tag) is not None and not tag.is_set:
         target.tag(tag.name, revision, tag.message)
         covered = [file for file in main.files if tag.covers(file.path)]
@@ -234,8 +227,8 @@ def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
         return
     if plan.usage:
         yield f"main is at {done.revision}" + ("" if done.committed else ", as before")
-    if done.loaded is not None and done.loaded.text:
-        yield f"loaded back: {done.loaded.text}"
+    if text := done.loaded[1]:
+        yield f"loaded back: {text}"
     yield f"Published: {done.address}"
     if plan.usage:
         yield plan.usage
@@ -250,8 +243,7 @@ def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
         outcome = {"published": None if done is None else done.address}
     elif done is not None:
         steps = {"committed": done.committed, "tagged": done.tagged} if plan.tag else {}
-        loaded = {} if done.loaded is None else {done.loaded.name: done.loaded.value}
-        outcome = {"done": {"revision": done.revision, **steps, **loaded}}
+        outcome = {"done": {"revision": done.revision, **steps, **done.loaded[0]}}
     return {
         "repository": plan.repository.name,
         **seen,
@@ -318,7 +310,7 @@ def _load_back(target: Repository, example: Mapping[str, Any]) -> LoadedBack:
             f'evaluate.load("{target.name}") does not give the metric: {error}\n'
             "main of the Space holds it; the same command, run again, checks it again."
         ) from error
-    return LoadedBack("figures", figures, ", ".join(f"{k} {v}" for k, v in figures.items()))
+    return {"figures": figures}, ", ".join(f"{k} {v}" for k, v in figures.items())
 
 
 def _is_removable(path: str) -> bool:
