@@ -72,11 +72,6 @@ class Statistics:
         """Number of seeds."""
         return sum(self.labels)
 
-    @property
-    def variants_per_seed(self) -> float:
-        """Mean number of unique variants of a seed."""
-        return self.variants / self.seeds
-
 
 def compute_statistics(folder: Path, config: str) -> Statistics:
     """Count the seeds and variants of a configuration, whose files are whole."""
@@ -217,7 +212,7 @@ def statistics_block(statistics: list[Statistics]) -> str:
                 f"{each.seeds:,}",
                 *(f"{100 * (count / each.seeds):.1f}" for count in each.labels),
                 f"{each.variants:,}",
-                f"{each.variants_per_seed:.1f}",
+                f"{each.variants / each.seeds:.1f}",
                 f"{each.drawn / each.subsamples:,.1f}",
             )
             for each in alike

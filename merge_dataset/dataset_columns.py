@@ -33,18 +33,13 @@ class DatasetColumn:
     optional: bool = False
     """True if only some files have it."""
 
-    @property
-    def per_field(self) -> bool:
-        """True if there is one for each of a problem's texts."""
-        return "{field}" in self.name
-
     def names(self, fields: Iterable[str]) -> tuple[str, ...]:
         """Names of the columns for these texts.
 
         >>> COLUMNS[3].names(["premise", "hypothesis"]), COLUMNS[0].names(["premise"])
         (('premise', 'hypothesis'), ('variant_id',))
         """
-        return tuple(self.name.format(field=f) for f in fields) if self.per_field else (self.name,)
+        return tuple(dict.fromkeys(self.name.format(field=field) for field in fields))
 
 
 def _optional(name: str, kind: str, *, summary: str, meaning: str) -> DatasetColumn:

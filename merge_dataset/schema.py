@@ -279,7 +279,7 @@ def column_summaries(problem_format: ProblemFormat = NLI) -> dict[str, str]:
     return {
         column.name.format(field=field): column.summary.format(field=field)
         for column in _columns_of(problem_format.optional)
-        for field in (problem_format.fields if column.per_field else ("",))
+        for field in problem_format.fields
     }
 
 

@@ -85,7 +85,7 @@ class PublishingPlan:
     notes: tuple[str, ...] = ()
     """Further lines for readers, before the branches."""
     branches: tuple[Branch, ...]
-    """The branches, `main` first."""
+    """The branches, first `main`, which users load."""
     removable: Callable[[str], bool] | None = None
     """Test for files that leave a branch which does not hold them any more; None: all stay."""
     sdk: str | None = None
@@ -108,11 +108,6 @@ class PublishingPlan:
     def has_steps(self) -> bool:
         """True if `carry_out` does anything: a Space that is up to date is still loaded back."""
         return self.settled is None and (not self.is_done or self.load_back is not None)
-
-    @property
-    def main(self) -> Branch:
-        """The branch that users load."""
-        return self.branches[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +138,7 @@ def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, S
 
 def carry_out(plan: PublishingPlan) -> Published:
     """Carry out a plan; where it fails, the message says what became of `main`."""
-    target, main = plan.repository, plan.main
+    target, main = plan.repository, plan.branches[0]
     if account_of_token() is None:
         raise PublishError(
             "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
