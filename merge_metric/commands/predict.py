@@ -247,17 +247,17 @@ def hypothesis_only_command(
 
     \b
       merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
-        --executor slurm --tasks 8 --memory-gb 8
+        --executor slurm --memory-gb 8
     """
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import check_output
-    from merge_metric.predict.tasks import run_baseline
+    from merge_metric.predict.tasks import run_models
 
     check_output(out)
     distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
     request = BaselineRequest(name="hypothesis-only", train=str(train))
-    done = run_baseline(request, problems, distribution=distribution, out=out, overwrite=overwrite)
+    done = run_models(request, problems, distribution=distribution, out=out, overwrite=overwrite)
     _report(done, dataset, output)
 
 
@@ -283,13 +283,13 @@ def majority_command(
     """
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import check_output
-    from merge_metric.predict.tasks import run_baseline
+    from merge_metric.predict.tasks import run_models
 
     check_output(out)
     distribution = distribution_of(dealt)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
     request = BaselineRequest(name="majority")
-    done = run_baseline(request, problems, distribution=distribution, out=out, overwrite=overwrite)
+    done = run_models(request, problems, distribution=distribution, out=out, overwrite=overwrite)
     _report(done, dataset, output)
 
 

@@ -5,20 +5,18 @@ The only module here that imports scikit-learn.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.data_files import read_file
-from merge_dataset.files import digest_of_file, write_table
+from merge_dataset.files import digest_of_file
 from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLED
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.models.pair_model import Pair, PairModel
@@ -31,25 +29,8 @@ _FEATURES: Final = {
 }
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 _ITERATIONS: Final = 200
-_LEARNED: Final = "learned"
-"""Key of the file's metadata: classes, intercept and training data."""
-
 
 log = logging.getLogger(__name__)
-
-
-def _pipeline(vocabulary: Mapping[str, list[str]]) -> Any:
-    """Make features and regression, with the n-grams of each kind where they are known already."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import FeatureUnion, Pipeline
-
-    features = [
-        (kind, TfidfVectorizer(**options, **_COMMON, vocabulary=vocabulary.get(kind)))
-        for kind, options in _FEATURES.items()
-    ]
-    regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
-    return Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
 
 
 class HypothesisOnly:
@@ -61,51 +42,17 @@ class HypothesisOnly:
 
     def __init__(self, data: TrainingData) -> None:
         """Train; the same data give the same model."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import FeatureUnion, Pipeline
         from threadpoolctl import threadpool_limits
 
-        self._model = _pipeline({})
+        features = [(kind, TfidfVectorizer(**each, **_COMMON)) for kind, each in _FEATURES.items()]
+        regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
+        self._model = Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
         with threadpool_limits(1):  # sums in one order, whatever the machine
             self._model.fit(data.hypotheses, data.labels)
         self._training, self._known = data.description, data.known
-
-    def save(self, path: Path) -> None:
-        """Write the features and weights as Parquet, a row per n-gram, for `load`."""
-        features, regression = self._model["features"], self._model["regression"]
-        found: dict[str, list[Any]] = {"kind": [], "term": [], "idf": []}
-        for kind, vectorizer in features.transformer_list:
-            found["kind"] += [kind] * len(vectorizer.idf_)
-            found["term"] += vectorizer.get_feature_names_out().tolist()
-            found["idf"].append(vectorizer.idf_)
-        weights = {f"weight_{n}": row for n, row in enumerate(regression.coef_)}
-        table = pa.table({**found, "idf": np.concatenate(found["idf"]), **weights})
-        learned = {
-            "training": self._training,
-            "known": self._known,
-            "classes": regression.classes_.tolist(),
-            "intercept": [float(each).hex() for each in regression.intercept_],
-        }
-        write_table(path, table.replace_schema_metadata({_LEARNED: json.dumps(learned)}))
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a model that `save` wrote: the same to the bit."""
-        table = pq.ParquetFile(path).read()
-        learned = json.loads(table.schema.metadata[_LEARNED.encode()])
-        made = cls.__new__(cls)
-        kinds = table["kind"].to_numpy(zero_copy_only=False)
-        made._model = _pipeline(
-            {kind: table["term"].filter(pa.array(kinds == kind)).to_pylist() for kind in _FEATURES}
-        )
-        for kind, vectorizer in made._model["features"].transformer_list:
-            vectorizer.idf_ = table["idf"].to_numpy()[kinds == kind]
-        made._training, made._known = learned["training"], tuple(learned["known"])
-        regression = made._model["regression"]
-        weights = [name for name in table.column_names if name.startswith("weight_")]
-        regression.coef_ = np.stack([table[name].to_numpy() for name in weights])
-        intercept = [float.fromhex(each) for each in learned["intercept"]]
-        regression.intercept_ = np.array(intercept, regression.coef_.dtype)
-        regression.classes_ = np.array(learned["classes"], np.int64)
-        return made
 
     def describe(self) -> dict[str, Any]:
         """Describe everything that determines the probabilities."""

@@ -164,8 +164,10 @@ def open_by_part(
             yield model, part
 
 
-def known_of(request: ModelRequest) -> dict[str, Any]:
+def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
     """Predict a model's description as far as it is known before loading: its name."""
+    if isinstance(request, BaselineRequest):
+        return {"name": request.name}
     path = Path(request.model)
     if request.gguf_file or path.suffix == ".gguf":
         return {}

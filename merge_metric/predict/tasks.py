@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -24,11 +24,11 @@ from merge_dataset.files import RowGroupWriter, atomic, digest_of, read_row_grou
 from merge_dataset.locks import working_in
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.odd_answers import UnknownTokens
-from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
+from merge_metric.models.pair_model import ModelRequest, Pair, Share
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import machine_for, this_machine
-from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly, read_training_data
+from merge_metric.predict.baselines import BaselineRequest, read_training_data
 from merge_metric.predict.driver import (
     PREDICTIONS,
     Outcome,
@@ -60,7 +60,7 @@ Done = tuple[list[Outcome], list[str], ExecutorError | None]
 
 
 def run_models(
-    request: ModelRequest,
+    request: ModelRequest | BaselineRequest,
     problems: pa.Table,
     *,
     preset: str | None = None,
@@ -70,24 +70,32 @@ def run_models(
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Done:
-    """Look at a model, or at all `entries` of a list, and run it or them, here or in tasks.
+    """Look at a model or baseline, or at all `entries` of a list, and run it or them.
 
-    Of a list `request` has the settings of all models, and `out` is the folder of their
-    predictions files.
+    They run here or in tasks. Of a list `request` has the settings of all models, and `out` is the
+    folder of their predictions files.
     """
-    if distribution is not None and request.base_url:
+    if distribution is not None and getattr(request, "base_url", None):
         raise ValueError(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
             "here: with more requests at a time, see `concurrency`"
         )
-    machine = None if distribution is None else machine_for(distribution, request.device)
+    known = known_of(request)
     if preset is None and out is not None:
-        require_replaceable(out, known_of(request), problems, overwrite=overwrite)
+        require_replaceable(out, known, problems, overwrite=overwrite)
+    if isinstance(request, BaselineRequest):
+        if distribution is not None:
+            if request.train is not None:  # what is wrong with it is told before
+                read_training_data(Path(request.train), format_of_problems(problems))
+            # Training takes the time, so one task does all.
+            distribution = replace(distribution.without_gpus(), tasks=1)
+        jobs = [Job(request.name, request)]
+        return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
+    machine = None if distribution is None else machine_for(distribution, request.device)
     if preset is not None or distribution is not None:
         require_usable(request, problems, machine, entries=entries)
     if preset is None:
-        name = known_of(request).get("name", request.model)
-        jobs = [Job(name, request, extra or {})]
+        jobs = [Job(known.get("name", request.model), request, extra or {})]
         return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
     jobs = [
         Job(
@@ -98,25 +106,6 @@ def run_models(
         for each in entries
     ]
     return _run(jobs, problems, distribution, folder=out or PREDICTIONS, overwrite=overwrite)
-
-
-def run_baseline(
-    request: BaselineRequest,
-    problems: pa.Table,
-    *,
-    distribution: Distribution | None = None,
-    out: Path | None = None,
-    overwrite: bool = False,
-) -> Done:
-    """Run a baseline, here or in tasks; see `run_models`."""
-    if out is not None:
-        require_replaceable(out, {"name": request.name}, problems, overwrite=overwrite)
-    if distribution is not None:
-        if request.train is not None:  # what is wrong with it is told before
-            read_training_data(Path(request.train), format_of_problems(problems))
-        distribution = distribution.without_gpus()
-    jobs = [Job(request.name, request)]
-    return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
 
 
 def _run(
@@ -160,11 +149,6 @@ def _run(
         ):
             writer.write(problems)
         count = max(1, distribution.tasks // len(jobs))
-        training = [  # which takes long, so it is done once
-            f"train {job.name}" for job in jobs if getattr(job.request, "train", None)
-        ]
-        train = "merge_metric.predict.tasks:train_unit"
-        call_tasks(train, work, training, distribution, plan).all()
         units = {job.name: [f"{job.name} {Share(i, count)}" for i in range(count)] for job in jobs}
         said = call_tasks(
             "merge_metric.predict.tasks:answer_unit",
@@ -217,19 +201,17 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     It returns what `answer_share` says of each predictions file.
     """
     name, _, text = unit.rpartition(" ")
-    plan, request, problems = _work_of(folder, name)
-    share, out, trained = Share.parse(text), plan["out"], folder / f"{name}.parquet"
+    plan, path = plan_of(folder), folder / _PROBLEMS
+    settings = plan["jobs"][name]["request"]
+    request = (BaselineRequest if "train" in settings else ModelRequest)(**settings)
+    problems = on_disk(read_row_groups(path), read_schema(path))
+    share, out = Share.parse(text), plan["out"]
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
         if machine.device != "cpu":  # of which the command could know nothing
             require_usable(request, problems, machine)
-    opened: Iterable[tuple[PairModel, pa.Table]]
-    if isinstance(request, BaselineRequest) and trained.is_file():
-        opened = [(HypothesisOnly.load(trained), problems)]
-    else:
-        opened = open_by_part(request, problems, whole=out is not None)
     files = files_of(
-        opened,
+        open_by_part(request, problems, whole=out is not None),
         out=out and Path(out),
         folder=Path(plan["folder"]),
         short_name=plan["jobs"][name]["extra"].get("short_name"),
@@ -238,24 +220,6 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         answer_share(model, part, path, share, overwrite=plan["overwrite"])
         for model, part, path in files
     ]
-
-
-@says
-def train_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work: train a baseline, once for all tasks."""
-    name = unit.partition(" ")[2]
-    _, request, problems = _work_of(folder, name)
-    ((model, _),) = open_by_part(request, problems)
-    assert isinstance(model, HypothesisOnly)
-    model.save(folder / f"{name}.parquet")
-
-
-def _work_of(folder: Path, name: str) -> tuple[Any, ModelRequest | BaselineRequest, pa.Table]:
-    """Read the plan, the settings of a job, and the problems."""
-    plan, path = plan_of(folder), folder / _PROBLEMS
-    settings = plan["jobs"][name]["request"]
-    made = BaselineRequest if "train" in settings else ModelRequest
-    return plan, made(**settings), on_disk(read_row_groups(path), read_schema(path))
 
 
 # --- After the tasks ---

@@ -64,22 +64,12 @@ def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(ask(model, several), expected)
 
 
-def test_what_was_learned_is_kept(tmp_path: Path) -> None:
-    """To the last bit, of two labels too; the file is data alone, and the same each time."""
-    pairs = [("", text) for text in ("A cat is tall.", "Nobody is outside.", "Words.", "")]
+def test_a_label_that_is_not_in_the_training_data() -> None:
     texts, labels = hypotheses()
     two = np.flatnonzero(labels != 1)
-    of_two = TrainingData([texts[i] for i in two], labels[two], {"sha256": "1"})
-    for data in (training_data(), of_two):
-        model = HypothesisOnly(data)
-        for name in ("a.parquet", "b.parquet"):
-            model.save(tmp_path / name)
-        assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-        again = HypothesisOnly.load(tmp_path / "a.parquet")
-        assert np.array_equal(ask(again, pairs), ask(model, pairs))
-        assert again.describe() == model.describe()
-    found = ask(model, pairs)
-    assert (found[:, 1] == 0).all()  # a label that is not in the training data
+    model = HypothesisOnly(TrainingData([texts[i] for i in two], labels[two], {"sha256": "1"}))
+    found = ask(model, [("", text) for text in ("A cat is tall.", "Words.", "")])
+    assert (found[:, 1] == 0).all()
     assert found.sum(axis=1) == pytest.approx(1)
 
 
