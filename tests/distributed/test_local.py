@@ -36,9 +36,9 @@ def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
+def eventually(condition: Callable[[], bool]) -> bool:
     """Wait for it; whether it came in time."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 30
     while not (came := condition()) and time.monotonic() < end:
         time.sleep(0.1)
     return came

@@ -60,9 +60,7 @@ def problems_of(dataset: Path, *, source: str = "") -> list[Row]:
     return [found[name] for name in sorted(found)]
 
 
-def answers(
-    rows: Iterable[Row], model: str, ability: float, *, labels: int = 3, probable: bool = True
-) -> list[Row]:
+def answers(rows: Iterable[Row], model: str, ability: float, *, labels: int = 3) -> list[Row]:
     """Answer problems as a model that is right as often as its ability says, 0 to 1.
 
     Each answer is drawn by the ids of seed and problem: seeds are easy or hard for all models.
@@ -77,9 +75,7 @@ def answers(
         weights = [draw.random() for _ in range(labels)]
         weights[answer] += 1
         each = {k: row[k] for k in ("variant_id", "seed_id", "label")} | {"prediction": answer}
-        if probable:
-            each["probabilities"] = [weight / sum(weights) for weight in weights]
-        made.append(each)
+        made.append(each | {"probabilities": [weight / sum(weights) for weight in weights]})
     return made
 
 
@@ -129,9 +125,9 @@ def named(rows: Iterable[Row], labels: Sequence[str]) -> list[Row]:
 NLI: Final = ("entailment", "neutral", "contradiction")
 
 
-def write_answers(dataset: Path, *, source: str = "") -> None:
+def write_answers(dataset: Path) -> None:
     """Write predictions of three models as people write them, whole, in parts and incomplete."""
-    rows = problems_of(dataset, source=source)
+    rows = problems_of(dataset)
     a, b, c = (answers(rows, name, x) for name, x in (("a", 0.75), ("b", 0.66), ("c", 0.5)))
     write(Path("a.parquet"), a, metadata={"kind": "other", "name": "model-a", "parameters": 110e6})
     write(Path("b.jsonl"), b)
@@ -511,9 +507,6 @@ MESSAGE_COMMANDS: Final = (
         for name in ("null-prediction", "twice", "unknown-id")
     ),
 )
-
-# --- what commands say of mistakes ---
-
 
 # --- SNLI, by real models ---
 

@@ -115,6 +115,11 @@ class SlowMLM:
 
     def locate(self, text: str, span: Span) -> int | None:
         """D3: index of the one token that is the word at `span`, if there is just one."""
+        found = self.locate_pieces(text, span, 1)
+        return None if found is None else found[0]
+
+    def locate_pieces(self, text: str, span: Span, most: int) -> list[int] | None:
+        """D3: indices of the tokens that are the word at `span`, at most so many."""
         encoding = self.tokenizer(text, return_offsets_mapping=True)
         touching = []
         for i, (start, end) in enumerate(encoding["offset_mapping"]):
@@ -123,17 +128,19 @@ class SlowMLM:
             while start < end and text[end - 1].isspace():
                 end -= 1
             if start < span[1] and end > span[0] and start < end:
-                touching.append((i, (start, end)))
-        if len(touching) != 1 or touching[0][1] != span:
+                touching.append((i, start, end))
+        bounds = [span[0], *(end for _, _, end in touching)]
+        if [start for _, start, _ in touching] != bounds[:-1] or bounds[-1] != span[1]:
             return None
-        index = touching[0][0]
-        number = encoding["input_ids"][index]
-        word = text[span[0] : span[1]]
+        indices = [i for i, _, _ in touching]
+        numbers = [encoding["input_ids"][i] for i in indices]
         normalizer = self.tokenizer.backend_tokenizer.normalizer
+        word = text[slice(*span)]
         normal = normalizer.normalize_str(word).strip() if normalizer else word
-        if number == self.tokenizer.unk_token_id or self.read(self._pieces[number])[0] != normal:
+        read = "".join(self.read(self._pieces[number])[0] for number in numbers)
+        if len(indices) > most or self.tokenizer.unk_token_id in numbers or read != normal:
             return None
-        return index
+        return indices
 
     def suggestions(
         self, text: str, span: Span, masked: Sequence[Span], k: int, probability_filter: bool

@@ -31,36 +31,12 @@ class SlowWords:
         self.slow = SlowMLM(self.path)
         self._log_probs: dict[tuple[Any, ...], list[float]] = {}
         # What is asked again and again.
-        self.locate = cache(self.locate)  # type: ignore[method-assign]
+        self.locate = cache(self.slow.locate_pieces)
         self._ids = cache(lambda text: self.tokenizer(text)["input_ids"])
 
     @property
     def tokenizer(self) -> Any:
         return self.slow.tokenizer
-
-    def locate(self, text: str, span: Span, most: int) -> list[int] | None:
-        """D3: indices of the tokens that are the word at `span`, at most so many."""
-        encoding = self.tokenizer(text, return_offsets_mapping=True)
-        touching = []
-        for i, (start, end) in enumerate(encoding["offset_mapping"]):
-            while start < end and text[start].isspace():
-                start += 1
-            while start < end and text[end - 1].isspace():
-                end -= 1
-            if start < span[1] and end > span[0] and start < end:
-                touching.append((i, start, end))
-        bounds = [span[0], *(end for _, _, end in touching)]
-        if [start for _, start, _ in touching] != bounds[:-1] or bounds[-1] != span[1]:
-            return None
-        indices = [i for i, _, _ in touching]
-        numbers = [encoding["input_ids"][i] for i in indices]
-        normalizer = self.tokenizer.backend_tokenizer.normalizer
-        word = text[slice(*span)]
-        normal = normalizer.normalize_str(word).strip() if normalizer else word
-        read = "".join(self.read(number)[0] for number in numbers)
-        if len(indices) > most or self.tokenizer.unk_token_id in numbers or read != normal:
-            return None
-        return indices
 
     def read(self, number: int) -> tuple[str, bool]:
         """Text of a piece, and whether it begins a word."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -165,6 +165,8 @@ _BYTES: Final = (("ĠA", "A"), ("ĠB", "B"), ("ĠC", "C"))
 _PIECES: Final = (("▁A", "A"), ("▁B", "B"), ("▁C", "C"))
 _SEPARATE: Final = (("A",), ("B",), ("C",))
 
+_llama: Final = partial(LlamaConfig, **_SIZES)
+
 KINDS: Final[Mapping[str, TinyLM]] = MappingProxyType(
     {
         "gpt2": TinyLM(
@@ -188,28 +190,14 @@ KINDS: Final[Mapping[str, TinyLM]] = MappingProxyType(
             ),
             _BYTES,
         ),
-        "llama": TinyLM(metaspace, lambda **ids: LlamaConfig(**_SIZES, **ids), _PIECES),
+        "llama": TinyLM(metaspace, _llama, _PIECES),
         "llama-separate": TinyLM(
-            lambda: metaspace(letters=False),
-            lambda **ids: LlamaConfig(**_SIZES, **ids),
-            _SEPARATE,
-            answer_after=" ",
+            lambda: metaspace(letters=False), _llama, _SEPARATE, answer_after=" "
         ),
-        "llama-end": TinyLM(
-            lambda: metaspace(end=True), lambda **ids: LlamaConfig(**_SIZES, **ids), _PIECES
-        ),
-        "llama-bytes": TinyLM(
-            lambda: byte_level(space=""),  # "ĠA" is no token: the space stands alone
-            lambda **ids: LlamaConfig(**_SIZES, **ids),
-            _SEPARATE,
-            answer_after=" ",
-        ),
-        "llama-words": TinyLM(
-            words_and_spaces,
-            lambda **ids: LlamaConfig(**_SIZES, **ids),
-            _SEPARATE,
-            answer_after=" ",
-        ),
+        "llama-end": TinyLM(lambda: metaspace(end=True), _llama, _PIECES),
+        # "ĠA" is no token: the space stands alone.
+        "llama-bytes": TinyLM(lambda: byte_level(space=""), _llama, _SEPARATE, answer_after=" "),
+        "llama-words": TinyLM(words_and_spaces, _llama, _SEPARATE, answer_after=" "),
         # Windows far shorter than the few-shot examples.
         "mistral": TinyLM(
             metaspace, lambda **ids: MistralConfig(**_SIZES, sliding_window=24, **ids), _PIECES

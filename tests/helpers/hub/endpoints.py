@@ -175,10 +175,6 @@ class LoopbackHub:
         """Let no request fail any more."""
         self._faults.clear()
 
-    def routes(self, *methods: str) -> list[str]:
-        """Routes asked for, in order."""
-        return [r.route for r in self.requests if not methods or r.method in methods]
-
     def environment(self, token: str | None) -> dict[str, str]:
         """Make the environment of the client libraries."""
         login = {} if token is None else {"HF_TOKEN": token}
