@@ -203,7 +203,7 @@ class DatasetRelations:
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
         digest = f"{digest_in_sql(ids)} AS digest_2, " if versions else ""
-        key, compared = "variant_id AS key", ""
+        key, compared, own_digest = "variant_id AS key", "", "md5_number(variant_id)"
         if by_id:
             same = (f"WHEN {each} THEN p.digest = q.digest_{each} " for each in sorted(versions))
             same_text = f"CASE p.version {''.join(same)}END" if versions else "NULL::BOOLEAN"
@@ -212,7 +212,8 @@ class DatasetRelations:
                 f"{same_text} AS same_text, "
             )
         else:
-            key = "hash(variant_id, seed_id, label::TINYINT{}) AS key"
+            # Digests and MD5 tell ids apart that the engine's own hash of texts may take for equal.
+            key = "hash(variant_id, seed_id, label::TINYINT, {}) AS key"
         execute(
             self.connection,
             f"""
@@ -223,10 +224,10 @@ class DatasetRelations:
                 {compared} p.answer, p.prediction
             FROM (
                 SELECT problems.*, seed, {digest}
-                    {key.format("".join(f", digest_{each}" for each in versions))}
+                    {key.format(", ".join(f"digest_{each}" for each in versions) or own_digest)}
                 FROM problems LEFT JOIN seeds USING (seed_id)
             ) q FULL JOIN (
-                SELECT *, {key.format(", digest" if versions else "")} FROM predictions
+                SELECT *, {key.format("digest" if versions else own_digest)} FROM predictions
             ) p ON p.key = q.key
             """,
             problems=self.problems(
