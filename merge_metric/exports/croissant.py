@@ -35,34 +35,12 @@ from merge_metric.exports.registry import (
     new_file,
     require_date,
     split_paths,
+    template,
 )
 
 FILE: Final = "croissant.json"
 
 _PARQUET: Final = "application/x-parquet"
-
-_TERMS: Final = (
-    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
-    *("fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
-    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
-    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
-)
-_CONTEXT: Final[dict[str, Any]] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "dct": "http://purl.org/dc/terms/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "description": {"@container": "@language"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "name": {"@container": "@language"},
-    **{term: f"cr:{term}" for term in _TERMS},
-}
-"""The standard context in full: readers warn about any other."""
 
 _VOTES: Final = (
     "`annotator_labels` has the labels of the source's annotators for the seed, where the source "
@@ -158,7 +136,8 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
         if len(names) > 1  # a split that has a file for each class of variants
     ]
     return {
-        "@context": _CONTEXT,
+        # The standard context in full: readers warn about any other.
+        "@context": json.loads(template("croissant_context.json")),
         "@type": "sc:Dataset",
         "conformsTo": [
             "http://mlcommons.org/croissant/1.1",

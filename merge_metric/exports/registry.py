@@ -123,6 +123,11 @@ def count(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
 
 
+def template(name: str) -> str:
+    """Read the text of a file that is exported, or filled in."""
+    return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")
+
+
 MARK: Final = "merge-nli-export.json"
 """File that describes an exported folder; only folders with it are replaced."""
 
