@@ -30,9 +30,8 @@ from merge_metric.exports.registry import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Write = Callable[[Path, str, Path], Iterable[tuple[str, int]]]
-"""Writes the files of a configuration of a dataset folder into another folder, and yields the
-names and numbers of rows."""
+Parts = Iterator[tuple[str, Iterable["pa.Table"]]]
+"""Names of a configuration's files, and the rows of each."""
 
 
 @export("jsonl", panel=FILES)
@@ -48,9 +47,7 @@ def export_jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    return _export(
-        "jsonl", folder, out, config, partial(_write_splits, "jsonl", write_jsonl), overwrite
-    )
+    return _export("jsonl", folder, out, config, _splits(".jsonl"), write_jsonl, overwrite)
 
 
 @export("csv", panel=FILES)
@@ -72,8 +69,8 @@ def export_csv(
     \b
       merge-nli export csv merge-nli --for-spreadsheets
     """
-    write = partial(_write_splits, "csv", partial(write_csv, for_spreadsheets=for_spreadsheets))
-    return _export("csv", folder, out, config, write, overwrite)
+    write = partial(write_csv, for_spreadsheets=for_spreadsheets)
+    return _export("csv", folder, out, config, _splits(".csv"), write, overwrite)
 
 
 @export("mini-datasets", panel=FILES)
@@ -91,11 +88,17 @@ def export_mini_datasets(
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
     """
-    return _export("mini-datasets", folder, out, config, _write_subsamples, overwrite)
+    return _export("mini-datasets", folder, out, config, _subsamples, write_parquet, overwrite)
 
 
 def _export(
-    name: str, folder: Path, out: Path, configs: Sequence[str] | None, write: Write, overwrite: bool
+    name: str,
+    folder: Path,
+    out: Path,
+    configs: Sequence[str] | None,
+    parts: Callable[[Path, str], Parts],
+    write: Callable[[Path, Iterable[pa.Table]], int],
+    overwrite: bool,
 ) -> Exported:
     """Write a folder with a folder of files for each configuration."""
     chosen = configurations_of(folder, configs or ())
@@ -108,8 +111,8 @@ def _export(
     with new_folder(out, description, overwrite=overwrite) as partial:
         for config in chosen:
             (partial / config).mkdir()
-            written = write(folder, config, partial / config)
-            files |= {f"{config}/{file}": rows for file, rows in written}
+            for file, tables in parts(folder, config):
+                files[f"{config}/{file}"] = write(partial / config / file, tables)
     shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
     last = out / list(files)[-1]
     builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
@@ -122,21 +125,15 @@ def _export(
     )
 
 
-def _write_splits(
-    suffix: str,
-    write: Callable[[Path, Iterable[pa.Table]], int],
-    folder: Path,
-    config: str,
-    out: Path,
-) -> Iterator[tuple[str, int]]:
-    """Write each split as a file."""
-    for split in SPLITS:
-        name = f"{split}.{suffix}"
-        yield name, write(out / name, read_split(folder, config, split))
+def _splits(suffix: str) -> Callable[[Path, str], Parts]:
+    """Make a file of each split."""
+    return lambda folder, config: (
+        (f"{split}{suffix}", read_split(folder, config, split)) for split in SPLITS
+    )
 
 
-def _write_subsamples(folder: Path, config: str, out: Path) -> Iterator[tuple[str, int]]:
-    """Write the seeds, and the variants of each subsample, in the columns of the dataset.
+def _subsamples(folder: Path, config: str) -> Parts:
+    """Make a file of the seeds, and one of the variants of each subsample.
 
     A variant that is in several subsamples is in each of their files. All share the seeds.
     """
@@ -148,7 +145,7 @@ def _write_subsamples(folder: Path, config: str, out: Path) -> Iterator[tuple[st
             holds = pc.equal(pc.list_flatten(column), subsample)
             yield table.take(pc.list_parent_indices(column).filter(holds).unique())
 
-    yield "seeds.parquet", write_parquet(out / "seeds.parquet", read_split(folder, config, "seeds"))
+    yield "seeds.parquet", read_split(folder, config, "seeds")
     numbers: set[int] = set()
     for table in read_split(folder, config, "variants"):
         numbers.update(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
@@ -158,8 +155,7 @@ def _write_subsamples(folder: Path, config: str, out: Path) -> Iterator[tuple[st
             f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
         )
     for number in sorted(numbers):
-        name = f"mini-{number:02}.parquet"
-        yield name, write_parquet(out / name, drawn_by(number))
+        yield f"mini-{number:02}.parquet", drawn_by(number)
 
 
 def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
