@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -29,6 +30,7 @@ from merge_metric.exports.registry import (
     new_folder,
     place_of,
     shown,
+    template,
 )
 from merge_metric.exports.task_settings import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
@@ -183,12 +185,9 @@ def task_export(
 
 @contextmanager
 def task_folder(
-    folder: Path, out: Path, tasks: TaskSettings, harness: str, *, overwrite: bool, **texts: str
+    folder: Path, out: Path, tasks: TaskSettings, harness: str, *, overwrite: bool
 ) -> Iterator[Path]:
-    """Yield a folder with the metric's modules, settings and a README, to write tasks into.
-
-    The README has the texts where its template has their names.
-    """
+    """Yield a folder with the metric's modules, settings and a README, to write tasks into."""
     configs = list(tasks.prompts)
     description = {
         "export": harness,
@@ -196,6 +195,9 @@ def task_folder(
         "revision": tasks.revision,
         "configurations": configs,
     }
+    texts = tomllib.loads(template("answers.toml"))
+    letters = "those after a space" + (", in chats those without" if harness == "lm-eval" else "")
+    counted = texts["words"] if tasks.is_in_words else texts["letters"][harness]
     readme = template(f"{harness.replace('-', '_')}_readme.txt").format(
         out=shown(out),
         dataset=shown(folder),
@@ -203,7 +205,12 @@ def task_folder(
         configs=", ".join(f"`{config}`" for config in configs),
         task=f"merge_nli_{configs[0]}",
         tasks=", ".join(f"`merge_nli_{config}`" for config in configs),
-        **texts,
+        asked="its answer in words" if tasks.is_in_words else "the letter of the label",
+        counted=counted.format(
+            letters="both" if len(tasks.forms) > 1 else letters,
+            more=texts["more"].get(harness, ""),
+            tokens=tasks.max_answer_tokens,
+        ),
     )
     with new_folder(out, description, overwrite=overwrite) as partial:
         (partial / METRIC_FOLDER).mkdir()
@@ -218,8 +225,3 @@ def task_folder(
         (partial / "README.md").write_text(readme, encoding="utf-8")
         write_json(partial / SETTINGS, asdict(tasks))
         yield partial
-
-
-def template(name: str) -> str:
-    """Read the text of a file that is exported."""
-    return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_json, write_table
 from merge_dataset.schema import SPLITS
-from merge_metric.exports.harness import task_export, task_folder, template
-from merge_metric.exports.registry import Exported, Overwrite, count, read_split
+from merge_metric.exports.harness import task_export, task_folder
+from merge_metric.exports.registry import Exported, Overwrite, count, read_split, template
 from merge_metric.exports.task_settings import TaskSettings
 
 if TYPE_CHECKING:
@@ -23,54 +22,6 @@ if TYPE_CHECKING:
 _MODULE: Final = "merge_nli"
 QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
 """Columns that the harness's tasks get beside the dataset's: the question, the gold answer."""
-
-_COUNTED: Final = {
-    "lm-eval": """\
-- `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
-  both after "Answer:". This task counts {letters}. With both (`--letters both` of the export)
-  numbers are the same; tokenizers that join letter and colon, as Llama 3's, know only one.
-""",
-    "lighteval": """\
-- `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
-  both after "Answer:". This task counts {letters}. lighteval tokenizes a letter by itself:
-  with a tokenizer that puts a space before every text the letters are not those of the prompt.
-""",
-    "inspect": """\
-- The provider must give `top_logprobs` (OpenAI-compatible servers such as llama.cpp's and vLLM, or
-  `hf/`). A letter that is not among the 20 most probable tokens has probability 0; where none is,
-  the run stops, or with `-T missing_letters=uniform` labels are equally probable.
-- The model's temperature must leave log-probabilities as they are: do not set one.
-""",
-}
-"""Harness → what its README says of letters."""
-_READ: Final = """\
-- The final answer of what the model writes is read by the rules of `FORMS` in
-  `merge_nli_metric/answer_words.py`, as `merge-nli predict --answers words` does: thinking is left
-  out, and of an answer that was cut off less counts.{more} At most {tokens} tokens.
-"""
-
-
-_MORE: Final = {
-    "lm-eval": " The harness does not tell which were cut.",
-    "inspect": """
-  `predict` asks at temperature 0: here that is `--temperature 0`, or of `hf/` models `-M
-  do_sample=false`.""",
-}
-"""Harness → what its README says of answers in words beside that."""
-
-
-def _said(tasks: TaskSettings, harness: str) -> dict[str, str]:
-    """Say in a README what models are asked for, and what counts."""
-    if tasks.is_in_words:
-        counted = _READ.format(more=_MORE.get(harness, ""), tokens=tasks.max_answer_tokens)
-        return {"asked": "its answer in words", "counted": counted}
-    spaced = "those after a space" + (", in chats those without" if harness == "lm-eval" else "")
-    letters = "both" if len(tasks.forms) > 1 else spaced
-    return {
-        "asked": "the letter of the label",
-        "counted": _COUNTED[harness].format(letters=letters),
-    }
-
 
 # --- lm-evaluation-harness ---
 
@@ -102,8 +53,7 @@ def export_lm_eval(
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
     names = [f"merge_nli_{config}" for config in tasks.prompts]
-    said = _said(tasks, "lm-eval")
-    with task_folder(folder, out, tasks, "lm-eval", overwrite=overwrite, **said) as partial:
+    with task_folder(folder, out, tasks, "lm-eval", overwrite=overwrite) as partial:
         figures = tuple(figure_names(tasks.thresholds))
         for config, name in zip(tasks.prompts, names, strict=True):
             text = _as_yaml(_task(tasks, config, name, figures))
@@ -247,8 +197,7 @@ def export_lighteval(
     import yaml
 
     names = [f"merge_nli_{config}" for config in tasks.prompts]
-    said = _said(tasks, "lighteval")
-    with task_folder(folder, out, tasks, "lighteval", overwrite=overwrite, **said) as partial:
+    with task_folder(folder, out, tasks, "lighteval", overwrite=overwrite) as partial:
         problems = {
             config: problems_of(folder, tasks, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
             for config in tasks.prompts
@@ -291,8 +240,7 @@ def problems_of(
     """Read seeds, then variants, in the columns of `answers.load_problems`."""
     import pyarrow as pa
 
-    from merge_metric.exports.task_answers import COLUMNS, sample_seeds
-    from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
+    from merge_metric.exports.task_answers import COLUMNS, chosen_problems
 
     fields = tasks.prompts[config].template.fields
     tables = [
@@ -301,14 +249,7 @@ def problems_of(
         for table in read_split(folder, config, split)
     ]
     rows = pa.concat_tables(tables)
-    chosen = {*rows["seed_id"].to_pylist()}.difference(tasks.left_out[config])
-    if limit_seeds is not None:
-        chosen = sample_seeds(sorted(chosen), limit_seeds, rng_seed=rng_seed)
-    rows = rows.filter(pa.array([seed in chosen for seed in rows["seed_id"].to_pylist()]))
-    seeds = rows["seed_id"].to_pylist()
-    counts = Counter(seeds)
-    rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, fields)))
-    return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
+    return chosen_problems(rows, tasks, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
 
 
 # --- Inspect ---
@@ -328,8 +269,7 @@ def export_inspect(
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
     configs = list(tasks.prompts)
-    said = _said(tasks, "inspect")
-    with task_folder(folder, out, tasks, "inspect", overwrite=overwrite, **said) as partial:
+    with task_folder(folder, out, tasks, "inspect", overwrite=overwrite) as partial:
         text = template("inspect_ai.py")
         (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
     return Exported(

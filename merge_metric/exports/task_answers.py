@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from merge_metric.exports.task_settings import EXPORTED, TaskSettings
 from merge_metric.models.answer_words import answer_reader, kept_words, letter_probabilities
@@ -58,30 +59,35 @@ def load_problems(
     """
     import datasets
 
-    dataset, fields = settings.dataset, settings.prompts[config].template.fields
-    folder = EXPORTED / dataset
-    if dataset.startswith(".") and not folder.is_dir():
+    folder = EXPORTED / settings.dataset
+    if settings.dataset.startswith(".") and not folder.is_dir():
         raise FileNotFoundError(
             f"{folder}: expected the dataset that these tasks were exported from, found no folder "
             f"there; move it beside them again, or export them anew"
         )
-    place = str(folder) if folder.is_dir() else dataset
+    place = str(folder) if folder.is_dir() else settings.dataset
     splits = datasets.load_dataset(place, config, revision=settings.revision)
-    columns = [*COLUMNS, *fields]
-    rows = datasets.concatenate_datasets(
-        [splits[split].select_columns(columns) for split in ("seeds", "variants")]
-    )
-    seeds = list(rows["seed_id"])
-    chosen = {*seeds}.difference(settings.left_out[config])
+    columns = [*COLUMNS, *settings.prompts[config].template.fields]
+    parts = [splits[name].select_columns(columns) for name in ("seeds", "variants")]
+    rows = datasets.concatenate_datasets(parts).with_format("arrow")[:]
+    found = chosen_problems(rows, settings, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
+    return datasets.Dataset(found)
+
+
+def chosen_problems(
+    rows: pa.Table, settings: TaskSettings, config: str, *, limit_seeds: int | None, rng_seed: int
+) -> pa.Table:
+    """Choose the problems of `load_problems` among all, and append its two further columns."""
+    chosen = {*rows["seed_id"].to_pylist()}.difference(settings.left_out[config])
     if limit_seeds is not None:
         chosen = sample_seeds(sorted(chosen), limit_seeds, rng_seed=rng_seed)
-    if len(chosen) < len({*seeds}):
-        rows = rows.select([row for row, seed in enumerate(seeds) if seed in chosen])
-        seeds = list(rows["seed_id"])
+    rows = rows.filter(pa.array([seed in chosen for seed in rows["seed_id"].to_pylist()]))
+    digests = text_digests(rows, settings.prompts[config].template.fields)
+    rows = rows.append_column(TEXT_DIGEST, to_hex(digests))
+    seeds = rows["seed_id"].to_pylist()
     n_problems = Counter(seeds)
-    digests = to_hex(text_digests(rows.with_format("arrow")[:], fields))
-    rows = rows.add_column(TEXT_DIGEST, digests.to_pylist())
-    return rows.add_column("n_problems", [n_problems[seed] for seed in seeds])
+    numbers = pa.array([n_problems[seed] for seed in seeds], pa.int64())
+    return rows.append_column("n_problems", numbers)
 
 
 def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> set[str]:
