@@ -102,40 +102,23 @@ class SeedCounts:
     def of_tally(
         cls,
         tally: Ints,
-        *,
-        labels: tuple[str, ...],
-        has_subsamples: bool,
-        seed_ids: tuple[str, ...] | tuple[int, ...],
-        gold: Ints,
-        own: Ints,
-        n_rows: Ints,
-        clusters: Clusters | None = None,
         opposites: Iterable[Sequence[str]] | None = None,
+        **known: Any,
     ) -> SeedCounts:
         """Make counts of a tally of answers.
 
         Args:
             tally: (S, K, L + 1) variants of each seed in each subsample, by the label predicted;
                 the last ones are those without a label.
-            labels: L names.
-            has_subsamples: As the field, like the next ones.
-            seed_ids: (S,) sorted.
-            gold: (S,)
-            own: (S,)
-            n_rows: (S,)
-            clusters: As the field.
             opposites: Pairs of labels; see `options.check_opposites`.
+            known: The fields that a tally does not give, by their names.
         """
+        labels, gold, own = known["labels"], known["gold"], known["own"]
         is_opposite = opposite_table(labels, check_opposites(opposites, labels))
         total, labelled = tally.sum(axis=2), tally[..., : len(labels)]
         each, has_label = np.arange(len(gold)), own != NO_LABEL
         return cls(
-            labels=labels,
-            has_subsamples=has_subsamples,
-            seed_ids=seed_ids,
-            gold=gold,
-            own=own,
-            n_rows=n_rows,
+            **known,
             n_variants=total,
             n_correct=tally[each, :, gold],
             n_changed=total - tally[each, :, own] * has_label[:, None],
@@ -144,7 +127,6 @@ class SeedCounts:
             ),
             n_commonest=labelled.max(axis=2),
             n_unlabelled=tally[..., len(labels)],
-            clusters=clusters,
         )
 
 

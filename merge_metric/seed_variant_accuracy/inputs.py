@@ -70,19 +70,7 @@ def read_rows(
     variant_ids: Sequence[Any] | None = None,
     clusters: Mapping[str, Sequence[Any]] | None = None,
 ) -> Rows:
-    """Check and code the columns of the metric, one entry per variant.
-
-    Args:
-        predictions: What the model says of the variant, as position in `labels` or as name; None,
-            -1 or an empty string where it names no label.
-        references: The gold label of the variant and of its seed.
-        seed_ids: Which seed the variant was made from, as ints or strings.
-        seed_predictions: What the model says of that seed.
-        subsamples: Numbers of the subsamples that drew the variant.
-        labels: Names in the order of the ints; by default `LABELS`.
-        variant_ids: Used only to notice rows that came twice.
-        clusters: Name → one value per variant, the same for all variants of a seed: seeds that
-            share it are resampled together.
+    """Check and code the columns of the metric, one entry per variant; see `scoring.score`.
 
     Raises:
         ValueError: a column is unusable, or they contradict each other; the message says
@@ -112,8 +100,8 @@ def read_rows(
     return Rows(
         labels=names,
         seed_ids=tuple(ids),
-        gold=_one_per_seed("references", "gold label", reference, seed, ids, names),
-        own=_one_per_seed("seed_predictions", "own prediction", own, seed, ids, names),
+        gold=_one_per_seed(reference, seed, ids, "references: expected one gold label", names),
+        own=_one_per_seed(own, seed, ids, "seed_predictions: expected one own prediction", names),
         seed=seed,
         prediction=prediction,
         draw_row=draw_row,
@@ -224,19 +212,22 @@ def _label_codes(name: str, column: ColumnValues, labels: tuple[str, ...]) -> In
 
 
 def _one_per_seed(
-    name: str, what: str, codes: Ints, seed: Ints, ids: Sequence[Any], labels: tuple[str, ...]
+    codes: Ints, seed: Ints, ids: Sequence[Any], expected: str, labels: tuple[str, ...] = ()
 ) -> Ints:
-    """Find the code that all rows of a seed share: (S,)."""
+    """Find the code that all rows of a seed share: (S,). Codes of labels are named in the error."""
     first = np.empty(len(ids), np.int64)
     first[seed] = codes
     differs = first[seed] != codes
     if differs.any():
         row = int(differs.argmax())
-        found = sorted({(*labels, "no label")[code] for code in codes[seed == seed[row]]})
+        found, advice = "several", ""
+        if labels:
+            of_seed = {(*labels, "no label")[code] for code in codes[seed == seed[row]]}
+            expected, found = f"{expected} per seed", " and ".join(sorted(of_seed))
+            advice = ": are the columns in the same order, and seed ids distinct?"
         raise ValueError(
-            f"{name}: expected one {what} per seed, got {' and '.join(found)} for the seed "
-            f"{ids[seed[row]]!r} ({len(np.unique(seed[differs])):,} such seeds): are the "
-            "columns in the same order, and seed ids distinct?"
+            f"{expected}, got {found} for the seed {ids[seed[row]]!r} "
+            f"({len(np.unique(seed[differs])):,} such seeds){advice}"
         )
     return first
 
@@ -259,15 +250,8 @@ def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[A
         )
     # Numbers stay as they are, so that they mean the same in parts of the data.
     code = column if isinstance(column, np.ndarray) else factorize(column)[1]
-    first = np.empty(len(ids), np.int64)
-    first[seed] = code
-    if (differs := first[seed] != code).any():
-        row = int(differs.argmax())
-        raise ValueError(
-            f"{what}: expected one value for all variants of a seed, got several for the seed "
-            f"{ids[seed[row]]!r} ({len(np.unique(seed[differs])):,} such seeds)"
-        )
-    return Clusters(str(name), first)
+    expected = f"{what}: expected one value for all variants of a seed"
+    return Clusters(str(name), _one_per_seed(code, seed, ids, expected))
 
 
 def _draws(

@@ -66,10 +66,8 @@ def check_threshold(value: Any) -> int:
         ValueError: it is no integer, or out of range.
     """
     expected = f"correctness_threshold: expected an integer percent from 1 to 100, got {value!r}"
-    if isinstance(value, float | np.floating) and 0.005 < value <= 1:
-        raise ValueError(f"{expected}: did you mean {round(100 * value)}?")
-    if isinstance(value, float | np.floating) and 1 < value <= 100:
-        raise ValueError(f"{expected}: did you mean {round(value)}?")
+    if isinstance(value, float | np.floating) and 0.005 < value <= 100:
+        raise ValueError(f"{expected}: did you mean {round(value if value > 1 else 100 * value)}?")
     if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= 100:
         raise ValueError(expected)
     return operator.index(value)
@@ -112,13 +110,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise ValueError where one is no integer, or out of range."""
-        checked = {
-            "correctness_threshold": check_threshold(self.correctness_threshold),
-            "n_bootstrap": check_count("n_bootstrap", self.n_bootstrap),
-            "rng_seed": check_count("rng_seed", self.rng_seed),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        threshold = check_threshold(self.correctness_threshold)
+        object.__setattr__(self, "correctness_threshold", threshold)
+        for name in ("n_bootstrap", "rng_seed"):
+            object.__setattr__(self, name, check_count(name, getattr(self, name)))
 
 
 USUAL: Final = Settings()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import fields
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from .counts import SeedCounts, count_groups
 from .divergence import jensen_shannon
 from .figures import THRESHOLDS
 from .inputs import check_column, check_columns, split_predictions
-from .options import check_count, check_opposites, check_threshold, label_names
+from .options import Settings, check_opposites, label_names
 from .resampling import compare
 from .scoring import VERSION, score
 
@@ -186,13 +187,18 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
     """Column → type of its entries, while there are rows."""
 
     def _info(self) -> evaluate.MetricInfo:
+        if self.config_name not in CONFIGURATIONS:
+            raise ValueError(
+                f"expected the configuration {' or '.join(map(repr, CONFIGURATIONS))}, "
+                f"got {self.config_name!r}"
+            )
         text, number = datasets.Value("string"), datasets.Value("int64")
         # Labels and seed ids are ints or strings each. evaluate takes the first that fits; an int
         # feature would take "1" too, so it comes last.
         forms = []
         for label, seed_id in product((text, number), repeat=2):
             kinds = {"seed_ids": seed_id, "subsamples": datasets.Sequence(number)}
-            names = _columns_of(self.config_name)
+            names = CONFIGURATIONS[self.config_name]
             forms.append(datasets.Features({name: kinds.get(name, label) for name in names}))
         return evaluate.MetricInfo(
             description=DESCRIPTION,
@@ -240,7 +246,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
                 refused before anything is touched; inputs that contradict each other only
                 show when all are there, and then all are forgotten.
         """
-        names = _columns_of(self.config_name)
+        names = CONFIGURATIONS[self.config_name]
         given = {"predictions": predictions, "references": references, **more}
         options = _checked_options({k: v for k, v in given.items() if k not in names}, names)
         if any(given.get(name) is not None for name in names):
@@ -263,7 +269,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
 
     def _checked(self, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
         """Check columns: lists of plain ints or strings, of the same kind as in earlier batches."""
-        names = _columns_of(self.config_name)
+        names = CONFIGURATIONS[self.config_name]
         if set(columns) != set(names):
             raise ValueError(
                 f"expected the columns {', '.join(names)}, got {', '.join(columns) or 'none'}"
@@ -310,17 +316,8 @@ def _forget(metric: Any) -> None:
     metric.selected_feature_format = None
 
 
-def _columns_of(configuration: str) -> tuple[str, ...]:
-    if configuration not in CONFIGURATIONS:
-        raise ValueError(
-            f"expected the configuration {' or '.join(map(repr, CONFIGURATIONS))}, "
-            f"got {configuration!r}"
-        )
-    return CONFIGURATIONS[configuration]
-
-
 def _checked_options(options: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    """Refuse options that `score` would refuse only when rows are lost to it.
+    """Refuse unknown options, and values that `score` would refuse only when rows are lost to it.
 
     Raises:
         ValueError: an unknown keyword, or a value out of range.
@@ -331,10 +328,9 @@ def _checked_options(options: dict[str, Any], columns: tuple[str, ...]) -> dict[
             f"expected the columns {', '.join(columns)} and the options {', '.join(OPTIONS)}, "
             f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
         )
-    if "correctness_threshold" in options:
-        check_threshold(options["correctness_threshold"])
-    for name in {"n_bootstrap", "rng_seed"} & set(options):
-        check_count(name, options[name])
+    Settings(
+        **{field.name: options[field.name] for field in fields(Settings) if field.name in options}
+    )
     names = label_names(options.get("labels"))
     if options.get("opposites") is not None:
         return options | {"opposites": check_opposites(options["opposites"], names)}
