@@ -107,7 +107,7 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
     samples = server.words.samples if server.words else 1
     pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
     waiting: dict[int, dict[int, Any]] = {}
-    failed: dict[str, str] = {}
+    failed: dict[tuple[int, int], str] = {}
     n_answered = 0
     for path in paths:
         if not path.is_file():
@@ -117,17 +117,16 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
                 if not line.strip():
                     continue
                 where = f"{path}: line {number}"
-                identity, answer, reason = _read_result(line, where)
-                position, sample = _place(identity, run, samples, where)
+                position, sample, answer, reason = _read_result(line, run, samples, where)
                 try:
                     if not reason:
                         (said_in if server.words else alternatives)(answer)
                 except ValueError as error:
                     reason = f"{where}: {error}"
                 if reason:
-                    failed[identity] = reason
+                    failed[position, sample] = reason
                     continue
-                failed.pop(identity, None)
+                failed.pop((position, sample), None)
                 if not unanswered[position]:
                     continue
                 waiting.setdefault(position, {})[sample] = answer
@@ -161,8 +160,8 @@ def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
     return np.isnan(read_journals(run.journal, len(run.asked), run.width)[0][:, 0])
 
 
-def _read_result(line: str, where: str) -> tuple[str, Any, str]:
-    """Read the id of a request, the server's answer, and the reason why there is none."""
+def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[int, int, Any, str]:
+    """Read a result: its question and sample, the server's answer, and why there is none."""
     try:
         result = json.loads(line)
         if not isinstance(result, dict):
@@ -171,29 +170,23 @@ def _read_result(line: str, where: str) -> tuple[str, Any, str]:
         raise ValueError(
             f"{where}: expected a JSON object with custom_id, got {line[:100]!r}"
         ) from None
-    response, error = result.get("response"), result.get("error")
-    answer, reason = None, ""
-    if error or not isinstance(response, dict):
-        reason = beginning(error or "no response")
-    elif response.get("status_code", 200) != 200:
-        reason = beginning(f"HTTP {response['status_code']}: {response.get('body')}")
-    else:
-        answer = response.get("body")
-    return str(result.get("custom_id")), answer, reason
-
-
-def _place(identity: str, run: PredictRun, samples: int, where: str) -> tuple[int, int]:
-    """Find the question and the sample that a result is for."""
-    expected = run.fingerprint[:_DIGITS]
+    expected, identity = run.fingerprint[:_DIGITS], str(result.get("custom_id"))
     name, *numbers = identity.split("-", 2)
+    position, sample = len(run.asked), samples
     if name == expected and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
         position, sample = map(int, numbers)
-        if position < len(run.asked) and sample < samples:
-            return position, sample
-    raise ValueError(
-        f"{where}: expected a result of this run, whose custom_id begins with {expected}, "
-        f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
-    )
+    if position >= len(run.asked) or sample >= samples:
+        raise ValueError(
+            f"{where}: expected a result of this run, whose custom_id begins with {expected}, "
+            f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
+        )
+    response, error = result.get("response"), result.get("error")
+    if error or not isinstance(response, dict):
+        return position, sample, None, beginning(error or "no response")
+    if response.get("status_code", 200) != 200:
+        reason = beginning(f"HTTP {response['status_code']}: {response.get('body')}")
+        return position, sample, None, reason
+    return position, sample, response.get("body"), ""
 
 
 # --- Before the bill ---

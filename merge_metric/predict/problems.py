@@ -123,22 +123,13 @@ def read_problems(
         splits = [split_files(path, each) for each in chosen]
         files = [path / name for each in splits for names in each.values() for name in names]
         states = _states(files)
-        problem_format = _one_format(dataset, {name: format_in(path, name) for name in chosen})
-        tables = [
-            _read_split(path, config, split, problem_format)
-            for config in chosen
-            for split in SPLITS
-        ]
+        read = partial(_read_split, path)
     else:
-        parts = {
-            (config, split): _load_split(dataset, config, split, revision)
-            for config in chosen
-            for split in SPLITS
-        }
-        formats = {config: parts[config, SPLITS[0]][0] for config in chosen}
-        problem_format = _one_format(dataset, formats)
-        tables = [rows for _, rows in parts.values()]
-    table = on_disk(chain.from_iterable(tables), problem_schema(problem_format))
+        read = partial(_load_split, dataset, revision)
+    parts = {(config, split): read(config, split) for config in chosen for split in SPLITS}
+    problem_format = _one_format(dataset, {name: parts[name, SPLITS[0]][0] for name in chosen})
+    tables = chain.from_iterable(rows for _, rows in parts.values())
+    table = on_disk(tables, problem_schema(problem_format))
     name = path.resolve().name if is_folder else dataset
     description: dict[str, Any] = {"dataset": name, "revision": revision, "configs": chosen}
     if is_folder:
@@ -147,7 +138,7 @@ def read_problems(
         if _states(files) != states:
             said = "expected files that stay while they are read, got others; read it again"
             raise BlockingIOError(f"{path}: {said}")
-    return with_metadata(_distinct(table, dataset), description | _described(problem_format))
+    return _distinct(table, dataset, description, problem_format)
 
 
 def _states(files: Iterable[Path]) -> list[tuple[int, ...]]:
@@ -211,10 +202,6 @@ class Pairs(Sequence[Pair]):
                 first = run.min()
                 part = self._problems.slice(first, run.max() - first + 1)
                 yield from pairs_of(part.take(pa.array(run - first)), fields=self._fields)
-
-
-def _described(problem_format: ProblemFormat) -> dict[str, Any]:
-    return {} if problem_format == NLI else {_FORMAT: problem_format.as_record()}
 
 
 def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFormat:
@@ -386,8 +373,13 @@ def fingerprint_of(
     return digest.hexdigest()
 
 
-def _distinct(problems: pa.Table, dataset: str) -> pa.Table:
-    """Keep each problem once: a seed stands in the files of all its classes."""
+def _distinct(
+    problems: pa.Table, dataset: str, description: dict[str, Any], problem_format: ProblemFormat
+) -> pa.Table:
+    """Keep each problem once: a seed stands in the files of all its classes; describe all."""
+    if problem_format != NLI:
+        description = description | {_FORMAT: problem_format.as_record()}
+    problems = with_metadata(problems, description)
     kept = first_rows(problems, ["variant_id"]) == np.arange(len(problems))
     if kept.all():
         return problems
@@ -414,18 +406,17 @@ def _distinct(problems: pa.Table, dataset: str) -> pa.Table:
 # --- Folders and files ---
 
 
-def _read_split(
-    folder: Path, config: str, split: str, problem_format: ProblemFormat
-) -> Iterator[pa.Table]:
-    """Read the problems of a split of a dataset folder."""
+def _read_split(folder: Path, config: str, split: str) -> tuple[ProblemFormat, Iterator[pa.Table]]:
+    """Read the format and the problems of a split of a dataset folder."""
     paths = [folder / name for name in split_files(folder, config)[split]]
     if not paths:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
+    problem_format = format_in(folder, config)
     names = problem_schema(problem_format).names
     for path in paths:
         _require_columns(str(path), names, read_schema(path).names)
     tables = (table.select(names) for path in paths for table in read_row_groups(path, names))
-    return _checked(tables, f"{folder}: {config}/{split}", problem_format)
+    return problem_format, _checked(tables, f"{folder}: {config}/{split}", problem_format)
 
 
 def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
@@ -455,11 +446,8 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
             yield table.select(schema.names)
 
     checked = on_disk(_checked(tables(), str(path), problem_format), schema)
-    return with_metadata(
-        _distinct(checked, str(path)),
-        {"dataset": path.name, "revision": None, "configs": [*sources], "all_problems": True}
-        | _described(problem_format),
-    )
+    description = {"dataset": path.name, "revision": None, "configs": [*sources]}
+    return _distinct(checked, str(path), description | {"all_problems": True}, problem_format)
 
 
 def _require_columns(
@@ -504,7 +492,7 @@ def _checked(
 
 
 def _load_split(
-    name: str, config: str, split: str, revision: str | None
+    name: str, revision: str | None, config: str, split: str
 ) -> tuple[ProblemFormat, Iterator[pa.Table]]:
     """Load a split's problems, and tell their format from columns and label names."""
     import datasets
