@@ -46,13 +46,6 @@ _VOTES: Final = (
     "`annotator_labels` has the labels of the source's annotators for the seed, where the source "
     "gives them."
 )
-_USES: Final = (
-    "Evaluation: whether a model that answers a problem right also answers minimal variants of it "
-    "right.",
-    "Not for training: models trained on variants are not tested by them.",
-)
-_PERSONAL: Final = "None but what the texts of the sources may hold; replacements are common words."
-
 _LABELS: Final = "labels"
 """Record set of the names of labels; those of another format also have its source's."""
 
@@ -135,14 +128,8 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
         for (config, split), names in files.items()
         if len(names) > 1  # a split that has a file for each class of variants
     ]
-    return {
-        # The standard context in full: readers warn about any other.
-        "@context": json.loads(template("croissant_context.json")),
-        "@type": "sc:Dataset",
-        "conformsTo": [
-            "http://mlcommons.org/croissant/1.1",
-            "http://mlcommons.org/croissant/RAI/1.0",
-        ],
+    # Its keys are in order, with the standard context in full: readers warn about any other.
+    record = json.loads(template("croissant.json")) | {
         "name": facts["pretty_name"],
         "description": description,
         "inLanguage": facts["language"],
@@ -153,7 +140,6 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
         "keywords": facts["tags"],
         "citeAs": citation,
         **_responsible_ai(folder, configs, body),
-        "url": "https://arxiv.org/abs/2510.24295",
         "distribution": distribution,
         "recordSet": [
             *(_label_names(name, labels) for name, labels in of_labels.items()),
@@ -163,6 +149,7 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
             ),
         ],
     }
+    return {key: value for key, value in record.items() if value or not key.startswith("rai:")}
 
 
 def _read_card(folder: Path) -> tuple[dict[str, Any], str, str, str]:
@@ -214,17 +201,14 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
         tools += [facts["tagger"]] if facts.get("tagger") else []
     found = {
         "dataCollection": " ".join(making.split()),
-        "dataCollectionType": ["Secondary Data analysis", "Software Collection"],
         "dataCollectionRawData": "; ".join(raw),
         "dataPreprocessingProtocol": steps,
         "dataAnnotationProtocol": [limits[0].removeprefix("- "), _VOTES],
         "machineAnnotationTools": list(dict.fromkeys(tools)),
         "dataLimitations": [each.removeprefix("- ") for each in limits if each],
         "dataBiases": [each for each in limits if "biases" in each],
-        "dataUseCases": list(_USES),
-        "personalSensitiveInformation": [_PERSONAL],
     }
-    return {f"rai:{key}": value for key, value in found.items() if value and value != [""]}
+    return {f"rai:{key}": value for key, value in found.items()}
 
 
 def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
