@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from merge_metric.exports.task_settings import EXPORTED, TaskSettings
-from merge_metric.models.answer_words import answer_reader, kept_words, letter_probabilities
+from merge_metric.models.answer_words import answer_reader, kept_words
 from merge_metric.models.templates import Prompt
 from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
@@ -146,19 +146,6 @@ def _kept(problem: Mapping[str, Any]) -> TaskAnswer:
     found = {name: problem[name] for name in KEPT}
     drawn = list(found["subsamples"] or ())
     return found | {"label": int(found["label"]), "subsamples": drawn}
-
-
-def letter_log_probs(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:
-    """Return log-probabilities of the letters, with or without a space before them, in nats.
-
-    Those of a letter that is no token are `-inf`.
-
-    >>> tokens = {" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)}
-    >>> letter_log_probs(tokens, "ABC")[1:]
-    [-2.0794415416798357, -inf]
-    """
-    found = letter_probabilities(tokens, letters)
-    return [math.log(value) if value else -math.inf for value in found]
 
 
 def figures(

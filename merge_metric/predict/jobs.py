@@ -21,7 +21,6 @@ from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import (
     Machine,
-    NamedModel,
     inspect_models,
     model_of_preset,
     require_all,
@@ -83,16 +82,17 @@ def require_usable(
     labels = format_of_problems(problems).labels
     check_order_asked(request.label_order, labels)
     machine = machine or this_machine(request.device)
-    if not entries:
-        kind = request.kind or find_kind(request)
+    if entries:
+        kinds: list[Any] = [each.kind for each in entries]
+        models = [model_of_preset(each, request) for each in entries]
+    else:
+        kinds = [request.kind or find_kind(request)]
+        models = [("", request, CLASSIFIER if kinds == ["classifier"] else CAUSAL_LM)]
+    for kind in kinds:
         require_settings_used(request, kind)
-        asked: NamedModel = ("", request, CLASSIFIER if kind == "classifier" else CAUSAL_LM)
-        require_all(inspect_models([asked], machine, labels))
-        return
-    for each in entries:
-        require_settings_used(request, each.kind)
-    looks = inspect_models([model_of_preset(each, request) for each in entries], machine, labels)
-    if any(look.asks_seeds for look in looks) and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
+    looks = inspect_models(models, machine, labels)
+    asks = bool(entries) and any(look.asks_seeds for look in looks)
+    if asks and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
         lack = (
             f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to "
             f"find it out from, got {count}: take more, or give `label_order`"

@@ -126,9 +126,14 @@ def _run(
     if distribution is None:
         return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
     target = folder if out is None else out.parent
-    jobs = [_with_absolute_paths(job) for job in jobs]
+    found = [_absolute_paths(job.request) for job in jobs]
+    jobs = [
+        replace(job, request=replace(job.request, **paths))
+        for job, paths in zip(jobs, found, strict=True)
+    ]
     asked = [
-        [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
+        [asdict(job), *map(file_stamps, paths.values())]
+        for job, paths in zip(jobs, found, strict=True)
     ]
     fingerprint = fingerprint_of({}, problems, problem_digests(problems))
     digest = digest_of([asked, fingerprint, str(out)])[:12]
@@ -175,20 +180,13 @@ def _run(
     return outcomes, failed, said.error
 
 
-def _with_absolute_paths(job: Job) -> Job:
-    """Make relative paths absolute, as tasks may run in other folders."""
-    paths: dict[str, Any] = {
-        name: str(Path(path).absolute()) for name, path in _paths(job.request).items()
-    }
-    return replace(job, request=replace(job.request, **paths))
-
-
-def _paths(request: ModelRequest | BaselineRequest) -> dict[str, str]:
-    """Return the settings that name files or folders which are there."""
+def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
+    """Find the settings that name files or folders which are there; tasks may run elsewhere."""
     values = {name: getattr(request, name, None) for name in ("model", "shots", "train")}
     if Path(values["shots"] or "").suffix not in SHOT_FILES:  # a name, whatever is called so here
         del values["shots"]
-    return {name: value for name, value in values.items() if value and Path(value).exists()}
+    paths = {name: Path(value) for name, value in values.items() if value}
+    return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
 
 
 # --- In a task ---

@@ -7,6 +7,7 @@ are those of `merge-nli score`, averaged over the subsamples.
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
+from merge_nli_metric.answer_words import letter_probabilities  # noqa: E402
 from merge_nli_metric.task_settings import TaskSettings  # noqa: E402
 
 SETTINGS = TaskSettings.read()
@@ -106,13 +108,14 @@ def letters(missing_letters: str = "error") -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         known = SETTINGS.prompts[state.metadata["config"]].template.letters
-        log_probs = answers.letter_log_probs(_first_token(state), known)
-        if max(log_probs) == float("-inf") and missing_letters == "error":
+        found = letter_probabilities(_first_token(state), known)
+        if not any(found) and missing_letters == "error":
             raise ValueError(
                 f"expected {', '.join(known)} among the most probable tokens, got none "
                 f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
                 f"answers for equally probable labels with -T missing_letters=uniform"
             )
+        log_probs = [math.log(value) if value else -math.inf for value in found]
         answer = answers.answer(state.metadata, log_probs, len(known))
         return _scored(state, answer, known[answer["prediction"]])
 

@@ -27,7 +27,7 @@ from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
 from merge_metric.predict.problems import sources_of
-from merge_metric.predict.tasks import Job, _with_absolute_paths
+from merge_metric.predict.tasks import _absolute_paths
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
@@ -290,10 +290,8 @@ def test_names_of_examples_stay_names_in_tasks(
     monkeypatch.chdir(tmp_path)
     for name in ("mix", "own.toml"):
         Path(name).mkdir()
-        job = Job("m", ModelRequest(model="m", shots=name), {})
-        found = _with_absolute_paths(job).request
-        assert isinstance(found, ModelRequest)
-        assert found.shots == (name if name == "mix" else str(tmp_path / name))
+        found = _absolute_paths(ModelRequest(model="m", shots=name))
+        assert found == ({} if name == "mix" else {"shots": str(tmp_path / name)})
 
 
 def test_words_that_the_tokenizer_does_not_know(
