@@ -275,11 +275,7 @@ class Estimate(NamedTuple):
 
 
 def is_undetermined(low: float, high: float) -> bool:
-    """Tell whether the matching thresholds span so wide a range that MC says nothing.
-
-    Args:
-        low: Lowest threshold of least gap, in percent.
-        high: Highest of them.
+    """Tell whether the thresholds of least gap, in percent, lie so far apart that MC says nothing.
 
     >>> is_undetermined(81, 85), is_undetermined(1, 100)
     (False, True)

@@ -122,9 +122,7 @@ def compare_all(
 def mcnemar(only_a: int, only_b: int) -> float:
     """Compute the exact two-sided p-value of McNemar's test (McNemar 1947), by the binomial.
 
-    Args:
-        only_a: Seeds that only the first model gets right.
-        only_b: Seeds that only the second gets right.
+    `only_a` and `only_b` are the numbers of seeds that only one of two models gets right.
 
     >>> mcnemar(3, 3), mcnemar(0, 5)
     (1.0, 0.0625)
@@ -179,10 +177,7 @@ def seed_weights(
 
 
 def resampled_units(cluster: str) -> str:
-    """Name what is resampled, for "bootstrap over …".
-
-    Args:
-        cluster: Column that clusters of seeds share a value of; empty for seeds.
+    """Name what is resampled, for "bootstrap over …": clusters by a column, or seeds where empty.
 
     >>> resampled_units(""), resampled_units("premise")
     ('seeds', 'seeds, those with the same premise together')

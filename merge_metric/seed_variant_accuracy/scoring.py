@@ -55,7 +55,7 @@ def score(
         references: Gold label of each variant, the one of its seed.
         seed_ids: Seed of each variant, ints or strings.
         seed_predictions: The model's label for that seed.
-        subsamples: For each variant the numbers of the subsamples that drew it.
+        subsamples: For each variant the numbers of the subsamples that drew it, ints.
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
         n_bootstrap: Replicates of the bootstrap over seeds; 0 leaves intervals out.
         rng_seed: Of the bootstrap.
@@ -71,9 +71,17 @@ def score(
             bootstrap draws seeds that share it together.
 
     Returns:
-        Figures as floats in 0–1 or None where undefined, thresholds in percent, counts,
-        intervals [low, high] as `*_ci`, spreads over subsamples as `*_std`, `sv_curve`,
-        `by_label`, with groups `by_group`, and `signature`. The metric card lists all.
+        A dict of these and what else the metric card lists:
+            seed_accuracy, variant_accuracy, seed_variant_accuracy: 0 to 1.
+            matching_threshold, with _low and _high: percent, 1 to 100; matching_gap: 0 to 1.
+            holding_threshold: percent, 0 to 100.
+            relaxed_fooling_rate, strict_fooling_rate: 0 to 1, or None where no seed is right.
+            qt_gap: -1 to 1.
+            sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong: 0 to 1;
+            agreement_gated_accuracy: 0 to 1, or None where no seed has such an agreement.
+            n_seeds, n_variants, without_label, variants_per_seed, sv_curve, by_label, with groups
+            by_group, intervals [low, high] as `*_ci`, spreads over subsamples as `*_std`, signature
+            and signature_short.
 
     Raises:
         ValueError: an input is unusable; the message says what was expected.

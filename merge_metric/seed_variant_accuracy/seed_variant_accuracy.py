@@ -88,44 +88,14 @@ CITATION: Final = r"""
 }
 """
 
-INPUTS_DESCRIPTION: Final = """
-Columns, one entry per variant (lists, arrays, tensors or Series):
-    predictions: the model's label for the variant. Ints (0 entailment, 1 neutral,
-        2 contradiction, unless `labels` says otherwise) or names. An answer that names no
-        label is None, -1 or "": it is wrong, and changed, but to no opposite.
-    references: the gold label of the variant, which is its seed's.
-    seed_ids: which seed the variant was made from, ints or strings.
-    seed_predictions: the model's label for that seed.
-    subsamples: the numbers of the subsamples that drew the variant, a list of ints. In the
-        configuration "subsamples", which needs it. Every figure is then computed in each
-        subsample and averaged.
+INPUTS_DESCRIPTION: Final = f"""
+{inspect.getdoc(score)}
 
-Options of `compute`:
-    correctness_threshold: integer percent from 1 to 100; 90 by default.
-    n_bootstrap: replicates of the bootstrap over seeds, 1000 by default; 0 for no intervals.
-    rng_seed: of the bootstrap; 0 by default.
-    labels: names of the labels, in the order of the ints.
-    opposites: pairs of labels between which a change counts as strict; entailment and
-        contradiction by default.
-    probabilities, seed_probabilities: label probabilities of the variants and of their seeds,
-        (n, n_labels) each, for divergences.
-    groups: name -> one value, or list of values, per variant: the figures per value.
-    variant_ids: to notice rows that came twice.
-    clusters: name -> one value per variant, the same for all variants of a seed, such as its
-        premise: the bootstrap draws seeds that share it together.
-The last five are not gathered from other processes and must be in the order of the rows.
-
-Returns a dict:
-    seed_accuracy, variant_accuracy, seed_variant_accuracy: 0 to 1.
-    matching_threshold, with _low and _high: percent, 1 to 100; matching_gap: 0 to 1.
-    holding_threshold: percent, 0 to 100.
-    relaxed_fooling_rate, strict_fooling_rate: 0 to 1, or None where no seed is right.
-    qt_gap: -1 to 1.
-    sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong: 0 to 1;
-        agreement_gated_accuracy: 0 to 1, or None where no seed has such an agreement.
-    n_seeds, n_variants, without_label, variants_per_seed, sv_curve, by_label,
-    intervals as *_ci, spreads over subsamples as *_std, signature and signature_short; the metric
-    card lists all.
+Of these, `predictions`, `references`, `seed_ids` and `seed_predictions` are columns, which may be
+added in batches, and in the configuration "subsamples", which needs it, `subsamples`. The others
+are for `compute`; those with a value for each variant (`probabilities`, `seed_probabilities`,
+`groups`, `variant_ids`, `clusters`) are not gathered from other processes and must be in the order
+of the rows.
 
 Examples:
 
