@@ -198,7 +198,7 @@ def _files_of_one(
     asked: str, request: ModelRequest, problems: pa.Table, out: Path | None
 ) -> Iterator[tuple[PairModel, pa.Table, Path]]:
     """Open the model for what the option `asked` says; yield it with problems and their file."""
-    from merge_metric.predict.jobs import files_of, open_by_part
+    from merge_metric.predict.jobs import open_files
     from merge_metric.predict.problems import sources_of
 
     if out is None and asked != "--dry-run" and len(sources := sources_of(problems)) > 1:
@@ -206,7 +206,7 @@ def _files_of_one(
             f"{asked}: expected problems of one source, or --out, a file for all of them, got "
             f"{', '.join(sources)}: name configurations of one with --config"
         )
-    yield from files_of(open_by_part(request, problems, whole=out is not None), out=out)
+    yield from open_files(request, problems, out=out)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -133,8 +133,8 @@ def run_here(
         if name is not None:
             log.info("%s (%s)", name, model_name)
         try:
-            opened = open_by_part(job.request, problems, whole=out is not None)
-            for model, part, path in files_of(opened, out=out, folder=folder, short_name=name):
+            opened = open_files(job.request, problems, out=out, folder=folder, short_name=name)
+            for model, part, path in opened:
                 outcomes.append(predict(model, part, path, extra=job.extra, overwrite=overwrite))
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             if name is None:
@@ -144,24 +144,32 @@ def run_here(
     return outcomes, failed
 
 
-def open_by_part(
-    request: ModelRequest | BaselineRequest, problems: pa.Table, *, whole: bool = False
-) -> Iterator[tuple[PairModel, pa.Table]]:
-    """Open a model for the problems, or for those of each source; yield both.
+def open_files(
+    request: ModelRequest | BaselineRequest,
+    problems: pa.Table,
+    *,
+    out: Path | None,
+    folder: Path = PREDICTIONS,
+    short_name: str | None = None,
+) -> Iterator[tuple[PairModel, pa.Table, Path]]:
+    """Open a model, and yield it with the problems and the file of each source, or of all: `out`.
 
     Few-shot examples are those of the source, so that language models are opened for each, unless
-    they are to be opened for the whole in any case.
+    there is one file.
     """
+
+    def files(model: PairModel, part: pa.Table) -> Iterator[tuple[PairModel, pa.Table, Path]]:
+        for each in by_source(part) if out is None else [part]:
+            yield model, each, out or folder / file_name(model.describe(), each, short_name)
+
     if isinstance(request, BaselineRequest):
-        yield request.open(problems), problems
+        yield from files(request.open(problems), problems)
         return
     kind = request.kind or find_kind(request)
-    request = replace(request, kind=kind)
-    parts = [problems] if kind == "classifier" or whole else by_source(problems)
-    for part in parts:
-        model = open_for(request, part)
+    for part in [problems] if kind == "classifier" or out is not None else by_source(problems):
+        model = open_for(replace(request, kind=kind), part)
         with model if isinstance(model, AbstractContextManager) else nullcontext():
-            yield model, part
+            yield from files(model, part)
 
 
 def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
@@ -172,19 +180,6 @@ def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
     if request.gguf_file or path.suffix == ".gguf":
         return {}
     return {"name": path.resolve().name if path.is_dir() else mask_urls(request.model)}
-
-
-def files_of(
-    opened: Iterable[tuple[PairModel, pa.Table]],
-    *,
-    out: Path | None,
-    folder: Path = PREDICTIONS,
-    short_name: str | None = None,
-) -> Iterator[tuple[PairModel, pa.Table, Path]]:
-    """Yield models with the problems and the predictions file of each source, or of all."""
-    for model, problems in opened:
-        for part in by_source(problems) if out is None else [problems]:
-            yield model, part, out or folder / file_name(model.describe(), part, short_name)
 
 
 def file_name(

@@ -40,9 +40,8 @@ from merge_metric.predict.driver import (
 from merge_metric.predict.jobs import (
     Job,
     by_source,
-    files_of,
     known_of,
-    open_by_part,
+    open_files,
     require_usable,
     run_here,
 )
@@ -126,14 +125,14 @@ def _run(
     if distribution is None:
         return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
     target = folder if out is None else out.parent
-    found = [_absolute_paths(job.request) for job in jobs]
+    absolute = [_absolute_paths(job.request) for job in jobs]
     jobs = [
         replace(job, request=replace(job.request, **paths))
-        for job, paths in zip(jobs, found, strict=True)
+        for job, paths in zip(jobs, absolute, strict=True)
     ]
     asked = [
         [asdict(job), *map(file_stamps, paths.values())]
-        for job, paths in zip(jobs, found, strict=True)
+        for job, paths in zip(jobs, absolute, strict=True)
     ]
     fingerprint = fingerprint_of({}, problems, problem_digests(problems))
     digest = digest_of([asked, fingerprint, str(out)])[:12]
@@ -208,8 +207,9 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         machine = this_machine(request.device)
         if machine.device != "cpu":  # of which the command could know nothing
             require_usable(request, problems, machine)
-    files = files_of(
-        open_by_part(request, problems, whole=out is not None),
+    files = open_files(
+        request,
+        problems,
         out=out and Path(out),
         folder=Path(plan["folder"]),
         short_name=plan["jobs"][name]["extra"].get("short_name"),
