@@ -18,8 +18,7 @@ from helpers.dataset_files import write_rows
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
-from merge_metric.exports.harness import prepare
-from merge_metric.exports.harness_tasks import export_lm_eval, figure_names
+from merge_metric.exports.harness_tasks import export_lm_eval, figure_names, prepare
 from merge_metric.exports.registry import place_of
 from merge_metric.exports.task_settings import TaskSettings
 from merge_metric.models.answer_words import letter_probabilities

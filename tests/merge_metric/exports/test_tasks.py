@@ -14,13 +14,14 @@ from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports import task_settings
-from merge_metric.exports.harness import Letters, prepare
 from merge_metric.exports.harness_tasks import (
     ANSWER,
     QUESTION,
+    Letters,
     export_inspect,
     export_lighteval,
     export_lm_eval,
+    prepare,
     problems_of,
 )
 from merge_metric.models.prompts import read_prompt
