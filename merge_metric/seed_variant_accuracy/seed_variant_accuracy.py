@@ -218,7 +218,19 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         """
         names = CONFIGURATIONS[self.config_name]
         given = {"predictions": predictions, "references": references, **more}
-        options = _checked_options({k: v for k, v in given.items() if k not in names}, names)
+        options = {name: value for name, value in given.items() if name not in names}
+        # What `score` would refuse is refused before rows are lost to it.
+        if unknown := set(options) - set(OPTIONS):
+            raise ValueError(
+                f"expected the columns {', '.join(names)} and the options {', '.join(OPTIONS)}, "
+                f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
+            )
+        Settings(
+            **{each.name: options[each.name] for each in fields(Settings) if each.name in options}
+        )
+        labels = label_names(options.get("labels"))
+        if options.get("opposites") is not None:
+            options["opposites"] = check_opposites(options["opposites"], labels)
         if any(given.get(name) is not None for name in names):
             self.add_batch(**{name: given[name] for name in names if name in given})
         if self.writer is None:
@@ -284,27 +296,6 @@ def _forget(metric: Any) -> None:
         lock.release()
     metric.filelock = metric.cache_file_name = metric.filelocks = metric.file_paths = None
     metric.selected_feature_format = None
-
-
-def _checked_options(options: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    """Refuse unknown options, and values that `score` would refuse only when rows are lost to it.
-
-    Raises:
-        ValueError: an unknown keyword, or a value out of range.
-    """
-    unknown = set(options) - set(OPTIONS)
-    if unknown:
-        raise ValueError(
-            f"expected the columns {', '.join(columns)} and the options {', '.join(OPTIONS)}, "
-            f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
-        )
-    Settings(
-        **{field.name: options[field.name] for field in fields(Settings) if field.name in options}
-    )
-    names = label_names(options.get("labels"))
-    if options.get("opposites") is not None:
-        return options | {"opposites": check_opposites(options["opposites"], names)}
-    return options
 
 
 def _hint(unknown: set[str]) -> str:
