@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from merge_metric.models.presets import Preset
     from merge_metric.predict.driver import Outcome
-    from merge_metric.predict.tasks import Done
+    from merge_metric.predict.jobs import Done
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def predict_command(
     from merge_metric.models.presets import on_hub
     from merge_metric.predict import batch_files
     from merge_metric.predict.driver import check_output, predict
-    from merge_metric.predict.tasks import run_models
+    from merge_metric.predict.jobs import run_models
 
     if (model is None) == (preset is None):
         got = "neither" if model is None else "both"
@@ -251,7 +251,7 @@ def hypothesis_only_command(
     """
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import check_output
-    from merge_metric.predict.tasks import run_models
+    from merge_metric.predict.jobs import run_models
 
     check_output(out)
     distribution = distribution_of(dealt)
@@ -283,7 +283,7 @@ def majority_command(
     """
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import check_output
-    from merge_metric.predict.tasks import run_models
+    from merge_metric.predict.jobs import run_models
 
     check_output(out)
     distribution = distribution_of(dealt)

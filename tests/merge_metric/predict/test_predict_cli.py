@@ -26,8 +26,8 @@ from merge_metric.models.opening import find_kind
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
+from merge_metric.predict.jobs import _absolute_paths
 from merge_metric.predict.problems import sources_of
-from merge_metric.predict.tasks import _absolute_paths
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
@@ -273,7 +273,7 @@ def test_settings_reach_the_models(
         raise ValueError("seen")
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
-    monkeypatch.setattr("merge_metric.predict.tasks.require_usable", lambda *_, **__: None)
+    monkeypatch.setattr("merge_metric.predict.jobs.require_usable", lambda *_, **__: None)
     options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
     predict("--preset", "mine", *options, code=1)
     first, second = seen[0], seen[-1]

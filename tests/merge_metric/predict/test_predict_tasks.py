@@ -28,7 +28,7 @@ from merge_metric.models import classifier, language_model, written_answers
 from merge_metric.models.pair_model import WHOLE, Share
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import Machine, machine_for
-from merge_metric.predict import tasks as dealing
+from merge_metric.predict import jobs as dealing
 
 PROBLEMS = many_problems(9, 3) | many_problems(5, 2, "demo")
 MODEL = folder_of("bert-uncased")
