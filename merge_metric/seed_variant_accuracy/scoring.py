@@ -71,17 +71,14 @@ def score(
             bootstrap draws seeds that share it together.
 
     Returns:
-        A dict of these and what else the metric card lists:
-            seed_accuracy, variant_accuracy, seed_variant_accuracy: 0 to 1.
-            matching_threshold, with _low and _high: percent, 1 to 100; matching_gap: 0 to 1.
-            holding_threshold: percent, 0 to 100.
-            relaxed_fooling_rate, strict_fooling_rate: 0 to 1, or None where no seed is right.
-            qt_gap: -1 to 1.
-            sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong: 0 to 1;
-            agreement_gated_accuracy: 0 to 1, or None where no seed has such an agreement.
-            n_seeds, n_variants, without_label, variants_per_seed, sv_curve, by_label, with groups
-            by_group, intervals [low, high] as `*_ci`, spreads over subsamples as `*_std`, signature
-            and signature_short.
+        Shares from 0 to 1 (seed_accuracy, variant_accuracy, seed_variant_accuracy, matching_gap,
+        sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong, and, None
+        where no seed allows one, relaxed_fooling_rate, strict_fooling_rate and
+        agreement_gated_accuracy), qt_gap from -1 to 1, thresholds in percent (matching_threshold,
+        with _low and _high, from 1 to 100, and holding_threshold, from 0), n_seeds, n_variants,
+        without_label, variants_per_seed, sv_curve, by_label, with groups by_group, intervals
+        [low, high] as `*_ci`, spreads over subsamples as `*_std`, signature and signature_short.
+        The metric card lists all.
 
     Raises:
         ValueError: an input is unusable; the message says what was expected.
