@@ -39,7 +39,9 @@ class DatasetColumn:
         >>> COLUMNS[3].names(["premise", "hypothesis"]), COLUMNS[0].names(["premise"])
         (('premise', 'hypothesis'), ('variant_id',))
         """
-        return tuple(dict.fromkeys(self.name.format(field=field) for field in fields))
+        if "{field}" not in self.name:
+            return (self.name,)
+        return tuple(self.name.format(field=field) for field in fields)
 
 
 def _optional(name: str, kind: str, *, summary: str, meaning: str) -> DatasetColumn:
