@@ -394,7 +394,7 @@ def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
     of_rows = [
         # Whatever Unicode takes for a space.
         ("a hypothesis with words in it", "hypothesis",
-         r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{1c}-\x{1f}\x{85}]')"),
+         r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{0b}\x{1c}-\x{1f}\x{85}]')"),
         ("replacement to be the hypothesis", "replacement",
          "replacement IS DISTINCT FROM hypothesis"),
         *((f"{name} to be empty in paraphrases", name, f"len({name}) > 0")

@@ -89,6 +89,7 @@ def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
         (put(seed_id="snli:9"),
          f"the seed of every variant in the seeds split; got 'snli:9' ({ID})"),
         (rewrite(" "), "a hypothesis with words in it; got ' ' ("),
+        (rewrite("\x0b"), r"a hypothesis with words in it; got '\x0b' ("),
         (rewrite("Nobody makes a sound."),
          "another hypothesis than the seed's; got 'Nobody makes a sound.' ("),
         (lambda rows: rows.append(rows[-1]), f"ids that occur once; got '{ID}' 2 times"),
@@ -103,6 +104,13 @@ def test_wrong_variants(
     edit(paraphrases / VARIANTS, change)
     (paraphrases / "README.md").write_text(render(paraphrases))
     assert any(f"{VARIANTS}: expected {problem}" in each for each in check_dataset(paraphrases))
+
+
+def test_a_paraphrase_without_its_seed(spoil: Callable[[str, Change], list[str]]) -> None:
+    """Only the seed is missed: nothing is said of texts that it might have."""
+    found = "\n".join(spoil(VARIANTS, put(seed_id="snli:9")))
+    assert "the seed of every variant in the seeds split; got 'snli:9'" in found
+    assert "the seed's" not in found.replace("variant_id to be the seed's", "")
 
 
 def test_both_collections_have_the_same_problem(
