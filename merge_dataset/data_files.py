@@ -453,7 +453,7 @@ def _numbers(
         if not isinstance(value, list) or any(type(each) not in (int, float) for each in value):
             raise ValueError(
                 f"{path}: line {line}: {name}: expected a list of numbers, such as "
-                f"[0.7, 0.2, 0.1], got {str(cell)[:60]!r}"
+                f"[1, 0, 0], got {str(cell)[:60]!r}"
             )
         found.append(None if cell is None else value)
     return found

@@ -298,7 +298,10 @@ def read_record(
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     digest = value.pop(digest_key, None)
     if verify and digest not in (None, digest_of(value)):
-        raise ValueError(f"{path}: expected what was written, got other contents")
+        raise ValueError(
+            f"{path}: expected what was written, got other contents: the file is damaged or was "
+            f"edited; restore it from a copy"
+        )
     if missing := [key for key in keys if key not in value]:
         raise ValueError(
             f"{path}: expected a record with {', '.join(keys)}, got one without "
