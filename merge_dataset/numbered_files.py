@@ -53,6 +53,8 @@ def split_files(root: str | Path, config: str) -> dict[str, list[str]]:
 
 def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
     """List the files of a configuration by split, absolute; an error where one has none."""
+    if "://" not in str(root):
+        root = Path(root).expanduser()
     base, found = _base_of(root), split_files(root, config)
     for split, names in config_files(config).items():
         if not found[split]:
@@ -66,7 +68,7 @@ def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
 
 
 def _base_of(root: str | Path) -> str:
-    return str(root) if "://" in str(root) else Path(root).expanduser().resolve().as_posix()
+    return str(root) if "://" in str(root) else Path(root).resolve().as_posix()
 
 
 def _files(filesystem: Any, base: str, name: str) -> list[str]:
