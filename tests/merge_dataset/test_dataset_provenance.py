@@ -12,6 +12,8 @@ from merge_dataset.provenance import DRAW, _without_paths, differences
     [
         ("/home/me/my data/dev.jsonl", "dev.jsonl"),
         ("C:\\data\\dev.jsonl", "dev.jsonl"),
+        ("../shared/dev.jsonl", "dev.jsonl"),
+        ("~/models/bert", "bert"),
         ("read from /srv/x/dev.jsonl (9 rows)", "read from dev.jsonl (9 rows)"),
         ("file:///srv/x/dev.jsonl", "dev.jsonl"),
         ("google-bert/bert-base-cased@main", "google-bert/bert-base-cased@main"),
