@@ -117,8 +117,8 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
         if keeps_to_avx2():
-            # Else MKL rounds products in attention by where threads have their operands. It reads
-            # this at its first product, so a process that has computed before rounds otherwise.
+            # Else MKL rounds products by where threads have their operands. It reads this at its
+            # first product, so a process that has computed before rounds otherwise.
             os.environ.setdefault("MKL_CBWR", "AVX2")
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)

@@ -44,8 +44,6 @@ _SHAPES_KEPT: Final = "128"
 unless told otherwise, at about a megabyte each; preparing one takes no time to speak of."""
 _ROWS: Final = 512
 """Rows of inputs that weights are laid out for; others come out the same, hardly slower."""
-_WIDEST: Final = 8192
-"""Most results of a row for which it pays that MKL packs the weights anew in every call."""
 _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 """Largest difference between results of the trial, which are below 40, that is rounding."""
 
@@ -60,12 +58,12 @@ class PackedLinear(nn.Module):
 
         Results go through GELU if `gelu`. Weights are `counted` as parameters of the model, but for
         those of a head that are the input embeddings' and counted there. A layer that is computed
-        `by_mkl` keeps them as they are, and wants as many rows as `rows_for` gives.
+        `by_mkl` keeps them as they are, and wants sixteen rows for each thread.
         """
         super().__init__()
-        self._by_mkl = by_mkl and linear.out_features <= _WIDEST
+        self.by_mkl = by_mkl
         packed = linear.weight.detach()
-        if not self._by_mkl:
+        if not self.by_mkl:
             packed = torch.ops.mkldnn._reorder_linear_weight(packed, _ROWS)
         if counted:
             self.weight = nn.Parameter(packed, requires_grad=False)
@@ -76,7 +74,7 @@ class PackedLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """(…, in) → (…, out)."""
-        if self._by_mkl:
+        if self.by_mkl:
             plain = nn.functional.linear(inputs, self.weight, self.bias)
             return torch.ops.aten.gelu_(plain) if self._then == "gelu" else plain
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
@@ -93,9 +91,13 @@ def pack_linear_layers(model: Any) -> Any:
     PyTorch's operators do not do what they should.
     """
     if model.config.model_type in PACKED and _can_pack(model.device, model.dtype):
-        by_mkl = keeps_to_avx2() and model.dtype == torch.float32 and _runs_flat(model.config)
+        is_best = torch.backends.mkl.is_available() and keeps_to_avx2()  # type: ignore[no-untyped-call]
+        by_mkl = is_best and model.dtype == torch.float32 and _runs_flat(model.config)
+        embeddings = model.get_input_embeddings().weight
         with torch.inference_mode():
-            _pack(model, model.get_input_embeddings().weight, by_mkl)
+            # Not the head: MKL would pack its many rows of weights anew for few rows of inputs.
+            _pack(model.base_model, embeddings, by_mkl)
+            _pack(model, embeddings, by_mkl=False)
     return model
 
 
@@ -196,7 +198,7 @@ _FILLER: Final = 2048
 FEWEST: Final = 16
 """Rows from which on a row's result of a matrix product does not depend on how many there are:
 kernels for fewer round otherwise."""
-_FEWEST_OF_A_THREAD: Final = 8
+_FEWEST_OF_A_THREAD: Final = 16
 """Rows of each thread from which on the same is true of MKL, which deals them to threads."""
 _STEPS: Final = 8
 """Numbers of rows for each power of two."""
@@ -205,13 +207,12 @@ Texts = Sequence[Sequence[int]] | Sequence[NDArray[np.int32]]
 """A number for each token of each text."""
 
 
-def rows_for(count: int) -> int:
+def rows_for(count: int, fewest: int = FEWEST) -> int:
     """Round a number of rows up to one of few numbers.
 
     >>> [rows_for(count) for count in (1, 17, 500, 513)]
     [16, 32, 512, 640]
     """
-    fewest = max(FEWEST, _FEWEST_OF_A_THREAD * torch.get_num_threads() * keeps_to_avx2())
     step = max(fewest, (1 << (count - 1).bit_length()) // _STEPS)
     return -(-count // step) * step
 
@@ -271,7 +272,9 @@ def vectors_at(
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
     total, embeddings = int(starts[-1]), trunk.embeddings
-    ids, types, positions = torch.zeros((3, rows_for(total)), dtype=torch.long)
+    by_mkl = trunk.encoder.layer[0].attention.self.query.by_mkl
+    fewest = max(FEWEST, _FEWEST_OF_A_THREAD * torch.get_num_threads()) if by_mkl else FEWEST
+    ids, types, positions = torch.zeros((3, rows_for(total, fewest)), dtype=torch.long)
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
     if token_type_ids is not None:
         types[:total] = torch.from_numpy(np.concatenate(token_type_ids))
@@ -288,14 +291,14 @@ def vectors_at(
         runs.append((count, slice(start, stop), slice(text, text + count)))
         text, start = text + count, stop
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
-    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)])
+    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text, fewest) - text)])
 
     # Before attention equal tokens in equal places are equal, as most are of variants of a text.
     places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
         len(embeddings.position_embeddings.weight)
     ) + positions
     _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
-    more = rows_for(len(example)) - len(example)
+    more = rows_for(len(example), fewest) - len(example)
     kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
     states: torch.Tensor = embeddings.word_embeddings(ids[kept])
     states = states + embeddings.token_type_embeddings(types[kept])

@@ -11,16 +11,18 @@ from typing import Any, Final
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from merge_metric.models.fast_layers import (
     PACKED,
     PackedLinear,
     _can_pack,
     _operators_work,
+    is_flat,
     keeps_to_avx2,
     pack_linear_layers,
     rows_for,
+    vectors_at,
 )
 
 CPU: Final = torch.device("cpu")
@@ -40,13 +42,13 @@ SMALL: Final = {
 """By the names that configurations have for these."""
 
 
-def small_model(model_type: str) -> Any:
+def small_model(model_type: str, kind: Any = AutoModel) -> Any:
     names = AutoConfig.for_model(model_type).to_dict()
     sizes = {name: size for name, size in SMALL.items() if name in names}
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     special |= {name: 3 for name in ("cls_token_id", "sep_token_id") if name in names}
     torch.manual_seed(0)
-    return AutoModel.from_config(AutoConfig.for_model(model_type, **special, **sizes)).eval()
+    return kind.from_config(AutoConfig.for_model(model_type, **special, **sizes)).eval()
 
 
 def layers(model: nn.Module, kind: type[nn.Module]) -> int:
@@ -108,11 +110,11 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
 
 @needs_packing
 @pytest.mark.skipif(not keeps_to_avx2(), reason="needs a processor that ends at AVX2")
-@pytest.mark.parametrize("threads", [1, 2, 5, 16])
+@pytest.mark.parametrize("threads", [1, 2, 3, 6, 7, 12, 16])
 def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
-    """To the bit, in numbers of rows that `rows_for` gives, whatever the number of threads is."""
+    """To the bit, from sixteen rows a thread on, whatever the number of threads is."""
     torch.manual_seed(0)
-    for width, inner in ((128, 512), (512, 128), (384, 3)):
+    for width, inner in ((128, 512), (512, 128), (384, 3), (128, 20), (128, 30), (768, 64)):
         linear = nn.Linear(width, inner)
         packed = PackedLinear(linear, by_mkl=True)
         assert packed.weight.data_ptr() == linear.weight.data_ptr()
@@ -120,7 +122,7 @@ def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
         with torch.inference_mode():
             one_thread = packed(inputs)
             with threads_of_torch(threads):
-                for rows in (rows_for(count) for count in (1, 17, 130, 513)):
+                for rows in (rows_for(count, 16 * threads) for count in (1, 17, 130, 513)):
                     assert torch.equal(packed(inputs[:rows]), one_thread[:rows])
                     assert torch.equal(packed(inputs[-rows:]), one_thread[-rows:])
 
@@ -129,16 +131,30 @@ def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
 def test_what_mkl_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers of encoders on processors that end at AVX2; no head, nor other models."""
     monkeypatch.setattr("merge_metric.models.fast_layers.keeps_to_avx2", lambda: True)
-    assert not PackedLinear(nn.Linear(8, 9000), by_mkl=True)._by_mkl
     for kind, expected in (("bert", True), ("distilbert", False)):
-        model = small_model(kind)
+        model = small_model(kind, AutoModelForMaskedLM)
         ids = torch.randint(4, 99, (3, 7))
         with torch.inference_mode():
             before = model(input_ids=ids)[0]
             after = pack_linear_layers(model)(input_ids=ids)[0]
         torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+        of_trunk = set(model.base_model.modules())
         packed = [each for each in model.modules() if type(each) is PackedLinear]
-        assert {each._by_mkl for each in packed} == {expected}
+        assert {each.by_mkl for each in packed if each in of_trunk} == {expected}
+        assert {each.by_mkl for each in packed if each not in of_trunk} == {False}
+
+
+@needs_packing
+def test_vectors_do_not_depend_on_the_batch_with_many_threads() -> None:
+    """Twelve threads, texts alone and together: the same bits."""
+    model = pack_linear_layers(small_model("bert"))
+    assert is_flat(model)
+    texts = [torch.randint(4, 99, (5 + n % 9,)).tolist() for n in range(40)]
+    texts.sort(key=len)
+    with torch.inference_mode(), threads_of_torch(12):
+        together = vectors_at([0] * len(texts), model, texts)
+        for n, text in enumerate(texts[::8]):
+            assert torch.equal(vectors_at([0], model, [text])[0], together[8 * n])
 
 
 def test_other_models_stay_as_they_are() -> None:
