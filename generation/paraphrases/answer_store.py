@@ -65,19 +65,24 @@ class LazyModel(Generic[ModelT]):
         self._open, self._describe, self._record = open_model, describe, record
         self._asked = json.loads(json.dumps(asked))
         self._model: ModelT | None = None
-        try:
-            there = read_record(record)
-        except FileNotFoundError:
-            there = {}
-        except ValueError as error:
-            log.warning("%s; the model is opened to write it anew", error)
-            there = {}
-        self._known = there if there.get("asked") == self._asked else {}
+        self._known: dict[str, Any] = {}
         """Record of what was asked for, the description and the weights; empty until known."""
 
     @property
     def description(self) -> dict[str, Any]:
-        """Description that tells the model from others; it is opened where no record says it."""
+        """Description that tells the model from others; it is opened where no record says it.
+
+        The record is read at the first need, as tasks may write it until then.
+        """
+        if not self._known:
+            try:
+                there = read_record(self._record)
+            except FileNotFoundError:
+                there = {}
+            except ValueError as error:
+                log.warning("%s; the model is opened to write it anew", error)
+                there = {}
+            self._known = there if there.get("asked") == self._asked else {}
         if not self._known:
             self()
         found: dict[str, Any] = self._known["description"]

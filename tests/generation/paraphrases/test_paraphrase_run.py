@@ -20,6 +20,7 @@ from helpers.paraphrasing import (
     settings,
     write_problems,
 )
+from helpers.units_here import UnitsHere
 
 from generation.config import Config
 from generation.paraphrases import answer_store as answers
@@ -28,6 +29,7 @@ from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
 from generation.paraphrases.rounds import REASONS
 from generation.run_folder import RunFolder
+from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RECORD_DIGEST
 from merge_dataset.schema import arrow_schema
 
@@ -82,6 +84,22 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("seeds", "variants", "exclusions", "answers", "paraphrases"):
         path = f"{name}.parquet"
         assert (run.path / path).read_bytes() == (other.path / path).read_bytes()
+
+
+def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks ask the models; the run itself reads their records and answers: the same tables."""
+    world = World.of(3)
+    run, _, _ = world.run(tmp_path / "one")
+    monkeypatch.setattr(paraphrase_run, "run_units", UnitsHere(monkeypatch).run_units)
+    monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
+    generator, judge = FakeGenerator(world.write), FakeJudge(world.verdict)
+    monkeypatch.setattr(paraphrase_run, "open_generator", lambda *_: generator)
+    monkeypatch.setattr(paraphrase_run, "open_judge", lambda *_: judge)
+    config = settings(tmp_path / "two", tmp_path / "one.jsonl")
+    dealt = paraphrase(config, distribution=Distribution(executor="local", tasks=2))
+    for name in TABLES:
+        assert table(run, name) == table(dealt, name)
+    assert dealt.manifest.read_bytes() == run.manifest.read_bytes()
 
 
 def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
