@@ -378,7 +378,7 @@ class LikelihoodStore:
         rows, known = self._find([_key(sentence) for sentence in sentences])
         if not known.all():
             raise ValueError(
-                f"{self.path}: expected likelihoods of all texts from the tasks, "
+                f"{self.path}: expected likelihoods of all texts of the build, "
                 f"{(~known).sum()} are missing; run the same command again"
             )
         return Likelihoods(self._known.pll[rows], self._known.windowed[rows])

@@ -107,8 +107,9 @@ def write_changes(
             used = {mlm["name"] for mlm in read_record(build.manifest)["mlms"]}
             models = {name: each for name, each in models.items() if name in used}
         _require_models(kind, models, config, machine_for(distribution, config.device))
+        tagger = Tagger.load(config.tagger)
         if distribution is None:
-            identities = _fill_stores(kind, models, built, config, WHOLE)
+            identities = _fill_stores(kind, models, built, config, tagger, WHOLE)
         else:
             plan = {
                 "kind": kind,
@@ -119,7 +120,7 @@ def write_changes(
             identities = built.in_tasks(unit, build.tasks(work), plan, distribution)
         file, record = build.path / f"{work}.parquet", build.path / f"{work}.json"
         record.unlink(missing_ok=True)
-        counts = _write(kind, file, built, config, identities)
+        counts = _write(kind, file, built, config, tagger, identities)
         shutil.rmtree(build.tasks(work), ignore_errors=True)
         made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
         return built.record(record, {**made_by, "scheme": scheme, **counts}, file)
@@ -158,10 +159,15 @@ def _open_store(built: Built, config: Config, identity: Mapping[str, str]) -> Li
 
 
 def _fill_stores(
-    kind: str, models: Mapping[str, str], built: Built, config: Config, share: Share
+    kind: str,
+    models: Mapping[str, str],
+    built: Built,
+    config: Config,
+    tagger: Tagger,
+    share: Share,
 ) -> list[dict[str, str]]:
     """Add a share of what is missing of each model to its store; return the stores' identities."""
-    identities, tagger = [], Tagger.load(config.tagger)
+    identities = []
     sizes = block_sizes(built.run.problems)
     for name, model in models.items():
         identity, score = _load(kind, name, model, config)
@@ -190,7 +196,7 @@ def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     kind, models, config = plan["kind"], plan["models"], built.config(plan["settings"])
     _require_models(kind, models, config, this_machine(config.device))
-    return _fill_stores(kind, models, built, config, share)
+    return _fill_stores(kind, models, built, config, Tagger.load(config.tagger), share)
 
 
 def _texts(
@@ -228,14 +234,18 @@ def _texts(
 
 
 def _write(
-    kind: str, file: Path, built: Built, config: Config, identities: Sequence[Mapping[str, str]]
+    kind: str,
+    file: Path,
+    built: Built,
+    config: Config,
+    tagger: Tagger,
+    identities: Sequence[Mapping[str, str]],
 ) -> dict[str, int]:
     """Write the changes of replacements, block by block, in nats; means over the models' stores."""
     stores = [_open_store(built, config, identity) for identity in identities]
     names = ("neighbour_change",) if kind == NEIGHBOURS else config.problem_format.pll_changes
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
-    tagger = Tagger.load(config.tagger)
     counts = {"texts": 0, "windowed": 0, "replacements": 0}
     with atomic(file) as path, RowGroupWriter(path, schema) as written:
         for number in built.blocks():

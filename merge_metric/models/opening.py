@@ -366,6 +366,8 @@ def as_pair_model(
     order: LabelOrder | str | None = label_order
     if label_order and label_order != SEEDS:
         order = parse_order(label_order, labels)
+    elif seeds is None:
+        order = None
     if isinstance(model, str | Path):
         request = ModelRequest(model=str(model), label_order=label_order)
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)

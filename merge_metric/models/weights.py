@@ -194,7 +194,10 @@ def _half(files: ModelFiles, name: str, expected: int) -> ValueError:
 
 
 class _Header:
-    """Values at the beginning of a file, one after the other; `struct.error` where it ends."""
+    """Values at the beginning of a file, one after the other.
+
+    Where it ends, they raise `struct.error`; where no more of it would help, LookupError.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
@@ -215,16 +218,17 @@ class _Header:
         """Read a value; of an array, the number of its members."""
         if kind == _STRING:
             return self.text()
-        if kind in _SCALARS:
+        if kind != _ARRAY:
             return self.number(_SCALARS[kind])
-        inner, count = (self.number("<I"), self.number("<Q")) if kind == _ARRAY else (None, 0)
+        inner, count = self.number("<I"), self.number("<Q")
         if inner == _STRING:
             for _ in range(count):
                 self.text()
-        elif inner in _SCALARS and count <= len(self.data):
-            self.place += count * struct.calcsize(_SCALARS[inner])
-        else:
+            return count
+        length = count * struct.calcsize(_SCALARS[inner])
+        if length > len(self.data) - self.place:
             raise struct.error
+        self.place += length
         return count
 
 
@@ -234,10 +238,11 @@ def read_gguf(files: ModelFiles, name: str) -> Weights:
     for length in _GGUF_HEADERS:
         data += files.read_range(name, len(data), length - len(data))
         try:
-            metadata, tensors, end = _read_gguf_header(_Header(data), files.where(name))
+            metadata, tensors, end = _read_gguf_header(_Header(data), size, files.where(name))
             break
-        except struct.error as error:
-            if len(data) < length or length == _GGUF_HEADERS[-1]:
+        except (struct.error, LookupError) as error:
+            is_last = len(data) < length or length == _GGUF_HEADERS[-1]
+            if is_last or isinstance(error, LookupError):
                 raise _damaged(files, name, "its header is not whole") from error
     if end is None:
         raise _damaged(files, name, "its header contradicts itself")
@@ -247,7 +252,7 @@ def read_gguf(files: ModelFiles, name: str) -> Weights:
 
 
 def _read_gguf_header(
-    header: _Header, where: str
+    header: _Header, size: int, where: str
 ) -> tuple[dict[str, Any], dict[str, Tensor], int | None]:
     """Read a header's values, its tensors, and where the last one ends; None if it cannot tell."""
     try:
@@ -260,6 +265,8 @@ def _read_gguf_header(
     if (of_format := header.number("<I")) not in (2, 3):
         raise ValueError(f"{where}: expected version 2 or 3 of GGUF, got {of_format}")
     n_tensors, n_values = header.number("<Q"), header.number("<Q")
+    if max(n_tensors, n_values) * 8 > size:
+        raise LookupError
     metadata, tensors, end = dict[str, Any](), dict[str, Tensor](), 0
     for _ in range(n_values):
         key = header.text()
@@ -268,13 +275,13 @@ def _read_gguf_header(
     for _ in range(n_tensors):
         name, n_dimensions = header.text(), header.number("<I")
         if n_dimensions > _MOST_DIMENSIONS:
-            raise struct.error
+            raise LookupError
         shape = tuple(header.number("<Q") for _ in range(n_dimensions))
         kind, offset = header.number("<I"), header.number("<Q")
-        dtype, elements, size = blocks.get(kind, ("", 0, 0))
+        dtype, elements, of_block = blocks.get(kind, ("", 0, 0))
         tensors[name] = tensor = Tensor(dtype, shape)
         if elements:
-            end = max(end, offset + tensor.size // elements * size)
+            end = max(end, offset + tensor.size // elements * of_block)
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 2**20:
         return metadata, tensors, None

@@ -224,7 +224,7 @@ def test_what_is_put_in_comes_out(tmp_path: Path) -> None:
         found = each.of(SENTENCES[::-2])
         assert found.pll.tolist() == made_up(SENTENCES[::-2]).pll.tolist()
         assert found.windowed.tolist() == made_up(SENTENCES[::-2]).windowed.tolist()
-    with pytest.raises(ValueError, match="all texts from the tasks, 1 are missing"):
+    with pytest.raises(ValueError, match="all texts of the build, 1 are missing"):
         store.of(["Another."])
 
 

@@ -305,7 +305,7 @@ def test_tasks_have_to_have_the_same_model(
 
     with monkeypatch.context() as patch:
         patch.setattr(pll_changes, "score_unit", lose)
-        with pytest.raises(ValueError, match="expected likelihoods of all texts from the tasks"):
+        with pytest.raises(ValueError, match="expected likelihoods of all texts of the build"):
             write_changes(run.path, "mlm", model, distribution=two)
 
 

@@ -183,6 +183,10 @@ def test_gguf(tmp_path: Path) -> None:
         (b"PK" + content[2:], "m.gguf: expected a GGUF file, got another"),
         (content[:4] + b"\x07" + content[5:], "m.gguf: expected version 2 or 3 of GGUF, got 7"),
         (content[:8] + b"\xff" * 8 + content[16:], "m.gguf: its header is not whole"),
+        (
+            content.replace(struct.pack("<II", 4, 2), struct.pack("<II", 99, 2)) + bytes(2**23),
+            "m.gguf: its header is not whole",
+        ),
         (gguf(values | {"llama.block_count": 99}, tensors), "num_layers 99; the weights have 2"),
     ):
         (problem,) = look(changed).problems
