@@ -100,57 +100,63 @@ def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format =
 
 _SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
 
+SessionFolder = Annotated[Path, option("The session's folder.", file_okay=False)]
+Begun = Annotated[
+    Path | None,
+    typer.Argument(
+        exists=True, file_okay=False, help="The dataset folder, to begin a session with."
+    ),
+]
+Annotator = Annotated[str | None, option("Who annotates; opens the page for them.", metavar="NAME")]
+PerClass = Annotated[
+    int | None, option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1)
+]
+PerSource = Annotated[
+    int | None,
+    option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
+]
+Sampled = Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)]
+DrawSeed = Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)]
+Port = Annotated[int, option("On 127.0.0.1; 0: any that is free.", panel=_PAGE, min=0, max=65535)]
+Browser = Annotated[bool, option("Open the page in the browser.", panel=_PAGE)]
+ExportTo = Annotated[
+    Path | None,
+    option(
+        "Write the items as a table (.csv) or as Label Studio's tasks (.json).",
+        metavar="FILE",
+        panel=_FILES,
+    ),
+]
+ImportFrom = Annotated[
+    Path | None,
+    option(
+        "Take in answers: a table, Label Studio's JSON or JSON-MIN, or another session's .jsonl.",
+        "--import",
+        metavar="FILE",
+        panel=_FILES,
+    ),
+]
+OverwriteAnswers = Annotated[
+    bool,
+    option("Let imported answers replace others of the annotator.", "--overwrite", panel=_FILES),
+]
+
 
 @user_errors()
 @with_settings
 def annotate_command(
-    out: Annotated[Path, option("The session's folder.", file_okay=False)],
-    dataset: Annotated[
-        Path | None,
-        typer.Argument(
-            exists=True, file_okay=False, help="The dataset folder, to begin a session with."
-        ),
-    ] = None,
-    annotator: Annotated[
-        str | None, option("Who annotates; opens the page for them.", metavar="NAME")
-    ] = None,
-    per_class: Annotated[
-        int | None, option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1)
-    ] = None,
-    per_source: Annotated[
-        int | None,
-        option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
-    ] = None,
-    config: Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)] = None,
-    rng_seed: Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)] = None,
-    port: Annotated[
-        int, option("On 127.0.0.1; 0: any that is free.", panel=_PAGE, min=0, max=65535)
-    ] = 0,
-    browser: Annotated[bool, option("Open the page in the browser.", panel=_PAGE)] = True,
-    export: Annotated[
-        Path | None,
-        option(
-            "Write the items as a table (.csv) or as Label Studio's tasks (.json).",
-            metavar="FILE",
-            panel=_FILES,
-        ),
-    ] = None,
-    import_: Annotated[
-        Path | None,
-        option(
-            "Take in answers: a table, Label Studio's JSON or JSON-MIN, or another session's "
-            ".jsonl.",
-            "--import",
-            metavar="FILE",
-            panel=_FILES,
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool,
-        option(
-            "Let imported answers replace others of the annotator.", "--overwrite", panel=_FILES
-        ),
-    ] = False,
+    out: SessionFolder,
+    dataset: Begun = None,
+    annotator: Annotator = None,
+    per_class: PerClass = None,
+    per_source: PerSource = None,
+    config: Sampled = None,
+    rng_seed: DrawSeed = None,
+    port: Port = 0,
+    browser: Browser = True,
+    export: ExportTo = None,
+    import_: ImportFrom = None,
+    overwrite: OverwriteAnswers = False,
     output: Format = "text",
 ) -> None:
     """Judge variants by hand: fluency and reasoning, from 1 to 5; paraphrases by their meaning.
