@@ -1,7 +1,5 @@
 """The command `merge-nli`: the commands of all three packages in one app."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import suppress
 from typing import Annotated

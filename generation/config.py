@@ -3,8 +3,6 @@
 Recipes and ablations are small TOML files whose keys are the field names below.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ is written whole or not at all; a file that no longer fits its name counts as mi
 in a warning, and is made again. Several processes may write to the same folder.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import logging
 import os

@@ -4,8 +4,6 @@
 step return it: funnel, counts, exclusions, summary and README read this list.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The summary of a run, and `merge-nli diff`: two builds compared. For people and for programs."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

@@ -4,8 +4,6 @@ Its words are in `card.toml`. It speaks of replacements where there are some, an
 where there are some.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ with the way to convert them. `read_rows` and `read_batches` read the columns of
 command asks for.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -8,8 +8,6 @@ a `DatasetColumn` here, before `subsamples`, and a function in `generation` that
 Croissant metadata, checks, exports and analyses have it from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """A run folder → the dataset folder: Parquet per collection and class, provenance, card."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """JSON lines ↔ tables: read quickly, with messages that name the line; and objects one by one."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -4,8 +4,6 @@ A source that people know by name is a table in `known_sources.toml`, and its na
 `schema.KNOWN_SOURCES`, which the loading script needs.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A collection is a top folder with what one run made: the replacements of a sourc
 (`snli/`, one folder per word class in it) or its paraphrases (`snli_paraphrases/`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 `merge_nli` takes it along as a loading script, so its import of ours is relative, in one line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

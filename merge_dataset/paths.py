@@ -4,8 +4,6 @@ Public functions turn what they are given into one form here, before anything ru
 one text, never a list of letters.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The description of how a collection was made: what the dataset keeps of a run's manifest."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

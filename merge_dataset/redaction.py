@@ -4,8 +4,6 @@
 messages and the log, in which other words are the user's own.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

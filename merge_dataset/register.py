@@ -1,7 +1,5 @@
 """Makes `load_dataset("merge-nli", …)` work from any directory, offline."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -5,8 +5,6 @@ Reading and writing TOML and the checks are here; `commands.command_line` makes 
 A field's name is its key in TOML.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import os

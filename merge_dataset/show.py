@@ -1,7 +1,5 @@
 """Problems with their variants, to read: chosen from a dataset folder, with the words marked."""
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ catalogue. Another statistic of a pair is computed in `compare_models`, which ha
 counts of all models, goes through `_pair_rows` and is shown in `_pairs_table`.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence

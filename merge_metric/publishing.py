@@ -1,7 +1,5 @@
 """Plain data for `merge_dataset.hub` to publish: the metric's example, and a model's figures."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

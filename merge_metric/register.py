@@ -1,7 +1,5 @@
 """Makes `evaluate.load("seed_variant_accuracy")` work from any directory, offline."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os

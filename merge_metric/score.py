@@ -1,7 +1,5 @@
 """A predictions file → its figures, and these as text: `merge-nli score`, also from Python."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ training and of later evaluations stand in one chart. Where they go is said by e
 environment variables, as for a `Trainer`; a run that is active in this process is used.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Seed-variant accuracy while a model is being trained: a callback of transformers' `Trainer`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

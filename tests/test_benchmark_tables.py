@@ -1,7 +1,5 @@
 """The benchmarks' tables: shares of a packed product, what became slower, the README's lines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """CITATION.cff is what the format asks for, and cites what the cards cite."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

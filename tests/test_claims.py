@@ -3,8 +3,6 @@
 A figure that changes, or a new one, fails here until its source is stated.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Every kind of model on a GPU against the same model on the processor."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The list of mutants fits the code: `make test-mutants` can make each of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from mutants.run import PACKAGES, ROOT, read_mutants

@@ -1,7 +1,5 @@
 """The pages "your own …" run as written: their commands, code and output, block by block."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

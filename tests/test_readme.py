@@ -1,7 +1,5 @@
 """The commands and code of the READMEs run as written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The site that `make docs` builds: all pages are in its navigation, and it needs no network."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

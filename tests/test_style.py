@@ -1,7 +1,5 @@
 """The house's conventions that a program can check; CONTRIBUTING.md has them all."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A user's program that mypy checks strictly: public names have types."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands of runs: demo, generate, suggest, build, paraphrase, signals, count, diff."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace as replace_settings

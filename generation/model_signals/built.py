@@ -1,7 +1,5 @@
 """A finished build whose texts a model is asked about, here or in tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

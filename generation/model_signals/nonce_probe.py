@@ -12,8 +12,6 @@ Answers are kept in parts of `PART_SIZE` pairs, as the questions about a block o
 that an interrupted run goes on, and tasks may share them.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter

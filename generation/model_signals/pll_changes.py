@@ -5,8 +5,6 @@ builds join them from `signals.parquet` and `neighbours.parquet`. Each distinct 
 per model, in the store of likelihoods.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

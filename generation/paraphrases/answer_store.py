@@ -7,8 +7,6 @@ only where an answer is missing, and told from others by an earlier run's record
 An NLI model's answer is a row of three probabilities, over `LABELS`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import random

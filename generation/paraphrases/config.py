@@ -1,7 +1,5 @@
 """Settings of a run that paraphrases hypotheses: the prompt, the search, and the run itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 

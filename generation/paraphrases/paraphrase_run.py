@@ -4,8 +4,6 @@ The NLI model answers the problems; hypotheses of those answered right are rewri
 finds to be entailed in both directions is kept. `answer_store` keeps everything asked.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Nothing here knows where candidates and answers come from, or where they are kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 import unicodedata

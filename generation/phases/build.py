@@ -1,7 +1,5 @@
 """Phase 2, `build`: everything but the masked LMs; quick."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence

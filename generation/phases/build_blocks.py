@@ -6,8 +6,6 @@ each masked LM, then others work on blocks; the command reads the rows in order,
 them from this process, so that files, counts and all that looks at several blocks are the same.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

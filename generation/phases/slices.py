@@ -6,8 +6,6 @@ not depend on each other, so that the rows of the slices, one after the other, a
 run of all problems would make.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Lemmas and forms of English words by lemminflect, which has rules for those it does not know."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Final

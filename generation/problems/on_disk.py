@@ -1,7 +1,5 @@
 """A run's problems on disk: sorted by id in bounded memory, and read block by block."""
 
-from __future__ import annotations
-
 import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Shared words of a problem's texts (D1, D2), and word classes of Penn tags."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 

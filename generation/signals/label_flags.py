@@ -5,8 +5,6 @@ likely. They reject nothing, and no setting makes them: what one kind of model f
 left out of a benchmark, makes it easier for models of that kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final

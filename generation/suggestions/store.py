@@ -6,8 +6,6 @@ the shard and the questions they answer (see `generation.part_store`). Runs whos
 other sizes can share a store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache

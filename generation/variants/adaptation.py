@@ -8,8 +8,6 @@ is left out; "a" becomes "an" where it has to; and whatever then edits more than
 pass D8 again, with all of it in place. Shuffled letters (D13) come last.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ they are never listed: each is computed from its rank, walked through in a keyed
 where it comes along (D8 with all of the words in place).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the line (`crc32`). The first line says whose they are (`annotator`), how many l
 lost, or read as something else, without a word. Files of earlier releases have no such line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -5,8 +5,6 @@ request must name this host (else a name of theirs could be pointed here), and a
 page itself must carry the token, which only the page's address has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

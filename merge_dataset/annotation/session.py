@@ -9,8 +9,6 @@ In the folder `session.json` says what the sample was drawn from and holds these
 `sample.jsonl` the items, `answers/` a file per annotator.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections import Counter, defaultdict

@@ -3,8 +3,6 @@
 Label Studio's formats: https://labelstud.io/guide/task_format, https://labelstud.io/guide/export.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

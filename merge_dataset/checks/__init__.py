@@ -4,8 +4,6 @@
 module of checks is imported here.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks of the whole folder: its files, their columns, and the card."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -6,8 +6,6 @@ Of signals nothing is asked of a tagger, a dictionary or a model here. So `commo
 counted again; of other columns it is checked when they have to be null, or equal, or in a range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -4,8 +4,6 @@ Options of a settings class (`merge_dataset.settings`) are made here from its de
 Options of a single command are declared where the command is, those of several commands here.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import logging

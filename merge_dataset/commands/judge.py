@@ -1,7 +1,5 @@
 """The commands `show`, `check` and `annotate`."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Wrong use of a command line, told in one line with what was meant."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import sys

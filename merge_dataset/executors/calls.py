@@ -16,8 +16,6 @@ run as tasks: a plan, names of units, and a function that does one of them:
 What was said is kept until the call is over, so the same call again does only the other units.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

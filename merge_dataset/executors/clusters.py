@@ -1,7 +1,5 @@
 """Tasks on a Ray cluster or on Slurm; the only module that talks to either."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -3,8 +3,6 @@
 Imports nothing heavy: the command line and every worker read it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -7,8 +7,6 @@ log, and a completion marker that is there only if all of its units succeeded.
 Run as a program, this module does one task in a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -11,8 +11,6 @@ model's page, and on that of the dataset where it is listed as a benchmark (docs
 Tasks, and what their value is, are those of the file `eval.yaml` in the dataset repository.
 """
 
-from __future__ import annotations
-
 import datetime
 import logging
 import re

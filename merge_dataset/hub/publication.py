@@ -6,8 +6,6 @@ empty caches, tags it, and brings other branches up to date. Both may be repeate
 what is done already is left as it is.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping

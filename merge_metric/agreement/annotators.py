@@ -1,7 +1,5 @@
 """How far annotators agree: pairs, all of them together, and who said what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations

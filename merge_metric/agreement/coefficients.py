@@ -5,8 +5,6 @@ any number the coincidence matrix. Both are sums over items, so those of resampl
 products with the numbers of times that items were drawn, and no replicate takes a pass over them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 

@@ -4,8 +4,6 @@ Figures 9 and 10 of the paper have the scores, by class and by masked LM; those 
 the sample, and weighted to the classes of the dataset.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

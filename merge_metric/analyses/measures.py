@@ -3,8 +3,6 @@
 An average is a row like those that it is made of, with its kind in `averaged`; theirs is None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ only some were judged, predictions for all others sharpen what these say. Rates 
 seed-variant accuracy is no mean over variants, so a sample of these does not correct it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """A configuration's distinct variants, joined to a model's answers and annotators' judgements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command `analyse`; the analyses and their options come from the registry."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The commands `export …`: every export of `merge_metric.exports` registers its own."""
 
-from __future__ import annotations
-
 # Importing a module registers its commands, in the order of the help.
 # isort: off
 from merge_metric.exports import harness_tasks, croissant, flat, every_eval_ever

@@ -1,7 +1,5 @@
 """The command `register`, for the metric and for a dataset."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The command `report`."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The commands `score` and `compare`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The demo's second half: a small NLI classifier over its dataset, scored and reported on."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 from pathlib import Path

@@ -3,8 +3,6 @@
 Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import date

@@ -3,8 +3,6 @@
 It is exported with tasks for other harnesses, so it imports nothing of ours.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -7,8 +7,6 @@ tried once in a process, and where they are gone or compute something else, laye
 On processors that end at AVX2, MKL is a tenth faster at an encoder's layers, and computes these.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

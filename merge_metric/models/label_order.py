@@ -1,7 +1,5 @@
 """The order of a classifier's labels: read, looked up, asked for, never assumed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

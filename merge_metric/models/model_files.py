@@ -4,8 +4,6 @@ What a name stands for is found out once, and everything that is read afterwards
 commit. Nothing here knows what the files mean.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ What was odd is kept in journals and in the metadata of predictions files, so th
 lost where a run is interrupted, and readers of the file say it again.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Lists of models that are run together: `presets.toml`."""
 
-from __future__ import annotations
-
 import logging
 import tomllib
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ As token ids, every prompt is tokenised whole, with the answer, and split afterw
 tokenizer makes of a text can depend on what stands beside it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import tomllib

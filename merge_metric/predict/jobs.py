@@ -6,8 +6,6 @@ the problems, the jobs, what each share says of itself, and the logs, and is rem
 are there. Answers are in journals, as those of a single process.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

@@ -4,8 +4,6 @@ A run has a journal of its own, and so has each task of one that is dealt to tas
 reads them all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -5,8 +5,6 @@ packs for the page; `sections` makes tables, `wording` and `finding` sentences, 
 `write` the file in each format.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 __all__ = ["ReportFormat"]

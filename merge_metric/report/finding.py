@@ -4,8 +4,6 @@ A sentence that compares is written only where an interval or a corrected test s
 none from fewer than `FEW_SEEDS` seeds. What is not said is not shown to be absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations

@@ -4,8 +4,6 @@ The SV curves are drawn twice: by a script, to be hovered over, and here as smal
 for the breakdowns, for print and for readers without JavaScript (`panel_lines`).
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

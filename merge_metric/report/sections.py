@@ -1,7 +1,5 @@
 """Sections of a report as tables, for Markdown, LaTeX and JSON; the page has its own forms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Sentences of a report: definitions, how data were made and what a model is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

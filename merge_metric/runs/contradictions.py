@@ -3,8 +3,6 @@
 The engine finds that there is one; then Python looks again for the rows that messages name.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

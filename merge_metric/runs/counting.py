@@ -1,7 +1,5 @@
 """Counts of a configuration's answers, by queries: per seed, subsample, answer and group."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

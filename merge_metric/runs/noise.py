@@ -6,8 +6,6 @@ of variants. What can be compared is the rate among as many variants as there ar
 expected rate of N of a seed's variants drawn without replacement, or of all where it has fewer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Results seed by seed: texts, gold label, votes, and what a model answers to the variants."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

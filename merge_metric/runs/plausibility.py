@@ -4,8 +4,6 @@
 predictions files (`score`, `compare`, `analyse`, `report`) of those that it reads.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ string for an answer that names no label) and, optionally,
 `read_further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

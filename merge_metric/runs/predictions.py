@@ -3,8 +3,6 @@
 `prediction_columns` says what columns it has.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@
     Source (as users name files) → Model (its answers, a table of the engine) → Run (its counts)
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

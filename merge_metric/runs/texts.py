@@ -8,8 +8,6 @@ engine computes too. Version 1, 16 digits alone, was the BLAKE2b of the same wit
 characters; files that have it are still verified.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from binascii import unhexlify

@@ -4,8 +4,6 @@ Run it in this folder, whatever the folder is called: `python app.py`. It needs 
 pyarrow for Parquet files, and asks nothing of the network.
 """
 
-from __future__ import annotations
-
 import html
 import importlib.util
 import json

@@ -3,8 +3,6 @@
 Arakelyan, Liu and Augenstein (2024), section 5.2, figures 3 and 4.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import reduce

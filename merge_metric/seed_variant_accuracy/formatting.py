@@ -1,7 +1,5 @@
 """How a value becomes text, wherever one is shown: on pages, in terminals, in LaTeX."""
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal
 
 Kind = Literal[

@@ -1,7 +1,5 @@
 """Rows of variants, and columns of them, as users give them → coded arrays, or a clear error."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

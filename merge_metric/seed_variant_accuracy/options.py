@@ -1,7 +1,5 @@
 """Options of the metric, checked."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

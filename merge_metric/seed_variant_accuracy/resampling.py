@@ -4,8 +4,6 @@ Variants of a seed are alike, so seeds, not rows, are what is resampled; and see
 be, so on request clusters of seeds are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations

@@ -5,8 +5,6 @@ Liu and Augenstein (2024), section 3.3. NumPy only. Counts per seed come first
 (`counts`), every figure from them (`figures`), and their uncertainty (`resampling`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

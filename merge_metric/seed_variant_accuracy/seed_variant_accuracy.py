@@ -5,8 +5,6 @@ siblings that it names, but not what those import in turn. So every sibling is i
 used or not, and no import line carries a comment.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Columns of a table: which value of a row is shown, and how."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

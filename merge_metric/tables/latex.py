@@ -4,8 +4,6 @@
 long texts. Intervals stand below their values. Tables of many columns become several.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

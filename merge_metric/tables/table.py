@@ -1,7 +1,5 @@
 """A small table: what an analysis found, as text, Markdown, HTML, LaTeX, JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import dataclass

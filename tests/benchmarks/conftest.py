@@ -1,7 +1,5 @@
 """Options of the benchmarks; the table is printed when all are done."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Large models on a GPU, against the code that one writes for it; `make bench`."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -5,8 +5,6 @@ weights are more probable than any original. The first two of these are twice as
 four times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path

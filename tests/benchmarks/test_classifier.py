@@ -1,7 +1,5 @@
 """Classifiers over distinct pairs, against a batch loop over all subsamples; `make bench`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -3,8 +3,6 @@
 `make bench BENCH="-k cost --device cuda"` measures a GPU.
 """
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """How much faster the pipeline is than the obvious order; `make bench`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count

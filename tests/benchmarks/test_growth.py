@@ -3,8 +3,6 @@
 `make bench BENCH="-k growth --problems 1000,1000000"` goes as far as a million.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final

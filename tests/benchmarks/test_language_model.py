@@ -3,8 +3,6 @@
 `make bench`. All peers but "the whole prompt each time" read the examples once, too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -6,8 +6,6 @@ million; it needs 15 GB. The problems are real texts in new pairs. The masked LM
 up, which its name says wherever it stands, and the predictions are a baseline's and made-up ones.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Time and memory of the metric, beside what `evaluate` itself takes; `make bench`."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Suggestions for the same masked contexts: ours beside every peer; `make bench`."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable, Sequence

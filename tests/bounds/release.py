@@ -7,8 +7,6 @@ With the README's extras the demo runs, from the wheel alone. `bounds.release WO
 extras named; `base` is none, `demo` the README's.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

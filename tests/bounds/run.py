@@ -13,8 +13,6 @@ The versions of each are kept beside the environments, the table of results is p
 status is 1 where something failed. What is not committed is not tried.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

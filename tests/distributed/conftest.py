@@ -1,7 +1,5 @@
 """Fixtures that the executors' tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

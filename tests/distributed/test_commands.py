@@ -1,7 +1,5 @@
 """Every command that deals work to tasks: the bytes of one process, also after tasks are killed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

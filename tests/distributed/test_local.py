@@ -1,7 +1,5 @@
 """Units in processes of this machine, and what becomes of a run when they fail."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -1,7 +1,5 @@
 """Units on a real Ray cluster."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

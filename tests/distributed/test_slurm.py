@@ -1,7 +1,5 @@
 """Units on a real Slurm cluster of one machine, which listens on 127.0.0.1 only."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """`suggest` dealt to tasks: the same bytes as in one process, also after whatever may happen."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

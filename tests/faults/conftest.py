@@ -1,7 +1,5 @@
 """The fixtures of fault injection, and how its tests end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 

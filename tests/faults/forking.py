@@ -5,8 +5,6 @@ files of a given number: each way in which files can be left behind is found by 
 The process is a server of its own: `python -m faults.forking`, one JSON object per line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import importlib

@@ -1,7 +1,5 @@
 """Predictions files with something odd in them: harmless, or wrong in a row that can be named."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

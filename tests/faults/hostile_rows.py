@@ -4,8 +4,6 @@ A row is a dictionary of columns as a file of some kind has it, or a text that i
 place. `expected` says which rows stay; it is written apart from the package, without a look at it.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -7,8 +7,6 @@ difference:
     make mistakes
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A folder as a user has it after a day of work: data, a run, a dataset, predictions, a session."""
 
-from __future__ import annotations
-
 import json
 import logging
 from contextlib import chdir

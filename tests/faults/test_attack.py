@@ -1,7 +1,5 @@
 """The frame itself: tries are drawn, counted and repeated."""
 
-from __future__ import annotations
-
 from faults.attack import Attack
 
 

@@ -1,7 +1,5 @@
 """Files with a flipped bit, cut off, another's or gone: noticed, or the same figures."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 The small disk is a tmpfs, which only root can mount; without, files may only have some size.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

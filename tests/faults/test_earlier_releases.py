@@ -1,7 +1,5 @@
 """Files of earlier releases are read by this one, and replaced only where that is asked for."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import chdir

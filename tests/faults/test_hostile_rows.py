@@ -1,7 +1,5 @@
 """Hostile rows of problems and predictions: used as they are, or refused by file and row."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Commands that are killed: nothing is half-written, and the same command again ends well."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Sequence
 from pathlib import Path

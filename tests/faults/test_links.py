@@ -1,7 +1,5 @@
 """Symbolic links in the place of files and folders: followed, replaced or refused, never a loss."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from contextlib import chdir

@@ -1,7 +1,5 @@
 """Servers that repeat the key they were sent, wherever they can: nobody gets to see it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

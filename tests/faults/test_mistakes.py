@@ -1,7 +1,5 @@
 """Typical mistakes on the command line end as `mistakes.toml` has it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders that are renamed, copied or replaced while a command is at work, or between two."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 The same command on files of such a name gives the same results as on files of a plain one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

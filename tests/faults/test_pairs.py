@@ -4,8 +4,6 @@ The first is stopped before one of its changes of files, the second runs meanwhi
 first goes on. So each way in which they can meet is found by counting up.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

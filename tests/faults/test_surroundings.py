@@ -4,8 +4,6 @@ Each kind is refused in a line, or passes with the same result; nothing is half-
 same command ends well where nothing is odd any more. The table of tries says which, and why.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Files are on the disk before they get their names: a crash of the machine loses none."""
 
-from __future__ import annotations
-
 import pytest
 
 from faults.attack import Attack

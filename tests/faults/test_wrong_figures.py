@@ -1,7 +1,5 @@
 """Ways to a wrong figure: each is refused, or said, or passes on purpose, and this says which."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """One tagger and one thread for all tests of a process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The commands of generation: what they say when something is wrong, and as JSON."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

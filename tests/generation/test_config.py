@@ -1,7 +1,5 @@
 """Recipes, ablations, and every way of writing a wrong setting."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`build --label-flags` and `--common-mlms`, and `signals --nonce`: against plain readings."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

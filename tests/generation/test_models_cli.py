@@ -1,7 +1,5 @@
 """`merge-nli models`, and the look at all models before a run: all that is wrong, at once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Problems that are not of NLI: any texts, any labels, words shared by some of the texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The one list of rejection reasons, and those who read it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """The pipeline against the slow reference of eq. 1 in `helpers.reference`."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

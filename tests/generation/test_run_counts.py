@@ -1,7 +1,5 @@
 """`merge-nli count`: shared words and what each filter lets pass, counted again from scratch."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Two builds compared, against sets written out row by row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow.parquet as pq

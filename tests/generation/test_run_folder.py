@@ -1,7 +1,5 @@
 """Places in a run folder, and tables that read back as they were."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compare with the golden record, or record anew, in an empty home: see `record.py`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

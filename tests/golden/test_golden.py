@@ -1,7 +1,5 @@
 """Commands print and write what `kept` says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

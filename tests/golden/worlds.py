@@ -4,8 +4,6 @@ A world's files are made by commands of this project, or written here; nothing h
 that reads, joins, counts or reports, so that all of this may change behind the record.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Predictions files with one thing wrong, each as rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Runs without pytest, in an environment of its own: `read_croissant.py FILE RECORD_SET…`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -4,8 +4,6 @@ Runs without pytest, in an environment of its own:
 `read_label_studio.py CONFIG TASKS EXPORT FOLDER` writes FOLDER/result.json as JSON-MIN.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mlcroissant validates the metadata and reads the dataset by them; `make test-harnesses`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Inspect runs the exported task and gives our numbers; `make test-harnesses`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

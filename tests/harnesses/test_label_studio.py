@@ -1,7 +1,5 @@
 """Label Studio's own code takes our tasks, and we take what it exports; `make test-harnesses`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """lm-evaluation-harness runs the exported tasks and gives our numbers; `make test-harnesses`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models on the same random problems: as rows of the slow oracle, as runs, and as files."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

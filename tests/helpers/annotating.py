@@ -1,7 +1,5 @@
 """Talks to the annotation page's server as a page does, and as other pages might."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from http.client import HTTPConnection

@@ -1,7 +1,5 @@
 """Answers of a model, in the order of the pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A headless Chromium for tests of pages, cut off from everything but this machine."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

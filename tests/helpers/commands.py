@@ -1,7 +1,5 @@
 """`merge-nli` in this process, as tests run it."""
 
-from __future__ import annotations
-
 from typer.testing import CliRunner, Result
 
 from generation.cli import app

@@ -1,7 +1,5 @@
 """A small server that answers as OpenAI-compatible servers do, well or badly, on loopback."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

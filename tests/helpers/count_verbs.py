@@ -4,8 +4,6 @@ Run in `tests/`. Reads the development sets of SNLI and MultiNLI (matched) in `.
 writes `generation/signals/verb_patterns.toml`.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping

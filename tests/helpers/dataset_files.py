@@ -3,8 +3,6 @@
 Rows are dictionaries by column. What a row lacks is empty in the files, as in a seed's row.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Run as a program, this module runs some of them twice and says what became of it
 Ray only for a process in namespaces of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A tiny masked LM whose vocabulary is so small that all words of three pieces can be listed."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

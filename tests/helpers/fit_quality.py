@@ -6,8 +6,6 @@ masked LMs. Wants scikit-learn. `python -m helpers.fit_quality measure MODELS` a
 masked LMs for these signals anew.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

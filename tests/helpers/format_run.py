@@ -1,7 +1,5 @@
 """Run folders of problems that are not of NLI, written by hand: a seed and a variant each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

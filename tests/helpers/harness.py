@@ -1,7 +1,5 @@
 """One model asked by `merge-nli predict` and by a harness in an environment of its own."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

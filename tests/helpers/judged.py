@@ -1,7 +1,5 @@
 """A dataset in which one masked LM is bad, a sample of it, and what annotators say of that."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

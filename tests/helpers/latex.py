@@ -1,7 +1,5 @@
 """LaTeX tables, set by pdflatex where there is one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

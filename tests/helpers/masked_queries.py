@@ -1,7 +1,5 @@
 """Questions to masked LMs, what the models are run on, and how answers are compared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The metric through the real loader of `evaluate`, in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

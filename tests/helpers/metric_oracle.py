@@ -4,8 +4,6 @@ A dataset is a list of `Row`s, one per variant. Every figure is computed per sub
 the rows themselves, as if the subsample were the dataset, and averaged at the very end.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -3,8 +3,6 @@
 All processes that such a command leaves behind end with it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

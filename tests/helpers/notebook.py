@@ -5,8 +5,6 @@
 writes `merge_metric/quickstart.ipynb` with the outputs that it has here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """One problem by hand: what masked LMs and a tagger say of it, and what becomes of a word."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A small run folder of paraphrases made by hand, as `merge-nli paraphrase` leaves one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Text generators and NLI models that answer from a script, and problems for them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

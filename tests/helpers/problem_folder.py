@@ -1,7 +1,5 @@
 """A dataset folder with problems that models can be asked about."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that end with the test that started them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator, Sequence

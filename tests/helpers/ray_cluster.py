@@ -3,8 +3,6 @@
 Ray's daemons listen on all interfaces; there they reach no further than the test.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

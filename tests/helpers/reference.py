@@ -5,8 +5,6 @@ sentences tagged one by one. Of the project only the record types are used. Mark
 as "##" are looked at here on purpose: the project decodes tokens instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache

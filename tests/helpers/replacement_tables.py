@@ -1,7 +1,5 @@
 """Replacements and variants as records, for tests that look at them one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any

@@ -1,7 +1,5 @@
 """A dataset folder with texts, and models' predictions for it, for tests of the report."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

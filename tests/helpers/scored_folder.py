@@ -1,7 +1,5 @@
 """A dataset folder small enough to score by hand, and a model's predictions for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ A problem is a line as in `metric_oracle.problems`: "E E EEC" has the gold label
 answered entailment, and has three variants, the last of which is answered contradiction.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Section 3's set algebra and the filters D7 and D8 on plain dicts and tuples: slow, obvious."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Written from the definition of PLL-word-l2r (Kauf and Ivanova, 2023): a piece is
 itself and the word's pieces to its right masked. Nothing here knows how the project searches.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A Slurm cluster of one machine, started by hand and listening on 127.0.0.1 only."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

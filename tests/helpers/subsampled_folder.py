@@ -1,7 +1,5 @@
 """A dataset folder with texts, two word classes and three subsamples, and a card."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Sentences with tags, written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from generation.problems.shared_words import shared_words, word_forms

@@ -4,8 +4,6 @@ Nothing here knows the project's code. Weights are random but far from zero, so 
 depend on both texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Ends are about as likely as words, so that texts have many lengths.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ Nothing here knows the project's code. Weights are random but far from zero, so 
 depend on the whole prompt.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

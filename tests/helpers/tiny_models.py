@@ -6,8 +6,6 @@ them. Weights are random but far from zero: probabilities depend on the context,
 included. Nothing here knows the project's code.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import random

@@ -5,8 +5,6 @@ The kind of a unit is what its name starts with: `fine-3`, `raise-0`. Once the f
 a file `healed`, all units are fine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

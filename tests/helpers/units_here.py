@@ -1,7 +1,5 @@
 """A stand-in for the executors that runs units in this process, one after the other."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Sequence
 from pathlib import Path

@@ -12,8 +12,6 @@ knows the sources of the paper and of the demo. Prints configuration â†’ split â
 label names.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

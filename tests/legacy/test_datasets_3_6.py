@@ -1,7 +1,5 @@
 """The dataset under datasets 3.6, which still runs loading scripts; `make test-legacy`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A small run folder made by hand, and the dataset exported from it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

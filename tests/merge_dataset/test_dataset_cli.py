@@ -1,7 +1,5 @@
 """The commands `check` and `register`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Run folder → dataset folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Dataset folders with problems of several formats: exported, checked, described, loaded."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An exported folder loads with `datasets`, by every way that is promised."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Columns that only some datasets have: beside collections without them, everywhere."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

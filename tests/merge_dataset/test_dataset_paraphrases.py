@@ -1,7 +1,5 @@
 """Paraphrases in a dataset folder: exported, described and loaded beside replacements."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

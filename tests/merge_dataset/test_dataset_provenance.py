@@ -1,7 +1,5 @@
 """The part of a run's manifest that a dataset keeps."""
 
-from __future__ import annotations
-
 import pytest
 
 from merge_dataset.provenance import DRAW, _without_paths, differences

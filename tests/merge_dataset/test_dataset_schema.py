@@ -1,7 +1,5 @@
 """The contract: names, files and columns."""
 
-from __future__ import annotations
-
 import hashlib
 
 import datasets

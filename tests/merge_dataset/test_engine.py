@@ -1,7 +1,5 @@
 """Connections of the table engine: limits, spilling, and nothing from the network."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

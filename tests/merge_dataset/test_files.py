@@ -1,7 +1,5 @@
 """Whole files or none, folders, locks, JSON, digests."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Splits in many files: the same rows everywhere, in the same order, and missing files are told."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Keys and passwords are masked, and nothing else is."""
 
-from __future__ import annotations
-
 import base64
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings that are declared once: their checks, TOML, options and help."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

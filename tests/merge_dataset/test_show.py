@@ -1,7 +1,5 @@
 """The command `show`: problems with their variants, to read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

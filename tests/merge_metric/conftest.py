@@ -1,7 +1,5 @@
 """Every plot that tests of commands save fits a paper: its width, and the size of its text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

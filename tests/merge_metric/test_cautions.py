@@ -1,7 +1,5 @@
 """Mixed numbers of variants, few seeds, and seeds of a premise, in every command."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

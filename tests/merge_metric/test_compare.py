@@ -1,7 +1,5 @@
 """`merge-nli compare`: the same figures as `score`, corrected p-values, ranks, errors."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

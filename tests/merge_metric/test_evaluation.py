@@ -1,7 +1,5 @@
 """One call from a model to results: every kind of model, and what the results can do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

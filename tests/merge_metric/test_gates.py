@@ -1,7 +1,5 @@
 """`merge-nli score --fail-under`, `--fail-over` and `--figure`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

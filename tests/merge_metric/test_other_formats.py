@@ -1,7 +1,5 @@
 """Problems that are not of NLI: predictions, figures, models, exports and the report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

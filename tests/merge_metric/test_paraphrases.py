@@ -1,7 +1,5 @@
 """Paraphrases beside replacements: predicted once, and scored as a configuration of their own."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

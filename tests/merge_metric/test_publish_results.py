@@ -1,7 +1,5 @@
 """Publishing a model's figures in its repository, directly and by a pull request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

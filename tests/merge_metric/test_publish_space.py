@@ -1,7 +1,5 @@
 """Publishing the metric as a Space, and loading it by `evaluate.load("OWNER/NAME")`."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ Each function is called in the ways in which people got Python's own errors: tex
 text for a list of them, an evaluation for a file, a function of two texts, and something else.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

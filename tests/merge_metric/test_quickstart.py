@@ -1,7 +1,5 @@
 """The notebook `merge_metric/quickstart.ipynb`: what it keeps is what it shows when it runs."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The commands of reproduce.md run as written: small real models, SmolLM2, a file as ANLI's."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """`merge-nli score`: figures by hand, as text and as JSON; errors."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

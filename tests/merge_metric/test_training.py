@@ -1,7 +1,5 @@
 """The callback of a Trainer: figures in its log and metrics, of the same seeds each time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

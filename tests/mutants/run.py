@@ -6,8 +6,6 @@ Libraries are imported once, and every run is a fork of this process. The exit s
 a mutant is not caught.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

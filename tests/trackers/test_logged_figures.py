@@ -3,8 +3,6 @@
 `make test-trackers`, in an environment of their own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

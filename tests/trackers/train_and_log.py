@@ -3,8 +3,6 @@
 Usage: python train_and_log.py DATASET. Trackers keep what they get in the working directory.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

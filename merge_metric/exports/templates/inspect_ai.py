@@ -5,8 +5,6 @@ was exported with `--answers words`, models must give log-probabilities of the f
 are those of `merge-nli score`, averaged over the subsamples.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

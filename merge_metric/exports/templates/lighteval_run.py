@@ -5,8 +5,6 @@ Some of those download data when they are loaded, which lighteval's command alwa
     python run.py --model MODEL --task merge_nli_snli
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

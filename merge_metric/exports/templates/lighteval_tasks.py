@@ -4,8 +4,6 @@ Written by `merge-nli export lighteval`. Needs NumPy and datasets, which the har
 Figures are those of `merge-nli score`, averaged over the subsamples.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

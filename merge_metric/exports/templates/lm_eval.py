@@ -4,8 +4,6 @@ Written by `merge-nli export lm-eval`. Needs NumPy and datasets, which the harne
 Figures are those of `merge-nli score`, averaged over the subsamples.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pseudo-log-likelihoods against a loop over tokens, and the store that keeps them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """`merge-nli signals --neighbours` against plain reading, and builds that want its scores."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import Counter

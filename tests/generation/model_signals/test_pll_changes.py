@@ -1,7 +1,5 @@
 """`merge-nli signals` after a build, and what later builds make of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

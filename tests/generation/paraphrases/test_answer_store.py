@@ -1,7 +1,5 @@
 """Asking the NLI model: each pair once, in parts that are kept, and what is no answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

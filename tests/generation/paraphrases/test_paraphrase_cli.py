@@ -1,7 +1,5 @@
 """The command: its options, what it says, and all of it with small real models."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

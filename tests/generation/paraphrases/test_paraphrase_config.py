@@ -1,7 +1,5 @@
 """Settings of a run of paraphrases: defaults, TOML, and every way of writing a wrong one."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of the dataset and of the run's own tables."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.paraphrase_run import paraphrased_row, problem_row
 

@@ -1,7 +1,5 @@
 """Prompts to generators, the paraphrase in their answers, and settings that are refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The fate of candidates: each reason, their order, temperatures, and when rounds end."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """From problems to a run folder: an oracle of the whole, interruptions, other settings."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generators against the slow way: one request, whole prompt, every forward pass anew."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

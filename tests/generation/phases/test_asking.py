@@ -1,7 +1,5 @@
 """Asking only what can matter, against runs that ask everything."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Families, articles and several words at once, from the store to a checked dataset."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

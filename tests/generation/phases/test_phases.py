@@ -1,7 +1,5 @@
 """The two phases end to end on the bundled problems and model: files, bytes, ablations."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

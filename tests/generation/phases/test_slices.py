@@ -1,7 +1,5 @@
 """Slices of a source: their rows are those of one run, and each fails and goes on by itself."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

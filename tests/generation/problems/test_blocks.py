@@ -1,7 +1,5 @@
 """Problems on disk: sorted, in blocks, with little memory."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

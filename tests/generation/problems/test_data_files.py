@@ -1,7 +1,5 @@
 """Files of problems as people have them: kinds, encodings, delimiters, and rows at fault."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -1,7 +1,5 @@
 """Data sets of a Hub on loopback, at the console: commits, splits, scripts that are never run."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Ids of SNLI's problems: from the Hub's copy, which has none, as from the official file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

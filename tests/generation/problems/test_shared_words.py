@@ -1,7 +1,5 @@
 """Shared words and their occurrences (D1, D2), by hand and counted on the real data."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

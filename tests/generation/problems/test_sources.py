@@ -1,7 +1,5 @@
 """Problems from files and from the Hub: columns, labels, ids and what goes wrong (D15)."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tags of words put in place of others: windows against whole sentences (D8)."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

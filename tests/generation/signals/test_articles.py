@@ -1,7 +1,5 @@
 """The indefinite article: which one fits, where one stands, and in which casing."""
 
-from __future__ import annotations
-
 import pytest
 
 from generation.records import Sentence, Token

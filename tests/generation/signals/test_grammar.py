@@ -1,7 +1,5 @@
 """Answers of grammar about replacements, by hand and against the rules read slowly."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

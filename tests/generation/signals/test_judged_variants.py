@@ -1,7 +1,5 @@
 """The judged variants that signals are measured on are what their page says."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from functools import cache

@@ -1,7 +1,5 @@
 """Gendered nouns and pronouns, words beyond the premise, nonce words: against plain readings."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The column `quality`: the formula read plainly, and the shipped coefficients fitted again."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

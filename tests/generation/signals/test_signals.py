@@ -1,7 +1,5 @@
 """Signals of replacements against slow oracles, and builds that filter by them."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The figures of signals.md, computed from the judged variants and their signals."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import dataclass

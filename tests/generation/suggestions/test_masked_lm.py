@@ -1,7 +1,5 @@
 """Masked LMs of every kind against an ordinary forward pass over one sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

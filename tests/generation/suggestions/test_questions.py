@@ -1,7 +1,5 @@
 """Questions in shards: each once, where its sentence belongs, whatever the order."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The suggestion store: what is in it, what is missing, and what survives a crash."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Texts of token ids, for tokenizers of every kind."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Words of several pieces against an enumeration of all words, one forward pass per piece."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Families and articles: what else changes with a word, against worked examples."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Candidates on disk: those that the filters leave, whichever are asked for."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 import random

@@ -1,7 +1,5 @@
 """The filters without a tagger against a slow loop (D4–D6)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

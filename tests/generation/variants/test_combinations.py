@@ -1,7 +1,5 @@
 """Several words at once: ranks and walks; which combinations are valid, eligible and drawn."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The funnel's own arithmetic, and how it is shown."""
 
-from __future__ import annotations
-
 from generation.reasons import FUNNEL_COLUMNS, KEPT, Reason
 from generation.variants.funnel import (
     NOT_IN_VOCABULARY,

@@ -1,7 +1,5 @@
 """Several edits in one variant: pairs, spans, and D8 with all of them in place."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Substitution by offsets, and the rows of the dataset."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

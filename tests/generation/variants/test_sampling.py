@@ -1,7 +1,5 @@
 """Eligibility (D9) and the subsamples (D10)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Sets of words as columns against sets of words, one by one (eq. 1, D7)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Equation 1 on whole problems: the papers' examples by hand, and random ones (D2–D8, D14)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A build without some of the run's masked LMs: what one made without them would have been."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

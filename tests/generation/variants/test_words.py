@@ -1,7 +1,5 @@
 """Words: casing, shuffled letters, and numbers that are the same for all masked LMs (D6)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -3,8 +3,6 @@
 What is measured is kept beside what the commands made, so that a run that was stopped goes on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Contenders: each in a process of its own, asked in turn."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """Masked contexts out of real sentences, the same for all models."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ the masked tokens alone, all optimisations of the graph, one thread. They run in
 the peers, so each function imports what it needs itself.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ run in processes of their own, the peers' in another environment than ours, so e
 what it needs itself.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

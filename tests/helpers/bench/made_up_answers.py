@@ -3,8 +3,6 @@
 All else is real: its tokenizer and vocabulary, the questions, the stores and what is made of them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

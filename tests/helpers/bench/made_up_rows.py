@@ -4,8 +4,6 @@ Rows without problems or models, for measuring all that comes after a build: exp
 registration, loading, scoring.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final

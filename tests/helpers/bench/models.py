@@ -5,8 +5,6 @@ the words of the bundled model's vocabulary, in the encodings of the models afte
 are shaped.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -4,8 +4,6 @@ One occurrence after the other: a forward pass, the 200 most probable tokens, ea
 its sentence, each sentence tagged, and what does not fit dropped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final

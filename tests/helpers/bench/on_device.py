@@ -3,8 +3,6 @@
 Each function loads a contender and returns one that answers for some of the questions or pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

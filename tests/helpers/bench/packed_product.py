@@ -4,8 +4,6 @@ How fast a core multiplies differs between processors by a factor of two, and so
 share of this that a contender reaches says more about the contender than its seconds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ quickest, logits of the last tokens alone, one thread. They get token ids, so no
 imported; llama.cpp runs in the environment of `make test-server`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final

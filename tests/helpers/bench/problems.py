@@ -1,7 +1,5 @@
 """Problems to measure with: real ones, and as many made ones as are wanted."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -3,8 +3,6 @@
 `python -m helpers.bench.release keep` and `… check`; see `make bench-keep`, `make bench-check`.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

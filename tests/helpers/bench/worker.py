@@ -9,8 +9,6 @@ the mean of what it takes. If what it returns is a function, the value of that i
 that writing an answer down is not measured.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

@@ -5,8 +5,6 @@ one command is left for the next but the cache on disk. Requests for other hosts
 which notes them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

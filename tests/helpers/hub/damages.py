@@ -3,8 +3,6 @@
 Each names the file or the fact that a message about it must name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

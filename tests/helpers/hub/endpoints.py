@@ -4,8 +4,6 @@
 connection before, in the middle of, or after its work.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Everything here is bytes: `Files` maps paths in a repository to their contents.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -7,8 +7,6 @@ whatever reads the layout must give what the plain model gives. Layouts that can
 part of the message that says so; `hub_damages` has those that are broken or hostile.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

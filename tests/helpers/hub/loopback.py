@@ -9,8 +9,6 @@ and permission, old ids by a redirect. Requests for other addresses come here as
 notes and refuses them (`LoopbackHub.strayed`).
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Plain models that layouts of the Hub are made from, as the installed transformers writes them."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ The process is kept for the commands of a module, as importing the libraries tak
 it prints is read from its file descriptors. Whatever a command prints is searched for secrets.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

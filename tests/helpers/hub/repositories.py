@@ -1,7 +1,5 @@
 """Repositories of the loopback Hub: users, commits, branches, tags and pull requests, in memory."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

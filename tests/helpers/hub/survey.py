@@ -1,7 +1,5 @@
 """Goes through the imitated layouts with the command line, online and then offline."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A session of annotation over the dataset made by hand."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

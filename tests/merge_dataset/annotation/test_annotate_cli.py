@@ -1,7 +1,5 @@
 """The command `merge-nli annotate`: what it says, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

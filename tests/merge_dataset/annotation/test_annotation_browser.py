@@ -1,7 +1,5 @@
 """The annotation page in headless Chromium: by keyboard, through crashes, in two tabs."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Files of answers: what counts after changes, undoing and crashes; tables of answers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Sessions of paraphrases: yes or no, from the draw to the table, with every format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Samples: even over masked LMs, stable, with the numbers that figures are weighted by."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The page's server: what it tells and saves, and whom it refuses."""
 
-from __future__ import annotations
-
 import errno
 import json
 import socket

@@ -1,7 +1,5 @@
 """The session's folder: drawn once, gone on with, never another sample in it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

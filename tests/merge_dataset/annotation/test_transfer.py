@@ -1,7 +1,5 @@
 """Annotating elsewhere: tables and Label Studio, there and back."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import io

@@ -1,7 +1,5 @@
 """The card of a dataset folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

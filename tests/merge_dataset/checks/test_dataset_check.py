@@ -1,7 +1,5 @@
 """Every kind of problem is found, told once, and told where."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Checks register themselves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Blocks in several processes come out as in one; another executor is an entry."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import partial

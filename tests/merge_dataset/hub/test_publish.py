@@ -1,7 +1,5 @@
 """Publishing a dataset folder, over real HTTP, to a Hub on loopback."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

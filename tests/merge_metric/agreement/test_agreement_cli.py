@@ -1,7 +1,5 @@
 """The command: what it prints, in which formats, its plots, and its errors."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

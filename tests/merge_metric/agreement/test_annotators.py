@@ -1,7 +1,5 @@
 """Tables of agreement: pairs, all annotators, confusion, and what is said where there is none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

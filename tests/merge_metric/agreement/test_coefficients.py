@@ -1,7 +1,5 @@
 """κ and α: by hand, against slow definitions and libraries on random answers, and resampled."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations
 

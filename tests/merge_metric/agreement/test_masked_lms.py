@@ -1,7 +1,5 @@
 """The masked LM to drop: by hand, and on data in which one is bad."""
 
-from __future__ import annotations
-
 from math import sqrt
 from pathlib import Path
 from typing import Any

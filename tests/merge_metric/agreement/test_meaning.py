@@ -1,7 +1,5 @@
 """Whether paraphrases mean the same: agreement and shares, by hand and through the command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

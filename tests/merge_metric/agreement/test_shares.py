@@ -1,7 +1,5 @@
 """Shares of good variants: groups, combined annotators, weights and intervals by hand."""
 
-from __future__ import annotations
-
 from itertools import count, product
 from math import sqrt
 from typing import Any

@@ -1,7 +1,5 @@
 """`merge-nli analyse`: from files to tables and plots, options, errors."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Table 2 and the poster's table: numbers of seeds, replacements and variants, by hand."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

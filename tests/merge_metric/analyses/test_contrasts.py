@@ -1,7 +1,5 @@
 """Figures 6 and 7: groups of variants on the same seeds, against a slow oracle and by hand."""
 
-from __future__ import annotations
-
 import math
 import random
 import tomllib

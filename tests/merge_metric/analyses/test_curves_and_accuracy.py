@@ -1,7 +1,5 @@
 """Figures 3, 4, 5, 8, section 5.4 against the slow oracle of the metric."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Sentence encoders: the library's own folders, and any encoder of transformers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fooling rates per seed, per label, averaged; sizes of models."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Table 11: the seeds that models fail on."""
 
-from __future__ import annotations
-
 import csv
 import random
 from dataclasses import replace

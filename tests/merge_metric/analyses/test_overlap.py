@@ -1,7 +1,5 @@
 """Tokens in common, fuzzy matches and distances of embeddings, against slow oracles."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

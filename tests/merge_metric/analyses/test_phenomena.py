@@ -1,7 +1,5 @@
 """Seeds by words of their texts, against plain reading of words."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Plots draw what the tables say; files open; nothing global is touched."""
 
-from __future__ import annotations
-
 import io
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """How many seeds show a difference: by plain reading, and by simulated data sets that do or not."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Label probabilities of variants: divergences, statistics and σ, per model and averaged."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """An analysis is added in one place: CONTRIBUTING.md's example, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

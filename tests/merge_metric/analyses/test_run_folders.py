@@ -1,7 +1,5 @@
 """Tables 3 and 5 from the records of a run folder: by hand, and against counting rows again."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

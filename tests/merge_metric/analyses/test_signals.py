@@ -1,7 +1,5 @@
 """`analyse signals`: bins, means, correlations and their intervals against slow oracles."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

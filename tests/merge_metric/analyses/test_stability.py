@@ -1,7 +1,5 @@
 """Draws of seeds: against draws taken one by one, worked examples, and simulated intervals."""
 
-from __future__ import annotations
-
 import json
 import random
 from fractions import Fraction

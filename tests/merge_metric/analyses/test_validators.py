@@ -1,7 +1,5 @@
 """Table 10, figure 11 and fewer masked LMs: by hand, and against sets of names taken one by one."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Changes on variants judged good and bad: by plain reading, by simulation, on judged variants."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """The metadata name every file and column; that mlcroissant reads them, tests/harnesses test."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A model's answers in the schema of Every Eval Ever: valid, and what the metric says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`merge-nli export`: what it prints, what it refuses, its help."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """JSON lines, CSV and mini-datasets hold what the dataset holds."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An export is one function that registers itself, as CONTRIBUTING.md shows."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

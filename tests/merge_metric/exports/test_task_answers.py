@@ -1,7 +1,5 @@
 """Answers become the figures that `merge-nli score` gives, in the project and as exported."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

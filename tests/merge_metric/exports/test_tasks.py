@@ -1,7 +1,5 @@
 """Content of tasks, read without the harnesses; that those run them, tests/harnesses test."""
 
-from __future__ import annotations
-
 import ast
 import json
 from dataclasses import replace

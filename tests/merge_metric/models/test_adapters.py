@@ -1,7 +1,5 @@
 """Adapters: merged into their base models, which are recorded; whatever does not fit is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """Answers in words: the table of forms, and a collection of what models write."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The one way to weights: naming a checkpoint, and what is refused, whatever the head."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Classifiers of every kind against the plain way: one pair at a time, by the Auto classes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import cache

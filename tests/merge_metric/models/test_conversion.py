@@ -1,7 +1,5 @@
 """Pickled weights: tensors are kept once as safetensors, anything else is refused and not run."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Texts laid end to end give what each gives alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.tiny_models import tiny_model

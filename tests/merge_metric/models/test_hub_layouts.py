@@ -1,7 +1,5 @@
 """Models in the layouts of the Hub, by the command line: each gives what its plain model gives."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

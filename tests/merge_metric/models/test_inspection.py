@@ -1,7 +1,5 @@
 """A look at models before they are loaded: what is there, what is wrong, and how it is said."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """Label orders: what a permutation does, where an order comes from, what the seeds say."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from math import comb
 

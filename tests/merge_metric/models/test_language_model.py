@@ -3,8 +3,6 @@
 The tiny models stand for the kinds of tokenizers and attention there are.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

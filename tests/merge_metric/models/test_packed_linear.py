@@ -1,7 +1,5 @@
 """Packed linear layers compute what linear layers do."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The list of the paper's models, and what selects from it."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

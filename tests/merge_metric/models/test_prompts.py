@@ -1,7 +1,5 @@
 """The prompt is the paper's, and its examples are what they say they are."""
 
-from __future__ import annotations
-
 import json
 import logging
 import tomllib

@@ -1,7 +1,5 @@
 """Models on servers: a real HTTP server in this process answers, well and badly."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -3,8 +3,6 @@
 The same model, SmolLM2, answers here through transformers and there through llama.cpp.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Tokens looked up word by word against the tokenizer's own, on texts of every kind."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

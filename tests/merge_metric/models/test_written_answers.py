@@ -1,7 +1,5 @@
 """Models that answer in words, on a server that plays the usual providers, and here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

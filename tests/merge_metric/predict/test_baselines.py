@@ -1,7 +1,5 @@
 """Baselines, and the training data that they learn from."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Batch files and dry runs: the predictions are those of asking one by one."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

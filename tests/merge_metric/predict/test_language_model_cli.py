@@ -1,7 +1,5 @@
 """Language models, here and on a server, from the command line to the predictions file."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

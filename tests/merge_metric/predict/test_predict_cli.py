@@ -1,7 +1,5 @@
 """`merge-nli predict` and `merge-nli baseline`, as a user has them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The driver: what is asked, what is kept, what is written."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Tasks run here one after the other in this process; `tests/distributed` has them
 their own and on clusters.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

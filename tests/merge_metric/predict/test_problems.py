@@ -1,7 +1,5 @@
 """Datasets → tables of problems, against rows written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any

@@ -1,7 +1,5 @@
 """A dataset of two sources, three models' predictions for it, and the reports on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

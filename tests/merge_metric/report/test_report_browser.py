@@ -1,7 +1,5 @@
 """The HTML report in headless Chromium, opened from disk."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import re

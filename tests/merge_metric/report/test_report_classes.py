@@ -1,7 +1,5 @@
 """Replaced words and paraphrased hypotheses in one report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

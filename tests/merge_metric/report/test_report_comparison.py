@@ -1,7 +1,5 @@
 """Models compared in a report: what `merge-nli compare` says of them, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report as Markdown, LaTeX, JSON and plots, and the command that writes it."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

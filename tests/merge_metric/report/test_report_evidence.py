@@ -1,7 +1,5 @@
 """Evidence of a report: models, configurations, figures."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The finding of a report: sentences by hand, what they need, and the example."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The HTML report: figures, escapes, what it may load, and that it is the same again."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The problems of a report: counts per seed, the hardest, samples, and texts as embedded."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import chain

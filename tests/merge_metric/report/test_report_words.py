@@ -1,7 +1,5 @@
 """Models that answer in words, in the report: their own words, noise, and what they took."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

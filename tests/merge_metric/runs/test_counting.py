@@ -1,7 +1,5 @@
 """Counting in parts: the figures are those of the whole file, and what is wrong is still told."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """Predictions remember in which subsamples the variants were; another draw is told of."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

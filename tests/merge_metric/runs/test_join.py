@@ -1,7 +1,5 @@
 """Predictions beside the dataset: which configurations, what is missing, what contradicts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

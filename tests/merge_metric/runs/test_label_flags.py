@@ -1,7 +1,5 @@
 """Figures with and without flagged variants: by plain reading."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow.parquet as pq

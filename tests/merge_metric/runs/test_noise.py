@@ -1,7 +1,5 @@
 """Noise of repeated answers: by hand, against every draw, and from a server that wavers."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import combinations

@@ -1,7 +1,5 @@
 """`merge-nli score --per-seed`: a row per seed, in three forms and as a table."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Warnings of answers that look wrong: each where it belongs, none of what is honest."""
 
-from __future__ import annotations
-
 import logging
 from itertools import permutations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The predictions file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The one road: what commands read, join and count, and how often."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Predictions know which texts they are for, and datasets with others are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The catalogue of figures: complete, in one's own words, and read by whoever shows figures."""
 
-from __future__ import annotations
-
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, estimate, figures, percent, sv_at
 from merge_metric.seed_variant_accuracy.scoring import count, read_rows, score
 from merge_metric.tables import figure_column, figure_values

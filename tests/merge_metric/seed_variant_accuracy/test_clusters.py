@@ -1,7 +1,5 @@
 """Bootstrap over clusters of seeds, such as those of one premise, drawn together."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

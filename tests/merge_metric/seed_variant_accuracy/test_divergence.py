@@ -1,7 +1,5 @@
 """Jensen–Shannon divergence, Kolmogorov–Smirnov distance and σ against SciPy and by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The module of `evaluate`: every way in gives what `score` gives, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

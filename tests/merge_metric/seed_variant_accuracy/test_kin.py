@@ -1,7 +1,5 @@
 """Kin of SV accuracy under other names: MCA, CAR and CORE, contrast sets, agreement."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 from typing import Any

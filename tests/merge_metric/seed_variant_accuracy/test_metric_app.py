@@ -1,7 +1,5 @@
 """The page of the metric's Space: what it reads, what it shows, and the whole in a browser."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The metric card: its code runs as written, its tables are complete, its numbers the papers'."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

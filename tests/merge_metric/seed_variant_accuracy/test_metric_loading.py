@@ -1,7 +1,5 @@
 """The metric loads by every path that is promised: fresh caches, no Hub, foreign directories."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The card's recipe as `compute_metrics` of a real Trainer, with a tiny random model on the CPU."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bootstrap over seeds against its exact distribution, coverage, and paired comparison."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Worked examples by hand, and the slow oracle on random inputs."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

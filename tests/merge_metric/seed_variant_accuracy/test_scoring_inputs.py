@@ -1,7 +1,5 @@
 """Values accepted as a column or an option, and the message for everything that is not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """Properties of every input."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

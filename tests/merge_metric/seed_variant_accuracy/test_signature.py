@@ -1,7 +1,5 @@
 """The signature says what the numbers depend on, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any

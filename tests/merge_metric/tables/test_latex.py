@@ -1,7 +1,5 @@
 """Tables in LaTeX: their form, what fits on a page, escapes, and that pdflatex sets them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

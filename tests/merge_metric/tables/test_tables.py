@@ -1,7 +1,5 @@
 """A table as text, Markdown, LaTeX and JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 
