@@ -1,5 +1,3 @@
-"""The commands of generation: what they say when something is wrong, and as JSON."""
-
 import inspect
 import json
 import os
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_help_groups_the_commands() -> None:
-    """Five groups, each command in one of them, and where to start; `-h` everywhere."""
     shown = CliRunner().invoke(app, []).output
     headings = ("Make a dataset", "Run models", "Measure", "Judge and check", "Share")
     places = [shown.index(f"─ {heading} ─") for heading in headings]
@@ -56,7 +53,6 @@ def commands_of(group: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("command", [*commands_of(get_command(app))], ids=lambda each: each.name)
 def test_long_help_has_headings(command: Any) -> None:
-    """No option but --help stands without one."""
     options = [each for each in command.params if each.param_type_name == "option"]
     without = [each.name for each in options if each.rich_help_panel is None]
     assert without == []
@@ -84,7 +80,6 @@ def test_long_help_has_headings(command: Any) -> None:
 def test_what_people_type(
     command: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words of other tools have a hint: more than `faults/mistakes.toml` has."""
     monkeypatch.chdir(tmp_path)
     for name in ("folder", "x.v1"):
         Path(name).mkdir()
@@ -147,7 +142,6 @@ def test_options_of_another_executor_are_refused() -> None:
 
 
 def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Tasks at a time share this machine's memory, which is told before anything is read."""
     machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
     arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
@@ -164,7 +158,6 @@ def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_what_is_asked_reaches_the_settings(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Masking and the length of words; without the options they are the recipe's."""
     asked: list[Config] = []
     made = f"generation.phases.slices.{command}"
     monkeypatch.setattr(made, lambda config, **_: asked.append(config))
@@ -178,8 +171,6 @@ def test_what_is_asked_reaches_the_settings(
 
 
 def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And that the same command goes on; the exit code is that of shells."""
-
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -192,7 +183,6 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 @pytest.mark.slow
 def test_ctrl_c_while_the_commands_are_imported() -> None:
-    """It is told in the same line, whatever was being imported; a second one changes nothing."""
     program = """if True:
         import os, signal, sys
         from generation.__main__ import main
@@ -221,7 +211,6 @@ def test_ctrl_c_while_the_commands_are_imported() -> None:
     ],
 )
 def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> None:
-    """It ends the command in the line; after the command it changes nothing."""
     program = f"""if True:
         import atexit, os, signal, sys, threading, time
         from generation.__main__ import main
@@ -264,7 +253,6 @@ def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> N
 
 
 def test_errors_that_lead_to_themselves_are_no_ctrl_c() -> None:
-    """Nor do they keep the command busy."""
     error = OSError("round")
     error.__cause__ = error
     assert not is_stop(error)
@@ -286,7 +274,6 @@ def test_outputs_are_looked_at_before_the_work(
 
 @pytest.mark.slow
 def test_a_trial_says_so(tmp_path: Path) -> None:
-    """Output, card and report say what a few problems of one's own are good for."""
     data, run, out = tmp_path / "mine.jsonl", tmp_path / "run", tmp_path / "data"
     pairs = [("A man rides a horse in a park.", "A man is on a horse.", "entailment"),
              ("Two dogs run on a beach.", "The dogs sleep.", "contradiction")]  # fmt: skip

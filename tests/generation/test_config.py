@@ -1,5 +1,3 @@
-"""Recipes, ablations, and every way of writing a wrong setting."""
-
 import dataclasses
 import tomllib
 from pathlib import Path
@@ -98,7 +96,6 @@ def test_an_ablation_changes_one_thing(recipe: str, ablation: str, changed: dict
 
 
 def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> None:
-    """Each layer wins over the one before in what it says and leaves the rest."""
     recipe = tmp_path / "mine.toml"
     recipe.write_text('combine = "union"\nprobability_filter = true\nmin_replacements = 3\n')
     plain = Config.from_recipe(str(recipe))
@@ -116,7 +113,6 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
-    """In a file as among settings that are given, of which `faults/mistakes.toml` has one."""
     with pytest.raises(ValueError, match=r"^unknown setting 'mlm'; did you mean 'mlms'\?$"):
         Config.from_mapping({"mlm": 1})
 
@@ -145,7 +141,6 @@ def test_an_unknown_key_names_the_nearest() -> None:
     ],
 )  # fmt: skip
 def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
-    """The message has the setting, what is expected, what came and, if near, what is meant."""
     with pytest.raises(ValueError, match=message):
         Config(**settings)
 
@@ -202,7 +197,6 @@ def test_toml_round_trip(settings: dict[str, Any]) -> None:
 
 
 def test_toml_file_round_trip(tmp_path: Path) -> None:
-    """`read` gives back what `to_toml` wrote, with an ablation and accents in it."""
     config = Config.from_recipe("poster", ablation="union", source="mine",
                                 data="données/é.tsv",
                                 label_map={'a"b': "neutral", "": ""})  # fmt: skip
@@ -254,7 +248,6 @@ LATER: dict[str, Any] = {
 
 
 def test_the_order_of_settings_in_files() -> None:
-    """Recipe and ablation come first, then the problems; in the manifest as in TOML."""
     assert {field.name for field in dataclasses.fields(Config)} == {*ORDER, *LATER}
     assert list(Config().output_settings()) == [key for key in ORDER if key not in MACHINE]
     toml = Config(recipe="mine", ablation="union", limit=3, mlms=("a",)).to_toml()
@@ -266,7 +259,6 @@ def test_the_order_of_settings_in_files() -> None:
 
 @pytest.mark.parametrize("name", LATER)
 def test_options_that_are_not_used_are_not_written(name: str) -> None:
-    """Runs from before an option was there keep their bytes and their fingerprint."""
     assert name not in tomllib.loads(Config().to_toml())
     used = Config(**{name: LATER[name]})
     assert name in tomllib.loads(used.to_toml())
@@ -302,7 +294,6 @@ MACHINE = {
 
 
 def test_every_setting_is_of_the_machine_or_decides() -> None:
-    """No field is forgotten: each is in `output_settings` or in the list of the machine's."""
     fields = {field.name for field in dataclasses.fields(Config)}
     assert fields == set(Config(**LATER).output_settings()) | set(MACHINE)
     assert not set(Config().output_settings()) & set(MACHINE)

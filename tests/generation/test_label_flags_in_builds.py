@@ -83,7 +83,6 @@ def test_flags_of_a_build(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
-    """For each word the model's own answers to the texts; the next build has the flag."""
     found = json.loads(
         invoke("signals", "--run", str(run.path), "--nonce", str(MODEL), "--format", "json")
     )
@@ -139,7 +138,6 @@ def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_questions_in_tasks(run: RunFolder, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Any number of tasks makes equal bytes; what failed is named and done next time."""
     monkeypatch.setattr(nonce_probe, "PART_SIZE", 20)
     shutil.rmtree(run.nonce_parts, ignore_errors=True)
     made, answers = write_nonce_answers(run.path, str(MODEL)), run.nonce.read_bytes()
@@ -168,7 +166,6 @@ def test_questions_in_tasks(run: RunFolder, monkeypatch: pytest.MonkeyPatch, cou
 
 
 def test_several_words_at_once(run: RunFolder) -> None:
-    """Any of the words may clash; which masked LMs they have in common is not known."""
     run.nonce_made.unlink(missing_ok=True)
     built = build(run.path, into="pairs", words_at_once=2, label_flags=True, common_mlms=True)
     rows = rows_in(built.variants)
@@ -178,7 +175,6 @@ def test_several_words_at_once(run: RunFolder) -> None:
 
 
 def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As written, with the bundled classifier in place of a large one."""
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "generation/signals.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"## Labels that may not hold\n(.*?)\n## ", page, flags=re.DOTALL)

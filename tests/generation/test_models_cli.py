@@ -1,5 +1,3 @@
-"""`merge-nli models`, and the look at all models before a run: all that is wrong, at once."""
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +31,6 @@ def models(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
 
 
 def test_what_lies_in_folders() -> None:
-    """Kind, weights, tokenizer, labels and memory; no weights are read for it."""
     named, nameless = tiny_classifier("bart"), tiny_classifier("xlnet", NAMELESS)
     code, found = models(named, tiny_model("roberta"), "--recipe", "demo")
     assert code == 0
@@ -98,7 +95,6 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
-    """About all masked LMs, before problems are read or a run folder is made."""
     data = write_problems(tmp_path / "data.jsonl", [("1", "A girl runs.", "A girl moves.", "-")])
     folder = tmp_path / "run"
     for command in ("suggest", "generate"):
@@ -146,7 +142,6 @@ ALL = ("models", "--preset", "paper", "--recipe", "paper-v2", "--device", "cpu")
 
 @pytest.mark.slow
 def test_the_papers_models_on_a_hub(shop: Console) -> None:
-    """All can be used by somebody who may read the gated ones; whose labels are known, and how."""
     done = shop.run(*ALL, "--format", "json", token=TOKEN)
     assert done.code == 0, done.out
     told = json.loads(done.out)
@@ -173,7 +168,6 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
 
 @pytest.mark.slow
 def test_what_an_adapter_is_for(shop: Console) -> None:
-    """Its own task counts, not that of the masked LM that it was trained on."""
     name = "varun-v-rao/bert-large-cased-lora-1.58M-snli"
     done = shop.run("models", name, "--format", "json")
     assert done.code == 0, done.out
@@ -184,7 +178,6 @@ def test_what_an_adapter_is_for(shop: Console) -> None:
 
 @pytest.mark.slow
 def test_gated_and_not_downloaded(shop: Console) -> None:
-    """A stranger is told to ask for access; offline, what is not in the cache is named."""
     done = shop.run(*ALL, "--only", "LLM,BERT-B-M")
     assert done.code == 1
     said = " ".join(done.out.split())

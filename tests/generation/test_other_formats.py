@@ -1,5 +1,3 @@
-"""Problems that are not of NLI: any texts, any labels, words shared by some of the texts."""
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,7 +54,6 @@ def sets_by_text(draw: st.DrawFn) -> tuple[int, list[dict[int, set[str]]]]:
 def test_equation_1_over_any_texts(
     case: tuple[int, list[dict[int, set[str]]]], combine: str
 ) -> None:
-    """∩, or ∪ in the ablation, over the texts in which a word stands, and where each is from."""
     texts, words = case
     stands = [(word, text) for word, sets in enumerate(words) for text in sorted(sets)]
     sides = (np.array([side[n] for side in stands], np.int64) for n in (0, 1))
@@ -157,7 +154,6 @@ def replaced(
 
 
 def test_a_word_of_two_texts() -> None:
-    """Both occurrences in the context and the one in the question count; the answer has none."""
     answers = Answers(
         {
             CONTEXT.text: {"cat": 1.0, "horse": 3.0, "key": 2.0, "girl": 1.0},
@@ -221,7 +217,6 @@ def config_of(tmp_path: Path, **changes: Any) -> Config:
 
 @pytest.mark.slow
 def test_three_texts_against_the_reference(tmp_path: Path) -> None:
-    """Two masked LMs on problems of three texts find what the slow reference finds."""
     models = {kind: tiny_model(kind) for kind in ("bert-uncased", "roberta")}
     run = suggest(config_of(tmp_path, mlms=tuple(map(str, models.values()))))
     build(run.path)
@@ -259,7 +254,6 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
 
 
 def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
-    """The questions depend on it."""
     run = suggest(config_of(tmp_path, mlms=(str(tiny_model("bert-uncased")),)))
     with pytest.raises(
         ValueError, match=r"expected shared_fields question, context, which .* got none; run"
@@ -295,13 +289,11 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_a_format_can_be(changes: dict[str, Any], message: str) -> None:
-    """Each setting is named with what it can be."""
     with pytest.raises(ValueError, match=message):
         Config(**changes)
 
 
 def test_labels_of_nli_need_not_be_named() -> None:
-    """Two labels make another format of the same texts; other texts have no labels by default."""
     assert Config().problem_format == NLI
     assert Config(labels=NLI.labels).problem_format == NLI
     assert Config(labels=("e", "other")).problem_format != NLI
@@ -329,7 +321,6 @@ def pair(label: Any) -> dict[str, Any]:
 
 
 def test_labels_go_by_their_names(tmp_path: Path) -> None:
-    """In any case; booleans by their English names; no label is none."""
     options = PAIR | {"labels": ("same", "True")}
     rows = [pair(label) for label in ("same", "SAME", " same ", True, None, "-", "")]
     seeds = load(tmp_path, rows, **options)
@@ -347,7 +338,6 @@ def test_numbers_and_letters_mean_nothing(tmp_path: Path, label: Any) -> None:
 
 
 def test_labels_that_are_not_named(tmp_path: Path) -> None:
-    """The message has those that the data have, the most frequent first."""
     rows = [pair(label) for label in ("b", "a", "b", 3)]
     message = (
         "`labels`: expected those of problems with the fields first, second, got none; rows.jsonl "

@@ -1,5 +1,3 @@
-"""The one list of rejection reasons, and those who read it."""
-
 import json
 import pickle
 import re
@@ -15,7 +13,6 @@ README = Path(__file__).parents[2] / "generation" / "README.md"
 
 
 def test_a_reason_is_its_name() -> None:
-    """In files, counts, and other processes; its number is its place in the system's list."""
     reason = Reason.WORD_CLASS
     assert (reason, f"{reason}", json.dumps(reason)) == ("other_class",) * 2 + ('"other_class"',)
     assert pa.array([reason], pa.string()).to_pylist() == ["other_class"]
@@ -32,7 +29,6 @@ def test_a_reason_is_its_name() -> None:
 
 
 def test_every_reason_says_what_it_means() -> None:
-    """Names and sentences are unlike each other; the README has them, and each its function."""
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", reason) for reason in Reason)
     assert len({reason.sentence for reason in Reason}) == len({*Reason}) == len(REASONS)
     section = README.read_text("utf-8").split("## Why something is dropped")[1].split("\n## ")[0]

@@ -183,7 +183,6 @@ def test_one_mlm_of_every_kind(kind: str, seeds: list[Seed], tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-cased", "modernbert"])
 def test_the_whole_vocabulary(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
-    """More suggestions than there are tokens leave the whole vocabulary to choose from."""
     models, some = {kind: tiny_model(kind)}, seeds[1:4]
     expected = reference(some, models, k=10_000, word_classes=WORD_CLASSES)
     assert expected.keys() > reference(some, models, k=K, word_classes=WORD_CLASSES).keys()
@@ -203,7 +202,6 @@ def together(seeds: list[Seed], tagger: Tagger, tmp_path_factory: pytest.TempPat
 
 @pytest.mark.slow
 def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) -> None:
-    """A replacement validated by different MLMs in p and in h counts; each is on record."""
     expected = expected_of_three(seeds)
     assert any(len(e.mlms[0]) == 3 for e in expected.values())
     assert any(not set(e.mlms[0]) & set(e.mlms[1]) for e in expected.values())
@@ -254,7 +252,6 @@ def test_joint_masking(seeds: list[Seed], tmp_path: Path) -> None:
 def test_real_models_on_real_problems(
     source: str, file: str, count: int, shared_data: Path, shared_models: Path, tmp_path: Path
 ) -> None:
-    """Two real MLMs on problems from all over a real file give the reference's outcome."""
     models = {name: shared_models / name for name in ("bert-tiny-mlm", "minilm-l6-mlm")}
     some = real_seeds(shared_data / file, source, count)
     expected = reference(some, models, k=200)
@@ -299,7 +296,6 @@ class OfPieces:
 def test_words_of_several_pieces(
     k: int, masking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All words of up to three pieces of a small vocabulary, through the whole pipeline."""
     pairs = {
         "twice": ("The snowman sees a red snowman.", "A snowman and a dog near the snowman."),
         "once": ("The man and a red catman near the dog.", "A red catman sees dogs and a man."),

@@ -1,5 +1,3 @@
-"""`merge-nli count`: shared words and what each filter lets pass, counted again from scratch."""
-
 import re
 import shlex
 import shutil
@@ -156,7 +154,6 @@ def test_each_filter_by_itself(run: RunFolder) -> None:
 
 @pytest.mark.slow
 def test_shared_words_of_all_classes(run: RunFolder) -> None:
-    """Adverbs too, though the run does not replace them; how often, and in which other forms."""
     rows = {
         (row["seed_id"], row["word"]): (
             row["word_class"], row["premise_occurrences"], row["hypothesis_occurrences"],
@@ -197,7 +194,6 @@ def command(*arguments: object) -> Any:
 
 @pytest.mark.slow
 def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
-    """Counted again, by two processes; no build is needed, and none is changed."""
     again = copied(run, tmp_path / "again")
     before = [digest_of_file(path) for path in (again.counts, again.shared_words)]
     build(again.path)
@@ -213,7 +209,6 @@ def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: P
 def test_what_is_missing_or_changed_is_told(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """No counts, other words, other suggestions; no lemminflect."""
     folder = copied(run, tmp_path / "run")
 
     def refused() -> str:
@@ -241,7 +236,6 @@ def test_what_is_missing_or_changed_is_told(
 
 @pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From problems to the four tables of the data itself."""
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "merge_metric/analyses.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"## Of the data itself\n(.*?)\n## ", readme, flags=re.DOTALL)

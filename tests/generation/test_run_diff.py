@@ -35,7 +35,6 @@ def eligible(folder: Path, *names: str) -> set[tuple[str, ...]]:
 @pytest.mark.slow(but=("union",))
 @pytest.mark.parametrize("name", ["fine", "union"])
 def test_counts_are_those_of_sets(run: RunFolder, name: str) -> None:
-    """By class and over all, a seed of two classes counted once over all."""
     first, second = run.path, run.path / name
     found = difference(first, second)
 
@@ -56,7 +55,6 @@ def test_counts_are_those_of_sets(run: RunFolder, name: str) -> None:
 
 
 def test_examples_are_variants_that_the_other_cannot_have(run: RunFolder) -> None:
-    """Drawn the same each time, with the changed word marked wherever it stands."""
     found = difference(run.path, run.path / "fine", examples=5)
     examples, none = found.examples
     assert none == []
@@ -74,7 +72,6 @@ def test_examples_are_variants_that_the_other_cannot_have(run: RunFolder) -> Non
 
 
 def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder) -> None:
-    """A build into a folder of its own counts eligible seeds by itself."""
     assert RunFolder(run.path / "fine").manifest.is_file()
     assert Config.read(run.path / "fine" / "config.toml").tag_match == "fine"
     assert Config.read(run.config).tag_match == "coarse"
@@ -91,6 +88,5 @@ def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder) -> None
     ],
 )  # fmt: skip
 def test_a_build_stays_inside_its_run(run: RunFolder, name: str, expected: str) -> None:
-    """And takes no folder's place."""
     with pytest.raises(ValueError, match=f"into: expected a name .*{expected}"):
         build(run.path, into=name)

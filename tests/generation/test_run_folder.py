@@ -1,5 +1,3 @@
-"""Places in a run folder, and tables that read back as they were."""
-
 import json
 import re
 from pathlib import Path
@@ -29,7 +27,6 @@ from merge_dataset.files import write_table
 
 @given(st.text(max_size=30))
 def test_a_slug_is_a_file_name(text: str) -> None:
-    """Letters, digits, dots and hyphens; what is one already stays."""
     found = slug(text)
     assert re.fullmatch(r"[A-Za-z0-9.-]*", found)
     assert slug(found) == found
@@ -75,7 +72,6 @@ def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
 
 @given(replacements=st.lists(REPLACED, max_size=5))
 def test_replacements_read_back_sorted(file: Path, replacements: list[Replacement]) -> None:
-    """All of them, log-odds to the bit, by seed, class, word and replacement."""
     halves = table_of(replacements[:2]), table_of(replacements[2:])
     table = sorted_replacements(pa.concat_tables(halves))
     assert table.schema == replacement_schema()
@@ -89,7 +85,6 @@ def test_replacements_read_back_sorted(file: Path, replacements: list[Replacemen
 
 @given(st.lists(EXCLUDED, max_size=5))
 def test_exclusions_are_sorted(exclusions: list[Exclusion]) -> None:
-    """By seed, class and word, those without a class or word first; none is lost."""
     table = exclusion_table(exclusions)
     assert table.schema == EXCLUSIONS
     read = [Exclusion(**row) for row in table.to_pylist()]
@@ -105,7 +100,6 @@ def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> N
 
 
 def test_a_table_knows_none_from_zero() -> None:
-    """An exclusion without a count is not one with zero replacements."""
     some: dict[str, Any] = {"seed_id": "s:1", "source": "s", "word": "a", "word_class": "noun"}
     table = exclusion_table(
         [Exclusion(**some, reason="b", replacements=0), Exclusion(**some, reason="a")]

@@ -1,5 +1,3 @@
-"""The commands `check` and `register`."""
-
 import json
 import re
 from collections.abc import Callable
@@ -58,7 +56,6 @@ def test_register(dataset: Path, tmp_path: Path, modules: Path) -> None:
 def test_register_without_a_folder(
     dataset: Path, tmp_path: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The metric always, and `merge-nli` in the working directory where there is one."""
     command = ["register", "--cache-dir", str(tmp_path / "cache")]
     monkeypatch.chdir(dataset.parent)
     result = runner.invoke(app, command)
@@ -102,6 +99,5 @@ def test_register_with_a_bad_folder(
 
 
 def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """`merge-nli build` ends with this."""
     names = ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
     assert export_dataset(make_run(), tmp_path / "merge-nli") == names

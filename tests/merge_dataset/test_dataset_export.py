@@ -1,5 +1,3 @@
-"""Run folder → dataset folder."""
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +56,6 @@ def test_layout(make_run: MakeRun, tmp_path: Path, dataset: Path) -> None:
 
 
 def test_provenance_tells_how_and_not_where(dataset: Path) -> None:
-    """Times, machine settings and local paths of the manifest stay behind."""
     text = (dataset / "snli/provenance.json").read_text()
     made = json.loads(text)
     assert (made["config"]["data"], made["config"]["mlms"]) == ("test.jsonl", ["bert", "b/roberta"])
@@ -70,7 +67,6 @@ def test_provenance_tells_how_and_not_where(dataset: Path) -> None:
 
 
 def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
-    """It leaves the first one's files alone; a class that is gone from the run is gone."""
     before = contents(dataset / "snli")
     assert export_dataset(make_run("other", "my-own", "3"), dataset) == ["my-own", "my-own_verbs"]
     assert contents(dataset / "snli") == before
@@ -85,7 +81,6 @@ def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
 
 
 def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path) -> None:
-    """A source moved away but not yet replaced comes back, even in a folder of its own."""
     before = contents(dataset / "snli")
     (dataset / "snli").rename(dataset / ".snli.old")
     (dataset / ".README.md.partial").write_text("half")
@@ -95,7 +90,6 @@ def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path
 
 
 def test_exports_at_once_wait_for_each_other(make_run: MakeRun, tmp_path: Path) -> None:
-    """Sources exported at the same time are all in the card."""
     names = [f"set-{i}" for i in range(4)]
     runs = [make_run(name, name) for name in names]
     with ThreadPoolExecutor(4) as pool:

@@ -1,5 +1,3 @@
-"""Dataset folders with problems of several formats: exported, checked, described, loaded."""
-
 import json
 import shutil
 from collections.abc import Callable
@@ -62,7 +60,6 @@ def loaded(folder: Path, config: str, cache: Path) -> datasets.DatasetDict:
 
 
 def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
-    """Without a copy, and with the folder as `data_dir`, where the name has to be a known one."""
     stream = datasets.load_dataset(str(folder), "pairs", split="seeds", streaming=True)
     assert next(iter(stream))["second"] == "The dog sleeps."
     demo = folder.with_name("demo")
@@ -120,7 +117,6 @@ VARIANTS = "reading/nouns/variants.parquet"
     ],
 )
 def test_rows_are_checked_by_format(folder: Path, changes: dict[str, Any], finding: str) -> None:
-    """Where a word has to be shared it has to stand; elsewhere the text is the seed's."""
     rewrite(folder / VARIANTS, lambda rows: rows[0].update(changes))
     assert any(finding in line for line in check_dataset(folder)), check_dataset(folder)
 

@@ -1,5 +1,3 @@
-"""An exported folder loads with `datasets`, by every way that is promised."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +108,6 @@ def test_registered_by_name_from_anywhere(
 def test_folder_exported_anew_loads_anew(
     dataset: Path, python: Python, edit: Callable[..., None], tmp_path: Path
 ) -> None:
-    """A warm cache does not hide that a folder has other data, even of the same size."""
     code = """
 data = datasets.load_dataset("merge-nli", "snli_nouns", split="variants")
 print(json.dumps(list(data["log_odds"])))"""
@@ -128,7 +125,6 @@ print(json.dumps(list(data["log_odds"])))"""
 def test_registering_again_prepares_nothing(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second time, the entry is only marked as the latest."""
     names = register_dataset(dataset, tmp_path)
     monkeypatch.setattr(MergeNli, "_generate_tables", None)
     assert register_dataset(dataset, tmp_path) == names
@@ -171,7 +167,6 @@ def test_registering_no_dataset(tmp_path: Path) -> None:
 def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One relative `data_dir` in two working directories is two data sets."""
     export_dataset(make_run("later", pairs="2"), tmp_path / "b" / "merge-nli")
     found = []
     for place in (dataset.parent, tmp_path / "b"):
@@ -185,7 +180,6 @@ def test_relative_folders_do_not_share_an_entry(
 def test_builder_serves_any_source(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A source of the user's own loads too, in several processes as well."""
     export_dataset(make_run("own", "my-own"), dataset)
     one = builder(dataset, "my-own", cache_dir=str(tmp_path / "cache"))
     one.download_and_prepare(num_proc=2)
@@ -203,7 +197,6 @@ def test_known_configurations() -> None:
 
 
 def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:
-    """A class that the folder has not, and a folder that is none."""
     with pytest.raises(FileNotFoundError) as error:
         MergeNli(config_name="snli_adverbs", data_dir=str(dataset), cache_dir=str(tmp_path))
     assert str(dataset / "snli/adverbs/seeds.parquet") in str(error.value)
@@ -217,13 +210,11 @@ def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_files_may_lie_behind_a_url(dataset: Path) -> None:
-    """A URL that fsspec can look into serves as a folder."""
     files = find_files(f"file://{dataset}", "snli_nouns")
     assert files["seeds"] == [f"file://{dataset}/snli/nouns/seeds.parquet"]
 
 
 def test_hash_follows_the_content(dataset: Path, edit: Callable[..., None]) -> None:
-    """The digest is that of the configuration's files, and of no others."""
     before = {name: content_hash(dataset, name) for name in ("snli", "snli_nouns", "snli_verbs")}
     assert len(set(before.values())) == 3
     edit(dataset / "snli/verbs/variants.parquet", lambda rows: rows.pop())

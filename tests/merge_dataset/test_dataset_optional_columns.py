@@ -1,5 +1,3 @@
-"""Columns that only some datasets have: beside collections without them, everywhere."""
-
 import csv
 import json
 import shutil
@@ -84,7 +82,6 @@ def test_formats_differ_in_columns_alone() -> None:
 
 
 def test_the_card_has_those_that_there_are(mixed: Path, dataset: Path) -> None:
-    """A row of the table, and features per configuration; without them, nothing is said."""
     text = (mixed / "README.md").read_text(encoding="utf-8")
     assert text.count("| `quality` |") == 1
     infos = {each["config_name"]: each for each in read_front_matter(text)["dataset_info"]}
@@ -97,7 +94,6 @@ def test_the_card_has_those_that_there_are(mixed: Path, dataset: Path) -> None:
 
 
 def test_the_card_names_those_that_are_null_throughout(mixed: Path) -> None:
-    """In one line, not in the table; by the rows, also where files do not count their nulls."""
     names = dict.fromkeys((*NLI.signals, *MORE.signals))
     tables = [pq.ParquetFile(path).read() for path in mixed.rglob("variants.parquet")]
     null = {name for name in names if all(pc.all(t[name].is_null()).as_py() for t in tables
@@ -114,7 +110,6 @@ def test_the_card_names_those_that_are_null_throughout(mixed: Path) -> None:
 
 
 def test_exports_and_analyses(mixed: Path, tmp_path: Path) -> None:
-    """Croissant metadata, tables of text, shown rows, signals."""
     metadata = json.loads(export_croissant(mixed).out.read_text(encoding="utf-8"))
     sets = {each["@id"]: each["field"] for each in metadata["recordSet"]}
     for config, problem_format in (("snli", MORE), ("mnli-m", NLI)):
@@ -135,7 +130,6 @@ def test_exports_and_analyses(mixed: Path, tmp_path: Path) -> None:
 
 
 def test_a_collection_has_the_same_columns_in_all_files(mixed: Path, tmp_path: Path) -> None:
-    """A file without is found by the check, and not exported."""
     path = mixed / "snli/verbs/variants.parquet"
     rows = pq.ParquetFile(path).read().to_pylist()
     write_rows(path, [{k: v for k, v in row.items() if k != "quality"} for row in rows])
@@ -203,7 +197,6 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
 def test_values_that_cannot_be(
     flagged: Path, tmp_path: Path, changes: dict[str, Any], problem: str | None
 ) -> None:
-    """The check finds values that row, seed or limits do not allow."""
     data = tmp_path / "data"
     shutil.copytree(flagged, data)
     path = data / "snli/nouns/variants.parquet"
@@ -229,7 +222,6 @@ def test_flags_of_other_labels(flagged: Path, tmp_path: Path) -> None:
 
 
 def test_flags_of_one_word_are_one() -> None:
-    """Whether a compound was broken hangs on the seed and its word alone."""
     row = {"seed_id": "snli:1", "word_class": "noun", "original": "dog", "in_compound": True}
     rows = [row | {"variant_id": name} for name in "abc"]
     flagged = NLI.with_optional(["in_compound"])

@@ -1,5 +1,3 @@
-"""Paraphrases in a dataset folder: exported, described and loaded beside replacements."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +44,6 @@ def both(dataset: Path, tmp_path: Path) -> Path:
 def test_neither_collection_touches_the_other(
     make_run: MakeRun, dataset: Path, tmp_path: Path
 ) -> None:
-    """Files of the one are the same before and after the other is written, in either order."""
     replacements = contents(dataset / "snli")
     run = write_paraphrase_run(tmp_path / "paraphrase-run")
     assert export_dataset(run, dataset) == ["snli_paraphrases"]
@@ -61,7 +58,6 @@ def test_neither_collection_touches_the_other(
 
 
 def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Path) -> None:
-    """By source; replacements before paraphrases, also of a source whose name goes on."""
     export_dataset(make_run("hard", "snli-hard", "3"), both)
     export_dataset(write_paraphrase_run(tmp_path / "anli", "anli-r1"), both)
     assert layout.collections(both) == ["anli-r1_paraphrases", "snli", "snli_paraphrases",
@@ -83,7 +79,6 @@ def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Pa
 
 
 def test_a_later_run_of_the_same_models_replaces(paraphrases: Path, tmp_path: Path) -> None:
-    """From elsewhere, on another device; with another generator it has to be asked for."""
     moved = NLI_MODEL | {"name": "elsewhere/some-nli-model", "device": "cuda"}
     moved["name"] = "/mnt/models/some-nli-model"
     generator = {"name": "g", "revision": "1", "architecture": "T", "dtype": "x", "device": "y"}
@@ -111,7 +106,6 @@ def test_a_later_run_of_the_same_models_replaces(paraphrases: Path, tmp_path: Pa
 def test_another_model_is_refused(
     paraphrases: Path, tmp_path: Path, other: dict[str, Any], name: str
 ) -> None:
-    """Both models are named, and what to do; nothing changes, unless it is asked for."""
     before = contents(paraphrases)
     run = write_paraphrase_run(tmp_path / "other", nli_model=other)
     message = (
@@ -151,7 +145,6 @@ def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -
 def test_classes_belong_to_the_kind_of_run(
     make_run: MakeRun, tmp_path: Path, edit: Callable[..., None]
 ) -> None:
-    """No paraphrases among replacements, and no nouns among paraphrases."""
     of_words, of_sentences = make_run(), write_paraphrase_run(tmp_path / "paraphrase-run")
     edit(of_words / "variants.parquet", lambda r: r[0].update(word_class="paraphrase"))
     edit(of_sentences / "variants.parquet", lambda r: r[0].update(word_class="noun"))
@@ -165,7 +158,6 @@ def test_classes_belong_to_the_kind_of_run(
 
 
 def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
-    """Also one in which something looks like a file's path."""
     prompt = "Use ./simple words or /rephrase: {hypothesis}"
     config = {"prompt": prompt, "data": "./here/dev.jsonl"}
     export_dataset(
@@ -183,7 +175,6 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
 def test_loads_by_name_and_registered(
     both: Path, python: Callable[[str, Path], Any], tmp_path: Path
 ) -> None:
-    """From the working directory, streamed or not, and from anywhere after `register`."""
     load = """
 def load(**options):
     data = datasets.load_dataset("merge-nli", "snli_paraphrases", **options)
@@ -206,7 +197,6 @@ def load(**options):
 
 
 def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
-    """Sizes, files and splits of the new configuration; the others are as they were."""
     header = card.read_front_matter((both / "README.md").read_text())
     assert header == card.front_matter(both)
     config = header["configs"][-1]

@@ -1,5 +1,3 @@
-"""The part of a run's manifest that a dataset keeps."""
-
 import pytest
 
 from merge_dataset.provenance import DRAW, _without_paths, differences
@@ -21,7 +19,6 @@ from merge_dataset.provenance import DRAW, _without_paths, differences
     ],
 )  # fmt: skip
 def test_local_paths_become_names(text: object, kept: object) -> None:
-    """Paths of a machine lose their folders; identifiers and addresses stay."""
     assert _without_paths(text) == kept
 
 

@@ -1,5 +1,3 @@
-"""The contract: names, files and columns."""
-
 import hashlib
 
 import datasets
@@ -39,7 +37,6 @@ def test_columns_and_labels() -> None:
 
 
 def test_files_and_ids() -> None:
-    """The configuration of all classes has seeds of its own and every class's variants."""
     assert schema.config_files("snli") == {
         "seeds": ("snli/seeds.parquet",),
         "variants": tuple(

@@ -1,5 +1,3 @@
-"""Connections of the table engine: limits, spilling, and nothing from the network."""
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,8 +55,6 @@ def test_addresses_are_not_opened() -> None:
 
 
 def test_ctrl_c_in_a_query_is_an_interrupt() -> None:
-    """Also in rows that Python gives, whatever is made of the engine's error on the way."""
-
     def rows() -> Iterator[pa.RecordBatch]:
         raise KeyboardInterrupt
         yield
@@ -77,7 +73,6 @@ def test_ctrl_c_in_a_query_is_an_interrupt() -> None:
 
 
 def test_too_little_of_anything_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The variable that allows more is named; other errors stay as they are."""
     monkeypatch.setenv("MERGE_NLI_MEMORY", "100KB")
     with pytest.raises(MemoryError, match="expected more memory for this data, got 100KB"):  # noqa: SIM117
         with engine_errors(), connect() as connection:

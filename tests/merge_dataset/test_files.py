@@ -1,5 +1,3 @@
-"""Whole files or none, folders, locks, JSON, digests."""
-
 import errno
 import fcntl
 import hashlib
@@ -65,7 +63,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException
 
 
 def test_how_files_are_written(tmp_path: Path) -> None:
-    """Errors before the first byte go through; readers see the old file until the end."""
     with pytest.raises(ZeroDivisionError), atomic(tmp_path / "f"):
         _ = 1 // 0
     assert names(tmp_path) == []
@@ -82,7 +79,6 @@ def test_how_files_are_written(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
-    """The holder of a folder knows whose files they were; those of others stay."""
     for name in ("f.txt", "folder", "other"):
         partial_path(tmp_path / name).mkdir()
         (tmp_path / f".{name}.partial").touch()  # as older releases called it
@@ -95,7 +91,6 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_writers_of_the_same_file_do_not_meet(tmp_path: Path) -> None:
-    """Each has a temporary name of its own; the one that ends last stays."""
     path = tmp_path / "f.txt"
     with atomic(path) as one, atomic(path) as other:
         assert one != other
@@ -120,7 +115,6 @@ def test_bytes_are_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_killed_writers_left_goes_with_the_next(tmp_path: Path) -> None:
-    """A writer that is at work is told by its lock; other files are not touched."""
     path, left, folder = (partial_path(tmp_path / name) for name in ("f.txt", "f.txt", "g.txt"))
     left.touch()
     folder.touch()
@@ -134,8 +128,6 @@ def test_what_killed_writers_left_goes_with_the_next(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_file_and_the_cure(tmp_path: Path) -> None:
-    """Not the temporary one; others go through as they are."""
-
     def fail(error: OSError) -> None:
         with atomic(tmp_path / "f.txt"):
             raise error
@@ -154,7 +146,6 @@ def test_errors_name_the_file_and_the_cure(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """The other is gone, with what only it had; where there is none, it is moved."""
     for number in (1, 2):
         made = partial_path(tmp_path / "folder")
         made.mkdir()
@@ -172,7 +163,6 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_held_once(tmp_path: Path) -> None:
-    """Also within a process; who holds it is told, and afterwards another can have it."""
     lock = tmp_path / ".lock"
     who = rf"taken \(at work: .*, process {os.getpid()} on .*, since \d{{4}}-"
     for _ in range(2):
@@ -186,8 +176,6 @@ def test_a_lock_is_held_once(tmp_path: Path) -> None:
 def test_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    """The existence of the file is the lock; that is said, and how to be rid of it."""
-
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -206,7 +194,6 @@ def test_a_file_system_without_locks(
 
 
 def test_a_folder_is_held_by_one_thread(tmp_path: Path) -> None:
-    """It may hold it again; another is refused, or waits. An empty new folder does not stay."""
     folder, order = tmp_path / "a" / "run", []
 
     def work(*, wait: bool) -> None:
@@ -231,7 +218,6 @@ def test_a_folder_is_held_by_one_thread(tmp_path: Path) -> None:
 
 
 def test_a_record_knows_when_it_is_changed(tmp_path: Path) -> None:
-    """Each value counts, the order of keys does not; records of older releases are read."""
     path, value = tmp_path / "r.json", {"b": [1, 2.5], "a": "é"}
     write_record(path, value)
     assert read_record(path) == value
@@ -263,7 +249,6 @@ def test_changed_files_are_told(tmp_path: Path) -> None:
 
 
 def test_json_round_trip(tmp_path: Path) -> None:
-    """Values come back; letters stay readable; the order of keys stays."""
     path = tmp_path / "f.json"
     value = {"b": [1, 2.5, None, True], "a": {"é": "\N{GRINNING FACE}"}}
     write_json(path, value)
@@ -275,7 +260,6 @@ def test_json_round_trip(tmp_path: Path) -> None:
 
 
 def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    """The path, the parser's place or line and byte, and what to do; no traceback."""
     path = tmp_path / "broken.json"
     path.write_text('{"a": 1,\n "b" 2}')
     with pytest.raises(
@@ -295,7 +279,6 @@ def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Files can be compared by digest; another table gives other bytes."""
     table = pa.table({"a": list(range(1000)), "b": ["x"] * 1000})
     for name, each in {"1": table, "2": table, "3": table.slice(1)}.items():
         write_table(tmp_path / name, each)
@@ -332,7 +315,6 @@ def _write_row_groups(path: Path, table: pa.Table) -> None:
 
 
 def test_a_flipped_bit_is_noticed_on_reading(tmp_path: Path) -> None:
-    """Pages have checksums, in whole tables and row groups; datasets and pandas read them too."""
     import pandas as pd
 
     table = pa.table({"a": [0.1 * n for n in range(5000)], "b": [str(n) for n in range(5000)]})

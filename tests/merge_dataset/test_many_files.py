@@ -1,5 +1,3 @@
-"""Splits in many files: the same rows everywhere, in the same order, and missing files are told."""
-
 import shutil
 from pathlib import Path
 
@@ -60,7 +58,6 @@ def rows(folder: Path) -> dict[str, list[object]]:
 
 @pytest.mark.usefixtures("small_files")
 def test_slices_are_exported_as_one_run(run: Path, tmp_path: Path) -> None:
-    """Byte for byte, card included."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     export_dataset(run, whole)
     export_dataset(sliced(run, tmp_path / "run"), parts)
@@ -73,7 +70,6 @@ def test_slices_are_exported_as_one_run(run: Path, tmp_path: Path) -> None:
 def test_many_files_hold_the_rows_of_one(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the same order, whatever loads them; the check finds nothing."""
     import datasets
 
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -98,7 +94,6 @@ def test_many_files_hold_the_rows_of_one(
 
 @pytest.mark.usefixtures("small_files")
 def test_a_missing_file_is_told(run: Path, tmp_path: Path) -> None:
-    """By whatever looks for it, and by the check."""
     folder = tmp_path / "merge-nli"
     export_dataset(run, folder)
     (folder / SOURCE / "nouns" / "variants-00001-of-00004.parquet").unlink()
@@ -112,7 +107,6 @@ def test_a_missing_file_is_told(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_files")
 def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
-    """Repeated ids and texts far apart, a label, a span, a seed without variants."""
     folder = tmp_path / "merge-nli"
     export_dataset(run, folder)
     shutil.rmtree(folder / SOURCE / "nouns")
@@ -140,7 +134,6 @@ def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_recorded_file_that_is_gone(run: Path, tmp_path: Path) -> None:
-    """No reader takes the dataset for one without that word class."""
     folder = tmp_path / "made"
     export_dataset(run, folder)
     gone = folder / SOURCE / "nouns" / "variants.parquet"

@@ -1,5 +1,3 @@
-"""Keys and passwords are masked, and nothing else is."""
-
 import base64
 import logging
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Settings that are declared once: their checks, TOML, options and help."""
-
 import json
 import re
 import tomllib
@@ -94,7 +92,6 @@ def given(app: typer.Typer, arguments: str) -> dict[str, Any]:
 
 
 def test_options_give_what_was_said_and_no_more() -> None:
-    """Each kind of value, and nothing for what is left out, unless a default is given."""
     assert given(DRAW, "--figure t") == {"figure": "t"}
     arguments = "--figure t --width 90 --colour all --edge 0 --grid --no-frame --font serif"
     assert given(DRAW, f"{arguments} --font mono --name a=b --name c=") == {
@@ -134,7 +131,6 @@ def help_of(app: typer.Typer) -> str:
 
 
 def test_help_shows_what_is_declared() -> None:
-    """Names, kinds, ranges, headings and help; defaults where they are given."""
     shown = help_of(DRAW)
     for text in ("Paper", "--width <int range> [x>=10] Columns.", "--edge <float> Inches.",
                  "--grid Draw lines.", "--frame --no-frame", "<none|all> Which colours.",
@@ -149,7 +145,6 @@ def test_help_shows_what_is_declared() -> None:
 
 
 def test_option_of_one_setting() -> None:
-    """For a parameter with a default of the command's own."""
     app = typer.Typer()
 
     @app.command()
@@ -183,7 +178,6 @@ def test_wrong_values(values: dict[str, Any], error: type[Exception], message: s
 
 
 def test_settings_as_they_are_written() -> None:
-    """In order but for those written first; unused ones left out; no default is shared."""
     plain = Drawing(figure="t")
     assert list(to_mapping(plain)) == ["kind", "width", "colour", "margin", "grid", "frame",
                                        "fonts", "figure", "dpi"]  # fmt: skip
@@ -195,8 +189,6 @@ def test_settings_as_they_are_written() -> None:
 
 
 def test_a_setting_of_another_class() -> None:
-    """Default, check and option are those of the other class, but for what is changed."""
-
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Poster:
         width: int = setting_of(Drawing, "width", commands="hang", help="Metres.")
@@ -222,8 +214,6 @@ def test_assignments(text: str, value: Any) -> None:
 
 
 def test_how_to_add_a_setting() -> None:
-    """As CONTRIBUTING has it: one declaration gives key, default, check, option and help."""
-
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Longer(Config):
         """The settings of the generation, and one more."""

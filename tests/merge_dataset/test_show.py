@@ -1,5 +1,3 @@
-"""The command `show`: problems with their variants, to read."""
-
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ def show(*arguments: object) -> Result:
 
 
 def test_a_problem_with_all_its_variants(dataset: Path) -> None:
-    """Words stand in brackets wherever they were replaced, below their class and number."""
     result = show(dataset, "--seed-id", "snli:2")
     assert (result.exit_code, result.stdout) == (
         0,
@@ -33,7 +30,6 @@ def test_a_problem_with_all_its_variants(dataset: Path) -> None:
 
 
 def test_draws_are_repeatable(dataset: Path) -> None:
-    """One number gives one choice, several give all problems and variants in the end."""
     drawn = [
         [(each.seed_id, [row["variant_id"] for row in each.variants]) for each in found]
         for found in (
@@ -50,7 +46,6 @@ def test_draws_are_repeatable(dataset: Path) -> None:
 
 
 def test_configurations_by_default(dataset: Path) -> None:
-    """All classes of every source; a class alone shows its own variants."""
     assert {each.config for each in choose_problems(dataset)} == {"snli"}
     for problem in choose_problems(dataset, ["snli_verbs"], variants=None):
         assert {row["word_class"] for row in problem.variants} == {"verb"}

@@ -1,5 +1,3 @@
-"""Mixed numbers of variants, few seeds, and seeds of a premise, in every command."""
-
 import re
 import shlex
 from pathlib import Path
@@ -82,7 +80,6 @@ def test_clusters_need_intervals() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_pipeline_of_the_readme() -> None:
-    """Its command runs as written, and fails for this model."""
     (section,) = re.findall(r"## In a pipeline\n(.*?)\n## ", README, flags=re.DOTALL)
     (command,) = re.findall(r"```sh\nmerge-nli (.*?)\n```", section, flags=re.DOTALL)
     result = commands.run(*shlex.split(command), code=1)
@@ -91,7 +88,6 @@ def test_the_pipeline_of_the_readme() -> None:
 
 
 def test_nothing_is_said_of_even_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Thirty seeds with two variants each, in one class and of one label."""
     ids = [f"snli:{n:02}" for n in range(30)]
     rows = [{"variant_id": name, "seed_id": name, "label": 0, "subsamples": []} for name in ids]
     variants = [
@@ -112,7 +108,6 @@ def test_nothing_is_said_of_even_numbers(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_marks_of_a_table() -> None:
-    """The name of a row with `n_seeds`, a cell with its own; CSV and JSON keep plain values."""
     columns = (Column("rank", "rank"), Column("model", "model"), Column("x", "x", "share"))
     rows = ({"rank": "1", "model": "a", "x": 0.5, "n_seeds": 29}, {"model": "b", "n_seeds": 30})
     table = Table("t", "T", columns, rows)

@@ -1,5 +1,3 @@
-"""`merge-nli compare`: the same figures as `score`, corrected p-values, ranks, errors."""
-
 import json
 import random
 from pathlib import Path
@@ -50,7 +48,6 @@ def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory
 
 
 def test_answers_without_a_label_are_told(files: Path, tmp_path: Path) -> None:
-    """By model, in text and data; nothing where all name one."""
     named = pq.read_table(files / "weak.parquet")
     codes = named["prediction"].to_pylist()
     lost = ["" if n % 4 == 0 else code for n, code in enumerate(codes)]
@@ -66,7 +63,6 @@ def test_answers_without_a_label_are_told(files: Path, tmp_path: Path) -> None:
 
 
 def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
-    """SciPy's of the whole, and of each replicate; three models have too few orders; ties."""
     rng = random.Random(4)
     rows = random_dataset(rng, seeds=25)
     counts = {
@@ -98,7 +94,6 @@ def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
 
 
 def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row]]) -> None:
-    """Each model's row repeats what `score` says; values agree with fractions."""
     runs = {name: run(rows) for name, rows in models.items()}
     settings: dict[str, Any] = {"correctness_threshold": 70, "n_bootstrap": 300, "rng_seed": 5}
     counts = {name: each.counts for name, each in runs.items()}
@@ -116,7 +111,6 @@ def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row
 
 
 def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]]) -> None:
-    """Differences as the pairwise comparison gives them; Holm as statsmodels computes it."""
     counts = {name: run(rows).counts for name, rows in models.items()}
     pairs = compare_models(counts, n_bootstrap=300, rng_seed=5).pairs.rows
     names = [("strong", "alike"), ("strong", "weak"), ("alike", "weak")]
@@ -150,7 +144,6 @@ def test_identical_answers_tie() -> None:
 
 
 def test_ranks_of_all_patterns_of_three_models() -> None:
-    """A best and a worst rank for every set of significant differences, by counting."""
     pairs = [(0, 1), (0, 2), (1, 2)]
     for chosen in range(8):
         significant = [pair for n, pair in enumerate(pairs) if chosen >> n & 1]
@@ -163,7 +156,6 @@ def test_ranks_of_all_patterns_of_three_models() -> None:
 
 @pytest.mark.parametrize("n_models", [2, 3, 8, 19])
 def test_there_are_replicates_enough_for_the_correction(n_models: int) -> None:
-    """The smallest p-value survives Holm's correction with room for a few replicates."""
     replicates, pairs = replicates_for(n_models), n_models * (n_models - 1) // 2
     assert 2 * 4 / (replicates + 1) * pairs <= 0.05
     assert replicates % 1000 == 0
@@ -190,7 +182,6 @@ def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(
 
 
 def test_json_lines_and_names_with_equals_signs(files: Path, tmp_path: Path) -> None:
-    """A file whose own name has an equals sign is that file; other suffixes work too."""
     odd = tmp_path / "lr=3.parquet"
     odd.write_bytes((files / "weak.parquet").read_bytes())
     lines = tmp_path / "b.jsonl"
@@ -204,7 +195,6 @@ def test_json_lines_and_names_with_equals_signs(files: Path, tmp_path: Path) -> 
 def test_incomplete_predictions_are_compared_on_common_seeds(
     models: dict[str, list[Row]], files: Path, tmp_path: Path
 ) -> None:
-    """With `allow_missing` the seeds that all models have; without, an error."""
     some = [row for row in models["weak"] if not row.seed_id.endswith(("1", "2"))]
     rest = {row.seed_id for row in some}
     # ids are counted over all rows, so variants keep theirs
@@ -221,7 +211,6 @@ def test_incomplete_predictions_are_compared_on_common_seeds(
 
 
 def test_errors_say_what_to_do(models: dict[str, list[Row]], files: Path, tmp_path: Path) -> None:
-    """One file twice, two of one name, a threshold that is a share."""
     weak, strong = (str(files / f"{name}.parquet") for name in ("weak", "strong"))
     folder = files / "merge-nli"
     with pytest.raises(ValueError, match=r"expected different predictions files, got .* twice"):
@@ -236,7 +225,6 @@ def test_errors_say_what_to_do(models: dict[str, list[Row]], files: Path, tmp_pa
 def test_models_without_a_common_configuration(
     models: dict[str, list[Row]], files: Path, tmp_path: Path
 ) -> None:
-    """One file has nouns only, the other verbs only: who has what is told."""
     paths = []
     for word_class, ending in (("noun", "nouns"), ("verb", "verbs")):
         table = pq.read_table(files / "weak.parquet")

@@ -1,5 +1,3 @@
-"""One call from a model to results: every kind of model, and what the results can do."""
-
 import json
 import os
 import subprocess
@@ -60,7 +58,6 @@ def run(model: Any, folder: Path, **options: Any) -> Evaluation:
 
 
 def test_functions_of_labels(folder: Path) -> None:
-    """Numbers or names, whatever case; a label that stands alone is no probability."""
     found = run(knows, folder)
     assert found.name == "knows"
     assert found.results["snli"]["seed_variant_accuracy"] == 1.0
@@ -77,7 +74,6 @@ def test_functions_of_labels(folder: Path) -> None:
 
 
 def test_label_orders_of_what_has_none(folder: Path) -> None:
-    """Names of labels say what they mean; models that are asked for letters have no classes."""
     for order in ("c,e,n", "seeds"):
         message = f"^label_order: expected none for named, which .* names of labels, got {order}$"
         with pytest.raises(ValueError, match=message):
@@ -109,7 +105,6 @@ def test_label_orders_from_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 
 
 def test_functions_of_probabilities(folder: Path) -> None:
-    """In the order of the labels, or in the order that is named; batches as asked for."""
     sizes = []
 
     def soft(pairs: Pairs) -> np.ndarray:
@@ -126,8 +121,6 @@ def test_functions_of_probabilities(folder: Path) -> None:
 
 
 def test_options_are_checked_before_the_model_is_asked(folder: Path) -> None:
-    """A threshold as a share, a name of no configuration: nobody waits for answers in vain."""
-
     def never(pairs: Pairs) -> list[int]:
         raise AssertionError("asked")
 
@@ -140,7 +133,6 @@ def test_options_are_checked_before_the_model_is_asked(folder: Path) -> None:
 
 
 def test_what_is_no_model(folder: Path) -> None:
-    """The kinds of models are listed, and those of trackers."""
     for model, kind in ((3, "int"), (AskedFunction, "type"), (("a", "b"), "tuple")):
         with pytest.raises(TypeError, match=f"Trainer, .*; got {kind}"):
             run(model, folder)
@@ -175,7 +167,6 @@ def test_estimators(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
-    """A pipeline, a Trainer, a pair and a name give the same answers; training goes on after."""
     from transformers import (
         AutoModelForSequenceClassification,
         AutoTokenizer,
@@ -262,7 +253,6 @@ def test_cross_encoders(folder: Path) -> None:
 
 
 def test_clients_of_servers(folder: Path) -> None:
-    """Address, key and model's name go to the server; the key is in no file."""
     seen = []
 
     def answer(request: Request, _: int) -> Reply:
@@ -298,7 +288,6 @@ def test_a_sample_is_reported_without_a_warning(
 def test_results_are_those_of_the_commands(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Figures, comparison and report equal those of the saved files."""
     first = evaluate_model(knows, folder, n_bootstrap=50, progress=False, name="a")
     second = evaluate_model(always, folder, n_bootstrap=50, progress=False, name="b")
     files = [str(each.save(tmp_path / f"{each.name}.parquet")) for each in (first, second)]
@@ -333,7 +322,6 @@ def test_results_are_those_of_the_commands(
 def test_trackers_that_are_not_installed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str
 ) -> None:
-    """The package is named, on the command line before anything is read; a folder is none."""
     (tmp_path / tracker).mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     if (spec := find_spec(tracker)) and spec.origin:
@@ -347,7 +335,6 @@ def test_trackers_that_are_not_installed(
 
 
 def test_names_of_logged_figures(folder: Path) -> None:
-    """Names have the configuration where there are several; undefined figures have none."""
     configs = ["snli_nouns", "snli_verbs"]
     wrong = evaluate_model(turn, folder, configs, n_bootstrap=0, progress=False)
     figures = trainer_figures(wrong.results)
@@ -363,7 +350,6 @@ def test_names_of_logged_figures(folder: Path) -> None:
 def test_kept_predictions_are_never_taken_for_another_function(
     folder: Path, tmp_path: Path
 ) -> None:
-    """A function may have changed: its file is replaced only where that is asked for."""
     out = tmp_path / "kept.parquet"
     assert run(knows, folder, out=out).results["snli"]["seed_accuracy"] == 1.0
     with pytest.raises(FileExistsError):
@@ -374,7 +360,6 @@ def test_kept_predictions_are_never_taken_for_another_function(
 
 @pytest.mark.slow
 def test_datasets_of_the_hub(folder: Path, tmp_path: Path) -> None:
-    """By owner/name at a version, then offline from the cache; a private one with a login."""
     with loopback_hub() as hub:
         hub.users["hf_of_the_owner"] = User("somebody")
         repo = hub.make("dataset", "somebody/merge-nli")

@@ -1,5 +1,3 @@
-"""`merge-nli score --fail-under`, `--fail-over` and `--figure`."""
-
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,7 +36,6 @@ def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
 
 
 def test_every_configuration_counts(files: tuple[Path, str, str]) -> None:
-    """One that reaches the limit does not help another; figures that are better low have a cap."""
     result = score(*files, "--fail-over", "relaxed_fooling_rate=0.3", "--format", "json", code=1)
     lines = [line for line in result.stderr.splitlines() if "wanted" in line]
     assert lines == ["snli: relaxed_fooling_rate is 0.5, wanted 0.3 or less"]
@@ -46,7 +43,6 @@ def test_every_configuration_counts(files: tuple[Path, str, str]) -> None:
 
 
 def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
-    """Also where rounding stays a little below."""
     score(*files, "--fail-under", "seed_accuracy=0.6666666666666667")
     (gate,) = read_gates(["agreement=0.7"])
     assert not gate.fails(0.7 - 1e-12)
@@ -91,7 +87,6 @@ def test_unusable_gates(gate: str, message: str) -> None:
 
 
 def test_figures_on_request(files: tuple[Path, str, str]) -> None:
-    """Columns at the right with what they mean; usual ones are not repeated."""
     asked = ("stable_but_wrong", "core_index", "sv_at_95", "seed_accuracy")
     figures = [text for key in asked for text in ("--figure", key)]
     result = score(*files, "--explain", "--ct", 75, *figures)

@@ -1,5 +1,3 @@
-"""Problems that are not of NLI: predictions, figures, models, exports and the report."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,6 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.parametrize("name", ["p.parquet", "p.jsonl"])
 def test_scores_by_name(folder: Path, tmp_path: Path, name: str) -> None:
-    """The seed is right, its variant not: by the dataset's labels, with these names."""
     path = write(tmp_path / name, OF_PAIRS)
     (result,) = score_file(path, folder, n_bootstrap=0).values()
     assert (result["seed_accuracy"], result["variant_accuracy"]) == (1, 0)
@@ -91,7 +88,6 @@ def test_scores_by_position_and_probabilities(folder: Path, tmp_path: Path) -> N
 
 
 def test_texts_fewer_than_those_of_other_problems(folder: Path, tmp_path: Path) -> None:
-    """Pairs are known by their digests also where the folder has problems of three texts."""
     path = tmp_path / "p.parquet"
     model = Majority(np.array([1]), {}, PAIRS.labels)
     predict(model, read_problems(str(folder), ["pairs"]), path, progress=False)
@@ -107,7 +103,6 @@ def test_one_set_of_labels_per_file(folder: Path, tmp_path: Path) -> None:
 
 
 def test_predictions_read_without_the_dataset(tmp_path: Path) -> None:
-    """Names of no label of NLI are labels of their own; one of NLI makes the others mistakes."""
     path = write(tmp_path / "p.parquet", OF_PAIRS)
     assert labels_of(read_predictions(path)) == ("other", "same")
     mixed = [OF_PAIRS[0], OF_PAIRS[1] | {"prediction": "neutral"}]
@@ -143,7 +138,6 @@ def test_runs_with_different_labels(folder: Path, tmp_path: Path) -> None:
 
 
 def test_problems_of_a_folder(folder: Path) -> None:
-    """Texts by field; a classifier reads the first, and the others with a space between."""
     problems = read_problems(str(folder), ["reading"])
     assert format_of_problems(problems) == READING
     assert list(pairs_of(problems)) == [
@@ -156,7 +150,6 @@ def test_problems_of_a_folder(folder: Path) -> None:
 
 @pytest.mark.parametrize("config", ["pairs", "reading"])
 def test_a_classifier_of_two_labels(folder: Path, tmp_path: Path, config: str) -> None:
-    """Its classes go by their names, or as told; what it says can be scored."""
     labels = {"pairs": PAIRS, "reading": READING}[config].labels
     model = tiny_classifier("bert-uncased", tuple(label.upper() for label in labels))
     out = tmp_path / "p.parquet"
@@ -175,7 +168,6 @@ def test_a_classifier_of_two_labels(folder: Path, tmp_path: Path, config: str) -
 
 
 def test_classifiers_of_other_classes(folder: Path) -> None:
-    """As many as the labels, and called like them."""
     arguments = ("predict", "--dataset", folder, "--config", "pairs", "--model")
     said = refused(*arguments, tiny_classifier("bert-uncased"))
     assert "expected a classifier of other, same, got one of 3 classes" in said
@@ -186,7 +178,6 @@ def test_classifiers_of_other_classes(folder: Path) -> None:
 
 @pytest.mark.parametrize("config", ["pairs", "reading"])
 def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None:
-    """From all texts but the first, and labels of the task, spelt in any case."""
     problem_format = PAIRS if config == "pairs" else READING
     texts = problem_format.fields[1:]
     rows = [
@@ -228,7 +219,6 @@ def test_label_orders() -> None:
 
 
 def test_texts_as_pairs(tmp_path: Path) -> None:
-    """Spans go with their texts; two texts are only renamed; missing ones are empty."""
     table = pa.table(
         {
             "seed_id": ["x"],

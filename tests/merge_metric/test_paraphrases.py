@@ -1,5 +1,3 @@
-"""Paraphrases beside replacements: predicted once, and scored as a configuration of their own."""
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,7 +68,6 @@ ALL = ("snli", "anli-r1")
 
 
 def test_predicted_by_default(folder: Path) -> None:
-    """Replacements and paraphrases of every source, each problem and each seed once."""
     table = read_problems(str(folder))
     names = table["variant_id"].to_pylist()
     assert sorted(names) == sorted(PROBLEMS)
@@ -79,7 +76,6 @@ def test_predicted_by_default(folder: Path) -> None:
 
 
 def test_part_of_a_source(folder: Path) -> None:
-    """Both kinds of variants of a source are in one file, which names both."""
     table = read_problems(str(folder))
     part = part_of_source(table, "snli")
     assert part["variant_id"].to_pylist() == [
@@ -119,7 +115,6 @@ def test_what_a_file_is_for(
     folder: Path, tmp_path: Path, names: tuple[str, ...], without: tuple[str, ...],
     expected: list[str],
 ) -> None:  # fmt: skip
-    """Paraphrases where some are predicted; not where replacements share their seeds."""
     path = predicted(tmp_path / "p.parquet", *names, without=without)
     (model,) = read_models([PredictionsSource("m", path)], folder)
     assert choose(model.tally) == expected
@@ -149,7 +144,6 @@ def test_one_file_for_both_is_scored_on_both(folder: Path, tmp_path: Path) -> No
 
 
 def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> None:
-    """Masked language models are none, and no group; the text has no empty heading of them."""
     path = predicted(tmp_path / "p.parquet", "snli")
     by = ["mlms", "word_class"]
     results = score_file(path, folder, ["snli_paraphrases"], by=by, n_bootstrap=0)
@@ -180,7 +174,6 @@ def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
 def test_anli_is_shown_examples_of_multinli(
     sources: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has none of its own here; that others are shown is said, and recorded by their name."""
     with caplog.at_level(logging.WARNING):
         prompt = read_prompt("exc", sources=sources)
     assert prompt == read_prompt("mnli")

@@ -1,5 +1,3 @@
-"""Publishing a model's figures in its repository, directly and by a pull request."""
-
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +81,6 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
 
 
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:
-    """One entry per configuration, of the commit that holds the data; then nothing."""
     result = publish(desk, predictions, folder, "--yes", "--date", "2025-10-28")
     (entry,) = results(desk)
     (shown,) = ModelInfo(id=MODEL, evalResults=[{"filename": FILE, "data": entry}]).eval_results
@@ -139,7 +136,6 @@ def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, fold
 
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> None:
-    """Open to those who may not write; brought up to date, not opened twice; main stays."""
     said = refused(desk, predictions, folder, "--yes", token=STRANGER, code=1)
     assert "(403): You don't have write access to somebody/model" in said
     first = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
@@ -158,7 +154,6 @@ def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> 
 
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: Path) -> None:
-    """Or found, where the answer to the one that opened it was lost; a closed one stays."""
     desk.hub.fail("commit", cut="after")
     assert "/discussions/1" in publish(desk, predictions, folder, "--pr", "--yes").out
     publish(desk, predictions, folder, "--pr", "--yes", "--date", "2025-10-28")
@@ -217,7 +212,6 @@ def test_predictions_of_a_part_or_another_model(desk: Desk, folder: Path, tmp_pa
 
 
 def test_what_is_no_task(desk: Desk, predictions: Path, folder: Path) -> None:
-    """Word classes have no line in eval.yaml; a folder's own file that is none is named."""
     said = refused(desk, predictions, folder, "--config", "snli_nouns")
     assert "expected tasks of the dataset's eval.yaml (demo, snli), got snli_nouns" in said
     for text in ("tasks: 3", "tasks: [{}]", "[", "x"):

@@ -1,5 +1,3 @@
-"""Publishing the metric as a Space, and loading it by `evaluate.load("OWNER/NAME")`."""
-
 import json
 import re
 import sys
@@ -23,7 +21,6 @@ def local() -> dict[str, bytes]:
 
 
 def test_example_by_hand() -> None:
-    """The check expects of the Space what the metric computes here."""
     example = worked_example()
     result = score(**example["arguments"])
     assert {key: result[key] for key in example["figures"]} == example["figures"]
@@ -42,7 +39,6 @@ def test_dry_run(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_publishing_and_again(desk: Desk) -> None:
-    """The folder as it is, loaded by `evaluate` from the private Space; then nothing changes."""
     arguments = ("metric", "--repo", NAME, "--private", "--yes", "--format", "json")
     result = desk.good(*arguments, verify=True)
     repo = desk.hub.repo("space", NAME)
@@ -63,7 +59,6 @@ def test_publishing_and_again(desk: Desk) -> None:
 
 
 def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
-    """Other files stay."""
     repo = desk.hub.make("space", NAME, sdk="gradio")
     repo.add("main", {"old.py": Entry(b"", False), "logo.png": Entry(b"x", False)}, "Earlier")
     desk.good("metric", "--repo", NAME, "--yes")
@@ -78,7 +73,6 @@ def test_space_that_does_not_load(desk: Desk) -> None:
 
 
 def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are compared, not only that there are some."""
     for changed, told in (
         ({"variant_accuracy": 0.5}, "'variant_accuracy': 0.75"),
         ({"signature": "other"}, "expected the figures of this version, got those of another"),
@@ -90,7 +84,6 @@ def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_spaces_that_cannot_be(desk: Desk) -> None:
-    """`evaluate` looks for a script of the Space's name; rights; a token; privacy."""
     said = desk.refused("metric", "--repo", "somebody/sva")
     assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in said
     assert desk.hub.requests == []

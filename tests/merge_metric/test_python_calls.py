@@ -139,7 +139,6 @@ PAGE = (Path(__file__).parents[2] / "merge_metric/your-own-model.md").read_text(
 
 
 def test_all_functions_are_called() -> None:
-    """A new public function is tried here too."""
     names = {*merge_metric.__all__, *merge_dataset.__all__, *generation.__all__}
     assert {*OF_FILES, *OF_FILE, *OTHER, *RECORDS, *SETTINGS} == names
     # The others have no path: settings, runs, evidence and trainers.
@@ -172,7 +171,6 @@ def test_text_and_path_are_alike(
 
 @pytest.mark.slow
 def test_what_gives_a_run_and_what_takes_one(tmp_path: Path, places: dict[str, Path]) -> None:
-    """`build(generate(config))`: the folder need not be named."""
     run = generation.RunFolder(places["build"])
     names = ["demo_nouns", "demo_verbs"]
     assert generation.build(run, into="other").path == run.path / "other"
@@ -206,7 +204,6 @@ def test_settings_as_users_write_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", [merge_metric, merge_dataset, generation])
 def test_the_page_has_all_public_names(package: ModuleType) -> None:
-    """One table of every package's, but records that functions give."""
     section = PAGE.split("### All public names")[1].split("\n### ")[0]
     assert [name for name in {*package.__all__} - RECORDS if f"`{name}" not in section] == []
 
@@ -243,7 +240,6 @@ def test_evaluations_are_predictions(
 @pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE])
 @pytest.mark.parametrize("given", [3, None, [3], b"a.parquet", {"a": 3}, [["a.parquet"]]])
 def test_what_is_no_file(name: str, given: Any, folder: Path) -> None:
-    """Before anything runs: no iterator is asked for its first run."""
     calls: dict[str, Call] = {**OF_FILES, **OF_FILE, "read_runs": lambda *both: read_runs(*both)}
     with pytest.raises(TypeError, match=r"^\w+: expected .*, got (the int|None|the bytes|a )"):
         calls[name](given, folder)
@@ -291,7 +287,6 @@ def test_models_compared(folder: Path, files: list[Path], evaluations: list[Eval
 
 
 def test_models_that_cannot_be_compared(folder: Path, evaluations: list[Evaluation]) -> None:
-    """Two lambdas, several configurations, and one that nobody has."""
     message = "different names, got 2 called 'always'; say what each is called: `evaluate_model"
     with pytest.raises(ValueError, match=message):
         compare_models([evaluations[0], evaluations[0]])
@@ -330,7 +325,6 @@ def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -
 
 
 def test_a_function_of_two_texts(folder: Path) -> None:
-    """It is refused by its name, with what to write."""
     with pytest.raises(TypeError, match=r"lambda: expected .* of one argument, .* one of \(p, h\)"):
         evaluate_model(lambda p, h: "neutral", folder, "snli", progress=False)
 
@@ -362,7 +356,6 @@ def test_predictions_are_written_as_the_suffix_says(
 
 
 def test_a_sample_is_no_lack(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Seeds that nobody wanted to be asked about are not told of as missing."""
     with caplog.at_level(logging.INFO):
         found = ask(folder, "some", "neutral", limit_seeds=4)
     assert "missing" not in caplog.text

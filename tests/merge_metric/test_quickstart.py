@@ -20,7 +20,6 @@ def cells(kind: str) -> list[dict[str, Any]]:
 
 
 def test_links_and_extras_are_there() -> None:
-    """Pages are beside the notebook, and it installs extras that the package has."""
     links = re.findall(r"\]\(([^)]+)\)", "\n".join(each["source"] for each in cells("markdown")))
     assert len(links) > 3
     for link in links:
@@ -35,7 +34,6 @@ def test_links_and_extras_are_there() -> None:
 
 
 def test_outputs_are_kept_without_this_machine() -> None:
-    """Every cell but the installation shows something; no errors, progress, or paths."""
     install, *others = cells("code")
     assert install["metadata"]["tags"] == ["skip-execution"]
     assert [each["source"].splitlines()[0] for each in others if not each["outputs"]] == []
@@ -49,7 +47,6 @@ def test_outputs_are_kept_without_this_machine() -> None:
 
 @pytest.mark.slow
 def test_it_runs_and_shows_what_is_kept(tmp_path: Path) -> None:
-    """Offline, in an empty folder; figures, tables and the curve are those that are kept."""
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nbclient")
     from helpers.notebook import run_notebook, texts

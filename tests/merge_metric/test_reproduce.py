@@ -83,7 +83,6 @@ def fill_in(path: Path, **answers: str) -> None:
 @pytest.mark.real
 @pytest.mark.timeout(1800)
 def test_every_command_runs(place: Path) -> None:
-    """In the page's order: each ends well and writes what it names."""
     ran = 0
     for line, text in commands():
         program, *words = shlex.split(line)

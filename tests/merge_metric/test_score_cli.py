@@ -89,7 +89,6 @@ def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> 
 def test_probabilities_in_another_order(
     tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A prediction that is not the most probable label is told, a near tie is not."""
     rows = predicted("snli")
     for row in rows:
         row["probabilities"] = [0.9 if row["prediction"] == i else 0.05 for i in range(3)]
@@ -109,7 +108,6 @@ def test_probabilities_in_another_order(
 
 
 def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
-    """Markdown and LaTeX have a table per configuration, CSV one that names it in each row."""
     path = write(tmp_path / "p.parquet", predicted("snli"))
     told = ["--dataset", folder, "--n-bootstrap", 9]
     whole = run("score", path, *told, "--format", "json")

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_figures_of_every_evaluation(tmp_path: Path) -> None:
-    """They are logged, equal those of `evaluate_model`, and the best model is chosen by them."""
     from datasets import Dataset
     from transformers import (
         AutoModelForSequenceClassification,

@@ -86,7 +86,6 @@ def slow_pll(kind: str, text: str) -> float:
 @pytest.mark.slow(but=["roberta"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_the_slow_way(kind: str) -> None:
-    """Each kind of tokenizer, texts of all lengths at once."""
     found = pseudo_log_likelihoods(tiny_mlm(kind), TEXTS)
     assert not found.windowed.any()
     assert found.pll.tolist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
@@ -131,7 +130,6 @@ def test_words_end_where_letters_do(kind: str) -> None:
 @pytest.mark.slow(but=("bert-uncased",))
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "deberta"])
 def test_batches_do_not_matter(kind: str) -> None:
-    """To the bit: alone, all together, in another order, in other batches."""
     mlm = tiny_mlm(kind)
     together = pseudo_log_likelihoods(mlm, TEXTS).pll
     alone = [pseudo_log_likelihoods(mlm, [text]).pll[0] for text in TEXTS]
@@ -142,7 +140,6 @@ def test_batches_do_not_matter(kind: str) -> None:
 
 
 def test_few_at_a_time_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores are the same, however the masked sentences are grouped."""
     whole = pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS)
     monkeypatch.setattr("generation.model_signals.likelihoods._IDS_AT_ONCE", 200)
     pieces = pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS)
@@ -151,7 +148,6 @@ def test_few_at_a_time_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other words at the mask share a forward pass, and windows of long texts are remembered."""
     mlm = tiny_mlm("bert-cased")
     long = " ".join(sentences()[:12])
     texts = [
@@ -214,7 +210,6 @@ def files(store: LikelihoodStore) -> dict[str, bytes]:
 
 
 def test_what_is_put_in_comes_out(tmp_path: Path) -> None:
-    """In any order, from this process or from the files, each text once."""
     store = LikelihoodStore(tmp_path, IDENTITY)
     assert fill(store, SENTENCES + SENTENCES[:3]) == len(SENTENCES)
     assert store.missing(SENTENCES) == []
@@ -228,7 +223,6 @@ def test_what_is_put_in_comes_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int) -> None:
-    """Stored sentences are not scored again; those in damaged parts are, and no more."""
     whole = LikelihoodStore(tmp_path / "whole", IDENTITY)
     fill(whole, SENTENCES[:8])
     fill(whole, SENTENCES)
@@ -248,7 +242,6 @@ def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int)
 
 
 def test_models_do_not_mix(tmp_path: Path) -> None:
-    """Each revision, device and number format has a folder; a strange one is an error."""
     others = [{**IDENTITY, name: "x"} for name in IDENTITY]
     paths = {LikelihoodStore(tmp_path, each).path for each in (IDENTITY, *others)}
     assert len(paths) == 1 + len(others)
@@ -284,7 +277,6 @@ def slow_log_likelihood(kind: str, text: str, width: int) -> float:
 @pytest.mark.slow(but=["llama"])
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "llama-bytes", "mistral"])
 def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
-    """Every token after the start token counts, however many texts there are."""
     lm = lm_of(kind)
     found = lm.log_likelihoods(CAPTIONS)
     expected = [slow_log_likelihood(kind, text, lm.max_tokens - 1) for text in CAPTIONS]
@@ -296,7 +288,6 @@ def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
 
 
 def test_long_texts_are_scored_within_windows() -> None:
-    """Each token once, with half a window before it at least."""
     lm = lm_of("llama")
     lm.max_tokens = 9
     text = "A girl jumps and a dog runs and no one sees a horse in the snow."
@@ -307,7 +298,6 @@ def test_long_texts_are_scored_within_windows() -> None:
 
 
 def test_start_token_is_needed() -> None:
-    """The message says what to name instead."""
     tokenizer = tiny_tokenizer("llama")
     tokenizer.bos_token = tokenizer.eos_token = None
     with pytest.raises(ValueError, match=r"^x: expected a tokenizer with a token .* --mlm$"):

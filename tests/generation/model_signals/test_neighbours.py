@@ -66,7 +66,6 @@ PAIRS = [
 
 @pytest.mark.parametrize("family", ["bert-cased", "roberta", "albert"])
 def test_the_word_that_falls_most(family: str) -> None:
-    """As a plain loop finds it; a score does not depend on its batch, to the bit."""
     mlm = MaskedLM.load(tiny_model(family), device="cpu")
     items = [item_of(*pair) for pair in PAIRS]
     found = neighbour_changes(mlm, items)
@@ -119,7 +118,6 @@ def test_a_run_that_wants_scores(clean: RunFolder, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) -> None:
-    """A build without any fails, and one with looser limits than the scored one had."""
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     missing = r"the changes .* build once without `scored_by` and with `min_quality` 0, .*ghbours`"
@@ -137,7 +135,6 @@ def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
-    """A build takes those of generate, not those of what it left; and by the run's masked LMs."""
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     before = run.variants.read_bytes()
@@ -153,7 +150,6 @@ def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_words_are_scored_whose_letters_are_shuffled(clean: RunFolder, tmp_path: Path) -> None:
-    """In a build of the run, and in a run of its own."""
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     shuffled = build(run.path, into="shuffled", scramble=True)
@@ -172,7 +168,6 @@ def test_words_are_scored_whose_letters_are_shuffled(clean: RunFolder, tmp_path:
 def test_in_tasks_and_by_command(
     clean: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks and the command write the same bytes."""
     shutil.copytree(clean.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run").named(SCORED)
     before = run.neighbours.read_bytes()
@@ -194,7 +189,6 @@ def test_in_tasks_and_by_command(
 def test_without_lemminflect_nothing_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is an error before any model is asked."""
     settings = {"limit": 2, "run": str(tmp_path / "run"), "min_quality": 0.5}
     monkeypatch.setitem(__import__("sys").modules, "lemminflect", None)
     with pytest.raises(ValueError, match=r"quality: expected lemminflect .*merge-nli\[morphology"):

@@ -1,5 +1,3 @@
-"""`merge-nli signals` after a build, and what later builds make of it."""
-
 import json
 import re
 import shlex
@@ -85,7 +83,6 @@ def changed(text: str, row: Mapping[str, str]) -> str:
 
 
 def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
-    """For every replacement: the likelihood of the text with it less that of the seed's."""
     rows, problems = rows_in(scored.signals), {r["seed_id"]: r for r in rows_in(scored.problems)}
     replacements = rows_in(scored.replacements)
     assert [[r[name] for name in KEY] for r in rows] == [
@@ -110,7 +107,6 @@ def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
 
 
 def test_a_build_joins_them(run: RunFolder) -> None:
-    """Replacements and variants have the changes; the manifest says whose they are."""
     before = read_json(run.manifest)
     built = build(run.path)
     of_key = {tuple(r[n] for n in KEY): [r[n] for n in CHANGES] for r in rows_in(run.signals)}
@@ -128,7 +124,6 @@ def test_a_build_joins_them(run: RunFolder) -> None:
 
 
 def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
-    """Provenance and card have the model; the folder is sound."""
     build(run.path)
     export_dataset(run.path, tmp_path / "dataset")
     assert check_dataset(tmp_path / "dataset") == []
@@ -140,7 +135,6 @@ def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_filtering_by_them(run: RunFolder) -> None:
-    """Both texts have to change by no less; what equals the limit stays."""
     rows = rows_in(run.signals)
     limit = sorted(min(row[name] for name in CHANGES) for row in rows)[len(rows) // 2]
     built = build(run.path, into="likely", min_pll_change=limit, min_replacements=1)
@@ -152,7 +146,6 @@ def test_filtering_by_them(run: RunFolder) -> None:
 
 
 def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
-    """An ablation has more replacements: of those the run knows nothing, until they are scored."""
     union = build(run.path, ablation="union")
     own = {tuple(row[n] for n in KEY) for row in rows_in(run.signals)}
     for row in rows_in(union.replacements):
@@ -180,7 +173,6 @@ def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
 
 
 def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, model: str) -> None:
-    """Whether or not there are signals of the shuffled ones, which are of other texts."""
     limit = float(np.median([row[CHANGES[0]] for row in rows_in(run.signals)]))
     likely = letters_of(build(run.path, into="likely", min_pll_change=limit, min_replacements=1))
     build(run.path, ablation="scrambled")
@@ -203,7 +195,6 @@ def two_problems(folder: Path) -> dict[str, Any]:
 
 
 def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
-    """Articles and families make no difference; signals of shuffled ones are refused."""
     given = two_problems(tmp_path)
     given |= {"families": "inflect", "repair_articles": True}
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
@@ -223,7 +214,6 @@ def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) 
 
 
 def test_more_than_one_word(tmp_path: Path, model: str) -> None:
-    """Texts with articles repaired are scored as they stand; of other signals the rarest counts."""
     given = two_problems(tmp_path)
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
     settings: dict[str, Any] = {"families": "inflect", "repair_articles": True}
@@ -254,7 +244,6 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
 def test_nothing_is_scored_twice(
     run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second run only reads; one that lost a part does that part, to the same bytes."""
     scored: list[str] = []
 
     def counted(mlm: Any, texts: Sequence[str], **more: Any) -> Any:
@@ -280,7 +269,6 @@ def test_nothing_is_scored_twice(
 def test_tasks_have_to_have_the_same_model(
     run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Likelihoods of other devices are not mixed, and none is missing without a word."""
     UnitsHere(monkeypatch)
     score = pll_changes.score_unit
 
@@ -308,7 +296,6 @@ def test_tasks_have_to_have_the_same_model(
 
 
 def test_signals_of_other_problems(run: RunFolder) -> None:
-    """They are not joined by mistake."""
     table = pq.ParquetFile(run.problems).read()
     place = table.schema.get_field_index("premise")
     other = pa.array([f"{text} Indeed." for text in table["premise"].to_pylist()])
@@ -326,7 +313,6 @@ def blocks_of(run: RunFolder) -> pq.ParquetWriter:
 
 
 def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> None:
-    """Where the settings name a store, likelihoods lie there too."""
     settings = run.config.read_text()
     run.config.write_text(f'{settings}store = "{tmp_path}/store"\n')
     write_changes(run.path, "mlm", model)
@@ -360,7 +346,6 @@ def test_the_command(run: RunFolder, model: str) -> None:
 
 
 def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
-    """Files and card say what it is, and each change is the difference of two log-likelihoods."""
     folder = tmp_path / "tiny-lm"
     tiny_lm("llama").save_pretrained(folder)
     tiny_tokenizer("llama").save_pretrained(folder)

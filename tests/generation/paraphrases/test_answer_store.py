@@ -1,5 +1,3 @@
-"""Asking the NLI model: each pair once, in parts that are kept, and what is no answer."""
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +34,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("calls", range(6))
 def test_going_on_after_an_interruption(tmp_path: Path, calls: int) -> None:
-    """Only the part that was interrupted is asked twice."""
     pairs, judge = pairs_of(10), FakeJudge(random_verdict(1))
     judge.budget = Budget(calls)
     if calls < 5:  # 4, 4 and 2 pairs are 2, 2 and 1 batches
@@ -108,7 +105,6 @@ class Broken:
     ids=["shape", "missing", "nan", "infinite"],
 )  # fmt: skip
 def test_something_else_than_probabilities(change: Any, message: str, tmp_path: Path) -> None:
-    """The message says what came, and for which pair; nothing is saved."""
     with pytest.raises(ValueError, match=message):
         ask_in_parts(lambda: Broken(change), pairs_of(3), identity=1, folder=tmp_path, what="test")
     assert list(tmp_path.rglob("*.parquet")) == []

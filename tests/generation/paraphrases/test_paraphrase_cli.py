@@ -1,5 +1,3 @@
-"""The command: its options, what it says, and all of it with small real models."""
-
 import json
 import re
 import shlex
@@ -57,7 +55,6 @@ def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> 
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the libraries the message says what to install."""
     monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     result = invoke("--model", "m", "--source", "demo", "--run", str(tmp_path / "run"))
@@ -92,7 +89,6 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("scripted")
 def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Funnel, seeds, paraphrases per seed, configuration, and commands that can be pasted."""
     monkeypatch.chdir(tmp_path)
     write_problems(tmp_path / "data.jsonl", PROBLEMS)
     arguments = [
@@ -128,7 +124,6 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
 def test_paraphrases_of_another_model_are_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless that is said; what was found stays in the run folder."""
     data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
     arguments = [
         "--model", "m", "--source", "snli", "--data", str(data), "--out", str(tmp_path / "out"),
@@ -194,7 +189,6 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
-    """Every verdict is what the classifier says of the pair alone; the dataset is good."""
     run, made = real_run["folder"] / "run", real_run["made"]
     count = len(real_run["problems"])
     assert made["problems"] == {
@@ -231,7 +225,6 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
 
 
 def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands that are printed: predict with the same model, and score."""
     monkeypatch.chdir(real_run["folder"])
     for command in real_run["made"]["next"]:
         result = CliRunner().invoke(app, shlex.split(command)[1:])

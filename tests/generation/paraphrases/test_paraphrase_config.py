@@ -1,5 +1,3 @@
-"""Settings of a run of paraphrases: defaults, TOML, and every way of writing a wrong one."""
-
 import dataclasses
 import tomllib
 from typing import Any
@@ -102,7 +100,6 @@ ONLY_IF_USED = {"skip_bad_rows"}
 
 
 def test_output_settings_are_all_but_the_machines() -> None:
-    """No field is forgotten: each is in `output_settings` or in the list above."""
     assert config(source="snli", **RECORDED).output_settings() == config().output_settings()
     fields = {field.name for field in dataclasses.fields(ParaphraseConfig)}
     assert fields == set(config().output_settings()) | set(RECORDED) | OF_NLI | ONLY_IF_USED

@@ -1,5 +1,3 @@
-"""Rows of the dataset and of the run's own tables."""
-
 import pytest
 from helpers.paraphrase_run import paraphrased_row, problem_row
 

@@ -1,5 +1,3 @@
-"""Prompts to generators, the paraphrase in their answers, and settings that are refused."""
-
 from typing import Any
 
 import pytest
@@ -53,7 +51,6 @@ def test_cleaning(text: str, expected: str) -> None:
     ],
 )
 def test_what_the_hypothesis_has_itself_stays(text: str, hypothesis: str, expected: str) -> None:
-    """Quotation marks and a colon at the end."""
     assert clean(text, hypothesis) == expected
 
 

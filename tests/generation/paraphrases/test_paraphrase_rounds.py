@@ -1,5 +1,3 @@
-"""The fate of candidates: each reason, their order, temperatures, and when rounds end."""
-
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -96,7 +94,6 @@ def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None
     ],
 )
 def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None:
-    """Every reason there is but those that need other candidates."""
     assert reasons([given]) == [reason]
 
 
@@ -104,7 +101,6 @@ def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None
 
 
 def test_temperatures_are_keyed() -> None:
-    """Seed, hypothesis and round decide it; others have another one."""
     made = config(max_rounds=2)
     script = Scripted({}, {})
     script.run(made, "A.", "B.")
@@ -161,7 +157,6 @@ def test_normalised_as_an_oracle_has_it(text: str) -> None:
     ],
 )
 def test_which_texts_are_the_same(one: str, other: str, same: bool) -> None:
-    """Case, punctuation, width and compatibility do not count; letters, marks and signs do."""
     assert (normalise(one) == normalise(other)) is same
 
 
@@ -189,7 +184,6 @@ def test_echoes(text: str, hypothesis: str, prompt: str, expected: bool) -> None
 
 
 def test_the_readme_lists_the_reasons() -> None:
-    """Each with its step and sentence, in the order in which they are tried."""
     text = (Path(rounds.__file__).parent / "README.md").read_text(encoding="utf-8")
     section = text.split("## Why something is dropped")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section, flags=re.MULTILINE)

@@ -34,7 +34,6 @@ from merge_dataset.schema import arrow_schema
 
 @pytest.mark.parametrize("seed", range(12))
 def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept sets, reasons, rows and funnel; blocks and parts cut wherever, no pair asked twice."""
     monkeypatch.setattr(paraphrase_run, "BLOCK", (1, 2, 3, 100)[seed % 4])
     monkeypatch.setattr(answers, "PART", (2, 5, 8192)[seed % 3])
     world = World.of(seed)
@@ -68,7 +67,6 @@ def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Problems in another order, other batches, blocks and parts: the same tables."""
     world = World.of(3)
     run, generator, _ = world.run(tmp_path / "one")
     assert max(map(len, generator.batches)) == 4
@@ -101,7 +99,6 @@ def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
-    """The longest come first; within a batch lengths are neighbours; each request once."""
     problems = [(str(n), "P.", f"H{n}{' word' * (n * 7 % 13)}.", "neutral") for n in range(13)]
     world = World(problems, lambda request: [candidate("Yes.")], lambda p, h: (0, 1, 0))
     with pytest.raises(ValueError, match="none of 13 hypotheses"):
@@ -125,7 +122,6 @@ def never(*_: object) -> Any:
 
 
 def test_a_run_that_is_done_opens_no_model(tmp_path: Path) -> None:
-    """All of it is there, and comes out the same again."""
     world = World.of(1)
     run, *_ = world.run(tmp_path / "run")
     before = outcome(run)
@@ -136,7 +132,6 @@ def test_a_run_that_is_done_opens_no_model(tmp_path: Path) -> None:
 def test_records_without_weights_are_gone_on_with(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Digests of weights go into the manifest; an older release's record says none, and aloud."""
     world = World.of(1)
     plain, *_ = world.run(tmp_path / "plain")
     data = tmp_path / "plain.jsonl"
@@ -209,7 +204,6 @@ def test_other_settings_ask_what_they_change(
 def test_models_that_changed_under_the_same_name(
     which: str, interrupted: bool, tmp_path: Path
 ) -> None:
-    """A new revision at the same place starts anew, and nothing of the old one is mixed in."""
     world, model = World.of(4), tmp_path / "model"
     model.mkdir()
     (model / "weights").write_text("old")
@@ -236,7 +230,6 @@ def test_models_that_changed_under_the_same_name(
 
 
 def test_a_hub_model_that_changed_is_noticed_when_it_is_opened(tmp_path: Path) -> None:
-    """Without files to look at the record is trusted, until the model itself is asked."""
     world = World.of(4)
     with pytest.raises(Interrupted):
         world.run(tmp_path / "run", budget=Budget(25), k=2)
@@ -285,7 +278,6 @@ def test_the_manifest(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_another_kind_of_run(tmp_path: Path) -> None:
-    """Folders of suggest and build stay as they are."""
     world, folder = World.of(1), tmp_path / "run"
     folder.mkdir()
     (folder / "config.toml").write_text(Config(source="snli").to_toml())
@@ -300,7 +292,6 @@ def test_the_folder_of_another_kind_of_run(tmp_path: Path) -> None:
 
 
 def test_no_right_answers(tmp_path: Path) -> None:
-    """An order of labels turned round looks like this."""
     problems = [("1", "P.", "H.", "neutral"), ("2", "P.", "I.", "contradiction")]
     world = World(problems, never, lambda p, h: (1, 0, 0))
     with pytest.raises(

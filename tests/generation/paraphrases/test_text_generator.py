@@ -184,7 +184,6 @@ SETTINGS = [
 @pytest.mark.parametrize(("seed", "decoding"), SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Search) -> None:
-    """One batch of prompts of unequal lengths, temperatures and rounds."""
     earlier = ("The cat runs.", "The dog runs in the park.", "", "The cat")
     requests = [
         ParaphraseRequest(HYPOTHESES[seed], 0.3),
@@ -202,7 +201,6 @@ def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Se
 @pytest.mark.slow(but=("t5",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_change_nothing(kind: str) -> None:
-    """Alone or with others, in whatever order: padding is seen by nobody."""
     generate = generator(kind)
     requests = [ParaphraseRequest(h, 0.3 + 0.1 * (i % 4)) for i, h in enumerate(HYPOTHESES)]
     together = generate.candidates(requests)
@@ -243,7 +241,6 @@ def new_texts(kind: str, sequences: torch.Tensor, hypothesis: str) -> list[str]:
 @pytest.mark.parametrize("beams", [2, 5])
 @pytest.mark.parametrize("kind", ["t5", "llama-chat"])
 def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: int) -> None:
-    """Texts and scores of transformers' own, which ends where as many texts as beams have."""
     decoding = searching(
         num_beams=beams, num_beam_groups=1, diversity_penalty=0, sibling_penalty=0,
         max_new_tokens=40,
@@ -298,7 +295,6 @@ def test_ends(kind: str, end: str) -> None:
 
 
 def test_special_tokens_are_no_text() -> None:
-    """A decoder's are never chosen; a causal model's each end a text."""
     request = ParaphraseRequest("A girl runs.", 0.5)
     for token in ("<extra_id_0>", "<s>", "<unk>"):
         model = with_bias("t5", **{token: 4.0})
@@ -311,7 +307,6 @@ def test_special_tokens_are_no_text() -> None:
 
 
 def test_without_a_chat_template_a_line_is_an_answer() -> None:
-    """A token with a newline ends it, and what stands before that in the token stays."""
     requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES]
     base, chat = (
         [c for cs in generator(kind, model=likes).candidates(requests) for c in cs]
@@ -364,7 +359,6 @@ def test_odd_templates_and_prompts() -> None:
 
 @pytest.mark.parametrize("kind", ["t5", "llama-chat"])
 def test_prompts_are_read_once(kind: str) -> None:
-    """Per request and not per beam; afterwards rows are beams, of one token each."""
     model, shapes, encoded = with_bias(kind), [], []
     name = "decoder_input_ids" if kind == "t5" else "input_ids"
     model.register_forward_pre_hook(
@@ -440,7 +434,6 @@ def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
 
 
 def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -> None:
-    """Settings of a repository for sampling neither count nor warn."""
     shutil.copytree(folders / "llama-chat", tmp_path / "model")
     path = tmp_path / "model" / "generation_config.json"
     settings = json.loads(path.read_text())
@@ -454,7 +447,6 @@ def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -
 
 
 def test_the_revision_is_that_of_the_files(folders: Path, tmp_path: Path) -> None:
-    """Another chat template is another model."""
     shutil.copytree(folders / "llama-chat", tmp_path / "model")
     before = load(tmp_path / "model").revision
     assert before == load(folders / "llama-chat").revision
@@ -521,7 +513,6 @@ def test_models_for_other_tasks(folders: Path, tmp_path: Path) -> None:
 
 
 def test_models_that_cannot_be_searched() -> None:
-    """Without a cache of keys and values, a token to begin with, or one to end with."""
     config = MambaConfig(vocab_size=len(tiny_tokenizer("llama")), hidden_size=16, state_size=4,
                          num_hidden_layers=1)  # fmt: skip
     with pytest.raises(
@@ -541,7 +532,6 @@ def test_models_that_cannot_be_searched() -> None:
 
 
 def test_what_decoders_are_made_to_begin_with() -> None:
-    """BART and the like have a first token forced on them: it is read, and no part of the text."""
     model = with_bias("t5")
     model.generation_config.forced_bos_token_id = 40
     forced = generator("t5", model=model)
@@ -644,7 +634,6 @@ SEARCHES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("most", [1, 4, 12])
 @pytest.mark.parametrize("settings", SEARCHES)
 def test_the_search_is_the_slow_one(settings: dict[str, Any], most: int) -> None:
-    """Requests of one batch, with and without earlier texts, each as if it were alone."""
     decoding = searching(**settings, max_new_tokens=most)
     rng = random.Random(most)
     earlier = [
@@ -660,7 +649,6 @@ def test_the_search_is_the_slow_one(settings: dict[str, Any], most: int) -> None
 
 
 def test_what_is_done_is_not_run() -> None:
-    """Rows are beams of groups that still search; the tables bring ends and cuts about."""
     decoding = searching(**SEARCHES[0], max_new_tokens=40)
     table = Table(range(6))
     search(table, decoding, [()] * 6)

@@ -70,7 +70,6 @@ def copy_of(run: RunFolder, to: Path) -> RunFolder:
 
 
 def test_the_dataset_is_the_same(everything: RunFolder, less: RunFolder) -> None:
-    """Byte for byte, from a good part of the questions."""
     assert dataset_of(less) == dataset_of(everything)
     asked, record = asked_in(less), read_record(less.suggested)
     assert 0.3 * len(asked.questions) < len(asked) < 0.9 * len(asked.questions)
@@ -89,7 +88,6 @@ def test_the_dataset_is_the_same(everything: RunFolder, less: RunFolder) -> None
 
 
 def test_what_was_left_out_is_on_record(everything: RunFolder, less: RunFolder) -> None:
-    """Words out of reach are of classes that get too few replacements; the rest is as it was."""
     names = ("seed_id", "word_class", "word", "reason", "replacements")
     before, after = (set(rows_of(run.exclusions, *names)) for run in (everything, less))
     left_out = {row[:3] for row in after if row[3] == "out_of_reach"}
@@ -111,7 +109,6 @@ def test_what_was_left_out_is_on_record(everything: RunFolder, less: RunFolder) 
 
 
 def test_the_funnel_counts_what_was_asked(everything: RunFolder, less: RunFolder) -> None:
-    """Each suggestion ends once; those out of reach under a reason of their own."""
     before, after = (read_record(run.manifest)["funnel"] for run in (everything, less))
     for there, here in zip(before, after, strict=True):
         reasons = here.keys() & {*Reason, "kept"}
@@ -125,7 +122,6 @@ def test_the_funnel_counts_what_was_asked(everything: RunFolder, less: RunFolder
 @pytest.mark.slow
 @pytest.mark.parametrize("ablation", ["union", "pos", "prob", "none", "scrambled", "paper"])
 def test_ablations_need_no_more(ablation: str, everything: RunFolder, less: RunFolder) -> None:
-    """They keep the eligible seeds, about whose words all was asked."""
     built = [build(run.path, ablation=ablation, overwrite=True) for run in (everything, less)]
     assert dataset_of(built[0]) == dataset_of(built[1])
 
@@ -144,7 +140,6 @@ def test_ablations_need_no_more(ablation: str, everything: RunFolder, less: RunF
 def test_wider_settings_are_refused_with_the_remedy(
     settings: dict[str, Any], said: str, less: RunFolder
 ) -> None:
-    """Before anything is built."""
     with pytest.raises(ValueError, match="--ask-all") as refused:
         build(less.path, into="wide", **settings)
     assert said in str(refused.value)
@@ -162,7 +157,6 @@ def test_counts_of_all_suggestions_are_refused(less: RunFolder) -> None:
 def test_ask_all_asks_the_rest(
     everything: RunFolder, less: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The build stays, only the missing answers are asked for, and wider builds work."""
     run, scored = copy_of(less, tmp_path / "run"), []
     score = MaskedLM.score
 
@@ -184,7 +178,6 @@ def test_ask_all_asks_the_rest(
 def test_other_thresholds_ask_for_what_they_lack(
     everything: RunFolder, less: RunFolder, tmp_path: Path
 ) -> None:
-    """A lower threshold asks more, of which the store keeps what was asked before."""
     run = copy_of(less, tmp_path / "run")
     lower = generate(config_of(run.path, store=None, min_replacements=5), overwrite=True)
     assert len(asked_in(less)) < len(asked_in(lower)) < len(asked_in(lower).questions)
@@ -212,7 +205,6 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 def test_any_settings_make_the_same_dataset(
     settings: dict[str, Any], everything: RunFolder, tmp_path: Path
 ) -> None:
-    """Scope, threshold and filters may be any."""
     shared = {**settings, "store": str(everything.path.parent / "store")}
     runs = [
         generate(config_of(tmp_path / name, ask_all=ask_all, **shared))
@@ -226,7 +218,6 @@ def test_any_settings_make_the_same_dataset(
 @pytest.mark.slow
 @pytest.mark.parametrize("texts", [2, 3])
 def test_several_masked_lms_and_texts(texts: int, tmp_path: Path) -> None:
-    """Small masked LMs of all kinds, and problems of three texts, of which two have to share."""
     lines = bundled_path("demo/problems.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     data = tmp_path / "data.jsonl"
@@ -277,7 +268,6 @@ def test_what_was_asked_is_not_changed_without_a_word(less: RunFolder, tmp_path:
     st.sampled_from(["problem", "class", "word"]), st.sampled_from(["problem", "class", "word"]),
 )  # fmt: skip
 def test_wider_by_threshold_and_scope(there: int, here: int, scope: str, other: str) -> None:
-    """A seed that is eligible by narrower settings is eligible by wider ones."""
     counts = {("s", "noun", "a"): 7, ("s", "noun", "b"): 13, ("s", "verb", "c"): 20}
 
     def eligible(minimum: int, scope: str) -> set[Any]:

@@ -1,5 +1,3 @@
-"""Families, articles and several words at once, from the store to a checked dataset."""
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,7 +62,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, name: str) -> None:
-    """Ids, spans, pairs: every seed can be restored from every variant."""
     export_dataset(built[name].path, tmp_path / "data")
     assert check_dataset(tmp_path / "data") == []
 
@@ -87,7 +84,6 @@ def test_words_keep_their_class(built: dict[str, RunFolder], name: str) -> None:
 
 
 def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) -> None:
-    """Replacements of words without a family or an article are those of the run's own build."""
     own = {
         tuple(row[key] for key in REPLACEMENT_KEY): row for row in rows(RunFolder(run).replacements)
     }
@@ -104,7 +100,6 @@ def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) 
 
 
 def test_families_and_articles(built: dict[str, RunFolder]) -> None:
-    """Another form in its own tense; articles before every word that changes."""
     (row,) = [r for r in rows(built["inflect"].variants) if r["replacement"] == "runs running"]
     assert row["original"] == "sleeps sleeping"
     assert row["premise"] == "The cat runs here; it was running there before."
@@ -122,7 +117,6 @@ def test_families_and_articles(built: dict[str, RunFolder]) -> None:
 
 
 def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path: Path) -> None:
-    """Every word left out has its reason; the manifest counts what changes more."""
     excluded = rows(built["reject"].exclusions)
     (sleeps,) = [row for row in excluded if row["word"] == "sleeps"]
     assert (sleeps["reason"], sleeps["seed_id"]) == ("word_family", "mine:cat")
@@ -152,7 +146,6 @@ def test_command_line(run: Path, tmp_path: Path) -> None:
 
 
 def test_too_few_combinations(run: Path) -> None:
-    """The message says of what there are too few, and how many there were."""
     expected = r"no seed has 1000 combinations of 2 replacements per class, the most is \d+; add"
     with pytest.raises(ValueError, match=expected):
         build(run, into="few", words_at_once=2, min_replacements=1000)

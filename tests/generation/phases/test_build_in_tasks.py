@@ -99,7 +99,6 @@ def test_the_number_of_tasks_changes_no_byte(
 
 @pytest.mark.slow
 def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggested: Path) -> None:
-    """Parts that tasks of other settings made are not used."""
     tasks.failing = ("block 4",)
     assert build("other", *TASKS, 2).exit_code == 1
     tasks.failing = ()
@@ -113,7 +112,6 @@ def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggest
 def test_tasks_with_other_taggers_are_not_mixed(
     build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor with other packages than the command's."""
     block = build_blocks.block_unit
 
     def elsewhere(folder: Path, unit: str) -> None:
@@ -146,7 +144,6 @@ def with_packages(call: Callable[..., Any], packages: dict[str, str]) -> Callabl
 def test_ablations_and_signals_reach_the_tasks(
     build: Run, tasks: UnitsHere, suggested: Path
 ) -> None:
-    """An ablation keeps the seeds of the run's own build, which tasks made."""
     own = ["build", "--run", "run", "--out", "own", *TASKS, "2"]
     assert CliRunner().invoke(app, own).exit_code == 0
     for into, where in (("union-here", ()), ("union-dealt", (*TASKS, 3))):
@@ -187,7 +184,6 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
 
 
 def test_other_settings_tag_anew(find: Find, tasks: UnitsHere) -> None:
-    """Parts that tasks of other settings made are not used, nor kept by who needs no tasks."""
     tasks.failing = ("block 4",)
     for name in ("dealt", "here"):
         with pytest.raises(ExecutorError):

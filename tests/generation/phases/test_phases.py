@@ -1,5 +1,3 @@
-"""The two phases end to end on the bundled problems and model: files, bytes, ablations."""
-
 import os
 import re
 import shutil
@@ -58,7 +56,6 @@ def copy_of(run: RunFolder, to: Path) -> RunFolder:
 
 
 def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
-    """Every file and no temporary one; counts and digests of the manifest are the files'."""
     names = {path.name for path in run.path.iterdir()}
     assert names == {
         "config.toml", "manifest.json", "suggested.json", "suggestions", "problems.parquet",
@@ -81,7 +78,6 @@ def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
 
 
 def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
-    """Each is eligible, shares no word, or has exclusions for all it shares: none just goes."""
     manifest = read_json(run.manifest)
     fates = problem_fates(run, manifest)
     excluded = pq.read_table(run.exclusions).to_pylist()
@@ -117,7 +113,6 @@ def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens
 def test_blocks_and_workers_change_no_byte(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    """Three blocks, and two processes, make what one block in one process makes."""
     other = copy_of(run, tmp_path / "blocks")
     monkeypatch.setattr(blocks, "BLOCK", 5)
     suggest(demo_config(other.path))
@@ -131,7 +126,6 @@ def test_blocks_and_workers_change_no_byte(
 def test_a_longer_run_scores_only_what_is_new(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A run over more problems reuses the store, and adds to it."""
     suggest(demo_config(tmp_path / "run").overlaid(None, {"limit": 6}))
     store = RunFolder(tmp_path / "run").store
     before = {path: digest_of_file(path) for path in store.rglob("parts/*.parquet")}
@@ -184,7 +178,6 @@ def pieces_config(run: Path, **settings: object) -> Config:
 def test_words_of_several_pieces_are_among_the_replacements(
     run: RunFolder, run_of_pieces: RunFolder
 ) -> None:
-    """More words than the vocabulary has, each more probable than the original."""
     mlm = MaskedLM.load(bundled_path("demo/bert-tiny-mlm"), device="cpu")
     tokens = set(mlm.vocabulary.texts)
     replacements = pq.read_table(run_of_pieces.replacements).to_pylist()
@@ -256,7 +249,6 @@ def test_ablation_needs_a_build_first(tmp_path: Path) -> None:
 
 
 def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Path) -> None:
-    """The error names the threshold, the largest count and what to do."""
     other = copy_of(run, tmp_path / "strict")
     with pytest.raises(
         ValueError, match=r"no seed has 5000 .*the most is \d+; add masked LMs"
@@ -306,7 +298,6 @@ def test_what_is_refused_before_a_model_runs(tmp_path: Path) -> None:
 
 
 def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_path: Path) -> None:
-    """Other settings, problems or models: what differs is told, and the build stays as it was."""
     other = copy_of(run, tmp_path / "other")
     before = bytes_made(other)
     refused: list[tuple[Callable[..., object], str]] = [
@@ -340,7 +331,6 @@ def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_p
 def test_what_was_changed_in_between_is_not_built_on(
     run: RunFolder, tmp_path: Path, name: str
 ) -> None:
-    """A flipped bit in any file that `build` reads."""
     other = copy_of(run, tmp_path / "other")
     content = bytearray((other.path / name).read_bytes())
     content[-30] ^= 1
@@ -351,7 +341,6 @@ def test_what_was_changed_in_between_is_not_built_on(
 
 
 def test_one_command_at_a_time(run: RunFolder, tmp_path: Path) -> None:
-    """The second is told who is at work; what a killed one left goes with the next."""
     other = copy_of(run, tmp_path / "other")
     left = partial_path(other.variants), partial_path(other.candidates)
     left[0].touch()
@@ -372,7 +361,6 @@ def test_one_command_at_a_time(run: RunFolder, tmp_path: Path) -> None:
 def test_older_runs_are_taken_as_they_are(
     run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without digests, which is said."""
     other = copy_of(run, tmp_path / "other")
     for path in (other.suggested, other.questions / "questions.json"):
         record = read_json(path)
@@ -386,7 +374,6 @@ def test_older_runs_are_taken_as_they_are(
 def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed after new settings were written: `build` refuses, and an ablation too."""
     other = copy_of(run, tmp_path / "unfinished")
 
     def killed(*_: object, **__: object) -> None:

@@ -1,5 +1,3 @@
-"""Slices of a source: their rows are those of one run, and each fails and goes on by itself."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -63,7 +61,6 @@ def rows_of(folder: RunFolder, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_slices_make_what_one_run_makes(files: Path, whole: RunFolder, tmp_path: Path) -> None:
-    """Rows of all tables in the same order, counts, the dataset byte for byte, a build inside."""
     data = str(files / "part-*.jsonl")
     run = generate(config(tmp_path / "run", data=data, slice_problems=SIZE))
     assert [path.name for path in sorted((run.path / "slices").iterdir())] == [
@@ -93,7 +90,6 @@ def test_slices_make_what_one_run_makes(files: Path, whole: RunFolder, tmp_path:
 def test_a_slice_that_fails_leaves_the_others(
     files: Path, whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The masked LM breaks down in the second slice; the same command then does that slice."""
     settings = config(tmp_path / "run", data=str(files / "part-*.jsonl"), slice_problems=SIZE)
     calls, score = [], MaskedLM.score
 
@@ -119,7 +115,6 @@ def test_a_slice_that_fails_leaves_the_others(
 def test_an_interrupted_command_does_not_read_the_source_again(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless files, settings or slices are no longer as they were."""
     data = tmp_path / "data.jsonl"
     data.write_bytes((files / "whole.jsonl").read_bytes())
     read, load, stops = [], slices.load_problems, True
@@ -170,7 +165,6 @@ def times(run: Path, name: str) -> dict[str, int]:
 def test_a_build_goes_on_with_the_slices_that_are_missing(
     files: Path, whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless settings or suggestions are others; one that ended begins anew."""
     settings = config(tmp_path / "run", data=str(files / "part-*.jsonl"), slice_problems=SIZE)
     run, real, fails = suggest(settings), slices.build_run, ["00002-of-00003"]
 
@@ -206,7 +200,6 @@ def test_a_build_goes_on_with_the_slices_that_are_missing(
 
 
 def test_slices_have_the_same_masked_lms(files: Path, tmp_path: Path) -> None:
-    """A model that was replaced before the last slice asked it is no longer the same one."""
     settings = config(tmp_path / "run", data=str(files / "part-[01].jsonl"), slice_problems=8)
     run = suggest(settings)
     last = RunFolder(run.path / "slices/00001-of-00002").suggested
@@ -217,7 +210,6 @@ def test_slices_have_the_same_masked_lms(files: Path, tmp_path: Path) -> None:
 
 
 def test_slices_on_the_command_line(files: Path, tmp_path: Path) -> None:
-    """Dealt, asked, told; other sizes and commands for whole runs are refused."""
     runner, run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}), str(tmp_path / "run")
 
     def call(*arguments: str) -> tuple[int, str]:

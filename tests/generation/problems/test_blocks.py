@@ -1,5 +1,3 @@
-"""Problems on disk: sorted, in blocks, with little memory."""
-
 import random
 from pathlib import Path
 
@@ -30,7 +28,6 @@ def write(path: Path, numbers: list[int]) -> None:
 def test_sorted_whatever_fits_into_memory(
     at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids come in the order of their characters, nothing is lost, and the bytes are the same."""
     monkeypatch.setattr(module, "BLOCK", 16)
     numbers = random.Random(0).sample(range(10_000), 100)
     write(tmp_path / "whole.parquet", numbers)

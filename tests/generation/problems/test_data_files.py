@@ -1,5 +1,3 @@
-"""Files of problems as people have them: kinds, encodings, delimiters, and rows at fault."""
-
 import gzip
 import json
 import logging
@@ -86,7 +84,6 @@ def load(path: Path, **settings: Any) -> list[Seed]:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_problems_whatever_they_lie_in(name: str, tmp_path: Path) -> None:
-    """Texts to the letter, labels by their names, and with --dataset as with --data."""
     KINDS[name](tmp_path / name)
     expected = [("mine:0", *ROWS[0].values()), ("mine:1", *ROWS[1].values())]
     if name == "tabs.csv":
@@ -99,7 +96,6 @@ def test_the_same_problems_whatever_they_lie_in(name: str, tmp_path: Path) -> No
 def test_a_delimiter_of_another_kind_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Findings are said; a file as its name says needs no word."""
     caplog.set_level(logging.INFO)
     for name in ("a.csv", "semicolons.csv", "semicolons.txt", "tabs.csv"):
         KINDS[name](tmp_path / name)
@@ -112,7 +108,6 @@ def test_a_delimiter_of_another_kind_is_told(
 
 
 def test_votes_go_by_the_names_of_their_classes(tmp_path: Path) -> None:
-    """A list of numbers of classes is no list of our numbers."""
     text, label = datasets.Value("string"), datasets.ClassLabel(names=CLASSES)
     features = datasets.Features(
         premise=text, hypothesis=text, label=label, annotator_labels=datasets.List(label)
@@ -209,7 +204,6 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """One line: file, row, what was expected, what came, and the option or command that helps."""
     for name, (content, message) in WRONG.items():
         raw = content if isinstance(content, bytes) else content.encode()
         (tmp_path / name).write_bytes(raw)
@@ -220,7 +214,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_fit_the_data(tmp_path: Path) -> None:
-    """A file has no splits and no revisions; a folder may have the former."""
     for name in ("a.csv", "saved", "splits"):
         KINDS[name](tmp_path / name)
     for name, options, message in (
@@ -241,7 +234,6 @@ def test_options_that_do_not_fit_the_data(tmp_path: Path) -> None:
     [("", "nothing"), ("--recipe demo", "nothing"), ("--source demo", "'demo', the bundled")],
 )
 def test_the_source_of_ones_own_data_has_a_name(arguments: str, got: str) -> None:
-    """Neither SNLI's nor that of the bundled problems, with their licences, is taken for it."""
     for option in ("data", "dataset"):
         for command in ("generate", "suggest"):
             words = [command, f"--{option}", "my/Pairs 2.csv.gz", *arguments.split()]

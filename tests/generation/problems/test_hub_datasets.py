@@ -1,5 +1,3 @@
-"""Data sets of a Hub on loopback, at the console: commits, splits, scripts that are never run."""
-
 import io
 from collections.abc import Iterator
 from uuid import uuid4
@@ -110,7 +108,6 @@ def test_the_commit_is_recorded(at_hub: tuple[Console, dict[str, str]]) -> None:
 def test_scripts_are_not_run_and_their_copies_are_read(
     at_hub: tuple[Console, dict[str, str]],
 ) -> None:
-    """The error names the branch; there a configuration is a folder."""
     typed, commits = at_hub
     copied = f"--revision {CONVERTED}"
     for name in ("one", "two"):
@@ -142,7 +139,6 @@ def test_scripts_are_not_run_and_their_copies_are_read(
 def test_what_is_not_there(
     arguments: str, message: str, at_hub: tuple[Console, dict[str, str]]
 ) -> None:
-    """The option that has to change, and what it may be."""
     code, said = suggest(at_hub[0], arguments)
     assert code == 2
     assert said.strip().splitlines()[-1].startswith(f"error: {message}"), said

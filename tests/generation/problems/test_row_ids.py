@@ -1,5 +1,3 @@
-"""Ids of SNLI's problems: from the Hub's copy, which has none, as from the official file."""
-
 import gzip
 import json
 import random
@@ -68,7 +66,6 @@ def official(premise: str, hypothesis: str, label: str) -> dict[str, str]:
 
 
 def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Spaces do not matter; with another label or a word changed it is another problem."""
     premise, hypothesis, label = KNOWN
     rows = [
         official(premise, "The church sings.", label),
@@ -88,21 +85,18 @@ def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_ids_of_the_rows_go_first(tmp_path: Path) -> None:
-    """Whoever has ids keeps them: they are those of earlier runs."""
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(official(*KNOWN) | {"pairID": "my id"}))
     assert [seed.seed_id for seed in load(path)] == ["snli:my id"]
 
 
 def test_digests_tell_texts_apart() -> None:
-    """No two ways to cut the same words into texts are alike."""
     cut = [("a b", "c"), ("a", "b c"), ("a", "b", "c"), ("a b c",)]
     assert len({problem_digest(texts, "neutral") for texts in cut}) == len(cut)
 
 
 @pytest.mark.real
 def test_the_ids_that_come_with_us_are_snlis(shared_data: Path) -> None:
-    """The packed file is what the official ones say."""
     made = pair_ids(shared_data / name for name, _ in FILES.values())
     packed = bundled_path(PAIR_IDS).read_bytes()
     assert gzip.decompress(packed) == gzip.decompress(made)
@@ -112,7 +106,6 @@ def test_the_ids_that_come_with_us_are_snlis(shared_data: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("split", FILES)
 def test_all_problems_join(split: str, shared_data: Path, tmp_path: Path) -> None:
-    """In the Hub's order and in any other, those that are there twice included."""
     name, count = FILES[split]
     rows = rows_of(shared_data / name)
     expected = {(s.seed_id, *s.texts, s.label) for s in load(shared_data / name)}

@@ -225,7 +225,6 @@ def test_columns_labels_and_ids(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("source", ["anli-r1", "anli-r2", "anli-r3"])
 def test_anli_jsonl_in_its_official_columns(tmp_path: Path, source: str) -> None:
-    """The annotated label counts, not the one that a model gave; the reason is no text."""
     rows = [ANLI, {**ANLI, "label": "c", "model_label": "e"}, {**ANLI, "uid": "x", "label": "n"}]
     problems = load(jsonl(tmp_path / "test.jsonl", rows), source=source)
     uid = f"{source}:{ANLI['uid']}"
@@ -241,7 +240,6 @@ def test_anli_jsonl_in_its_official_columns(tmp_path: Path, source: str) -> None
 
 @pytest.mark.parametrize("spelling", ["-", "-1", -1, "", "  ", None, "hidden", "None"])
 def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: object) -> None:
-    """However a row says that it has no gold label, its id is listed and it is no seed."""
     rows = [{**PLAIN, "pairID": "a", "gold_label": spelling}, PLAIN]
     problems = load(jsonl(tmp_path / "d.jsonl", rows))
     assert problems.unlabelled == ["snli:a"]
@@ -276,7 +274,6 @@ def test_repeated_ids_get_a_number(
 
 @given(st.lists(st.sampled_from(["x", "y", "x~2", "x~3", "x~2~2", "y~2"]), max_size=12))
 def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
-    """No two ids are equal, the first of a name keeps it, and a second reading agrees."""
     ids = ids_of(names)
     assert len(set(ids)) == len(names)
     assert ids == ids_of(names)
@@ -285,7 +282,6 @@ def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
 
 
 def test_many_ids_lie_in_a_file(tmp_path: Path) -> None:
-    """They are the same as in memory, and nothing is left of the file."""
     names = ["x", "y", "x", "x~2", "é#?", "x", "x/noun/a", "é#?", "x/noun/a"]
     expected = ids_of(names)
     assert expected[-4:] == ["x~3", "x/noun/a", "é#?~2", "x/noun/a~2"]
@@ -298,7 +294,6 @@ def test_many_ids_lie_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9])
 def test_limit_takes_the_first_labelled_ones_with_the_same_ids(tmp_path: Path, limit: int) -> None:
-    """A limit counts labelled problems and leaves ids as they are without it."""
     names = ["x", "-", "x", "y", "x"]
     rows = [{**PLAIN, "pairID": n, "gold_label": "-" if n == "-" else "n"} for n in names]
     path = jsonl(tmp_path / "d.jsonl", rows)
@@ -308,7 +303,6 @@ def test_limit_takes_the_first_labelled_ones_with_the_same_ids(tmp_path: Path, l
 
 
 def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
-    """Rows after the last problem wanted are neither counted nor checked."""
     rows: list[Row | str] = [
         {**PLAIN, "pairID": "a", "gold_label": "-"},
         PLAIN,
@@ -334,7 +328,6 @@ def test_sha256_tells_other_problems_apart(tmp_path: Path) -> None:
 
 
 def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
-    """The message has file, line and reason of every bad row, up to ten, and how many more."""
     rows: list[Row | str] = [
         PLAIN,
         {**PLAIN, "gold_label": "maybe"},
@@ -379,7 +372,6 @@ def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str
 
 
 def test_malformed_rows_are_named(tmp_path: Path) -> None:
-    """A missing label is no unlabelled row; a lone mark makes a field that never ends."""
     rows = [PLAIN, {key: value for key, value in PLAIN.items() if key != "gold_label"}]
     path = jsonl(tmp_path / "d.jsonl", rows)
     with pytest.raises(ValueError, match=r"d.jsonl:2: expected a column 'gold_label', found"):
@@ -409,7 +401,6 @@ def test_malformed_rows_are_named(tmp_path: Path) -> None:
 def test_a_missing_column_names_those_there_are(
     tmp_path: Path, row: Row, settings: dict[str, str], message: str
 ) -> None:
-    """The message says what was looked for, what there is, and how to name it."""
     with pytest.raises(ValueError, match=message):
         load(jsonl(tmp_path / "bad.jsonl", [row]), **settings)
 
@@ -507,7 +498,6 @@ def test_the_papers_sources_have_their_hub_datasets(
 
 
 def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
-    """Settings are passed on and described; names of classes decide; a failed download is told."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
     settings = {"dataset": "nyu-mll/glue", "dataset_config": "rte", "split": "validation"}
@@ -531,7 +521,6 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
 
 
 def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
-    """Problems do not depend on the number of rows in a batch."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([n % 2 for n in range(2_500)], rte)
     config = Config(source="rte", dataset="a/rte", label_map={"not_entailment": "neutral"})
@@ -557,7 +546,6 @@ def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
 def test_counts_of_the_real_files(
     shared_data: Path, source: str, file: str, labels: tuple[int, int, int], unlabelled: int
 ) -> None:
-    """Problems by label and unlabelled rows are those of the releases; ids are unique."""
     problems = load(str(shared_data / file), source=source)
     counts = Counter(seed.label for seed in problems.seeds)
     assert (counts["entailment"], counts["neutral"], counts["contradiction"]) == labels

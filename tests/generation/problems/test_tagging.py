@@ -153,7 +153,6 @@ def hard_cases(request: pytest.FixtureRequest, tagger: Tagger) -> list[Substitut
 def test_windows_tag_as_whole_sentences_do(
     tagger: Tagger, nlp: Language, hard_cases: list[Substitution]
 ) -> None:
-    """Random substitutions: the same tags, and None exactly where tokens change."""
     found = tags_after(tagger, hard_cases)
     expected = tags_of_whole_sentences(nlp, hard_cases)
     assert len(hard_cases) > 900
@@ -168,7 +167,6 @@ def test_windows_tag_as_whole_sentences_do(
 def test_whole_sentences_are_the_fallback(
     tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tagger of unknown width is given the whole sentences, with the same outcome."""
     some = hard_cases[::5]
     windowed = tags_after(tagger, some)
     monkeypatch.setattr(tagger, "_cone", None)
@@ -179,7 +177,6 @@ def test_whole_sentences_are_the_fallback(
 def test_a_narrower_window_would_be_wrong(
     tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch, column: int
 ) -> None:
-    """The width matters: blind to the fourth token on either side, the tagger errs."""
     full = tags_after(tagger, hard_cases)
     cone = tagger._cone
     assert cone is not None
@@ -257,7 +254,6 @@ def random_pipeline(depth: int) -> Language:
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_other_taggers_of_that_architecture(depth: int) -> None:
-    """The width comes from the model: a tagger of another depth tags the same either way."""
     rng = random.Random(depth)
     tagger, oracle = Tagger(random_pipeline(depth)), random_pipeline(depth)
     assert (tagger._cone is None) == (depth == 1)
@@ -288,7 +284,6 @@ def test_other_taggers_of_that_architecture(depth: int) -> None:
 def test_words_that_split_or_fuse(
     tagger: Tagger, nlp: Language, text: str, word: str, replacement: str
 ) -> None:
-    """A word that becomes two tokens, or one with its neighbour, has no tags."""
     sentence = tagged(tagger, text)
     substitution = Substitution(sentence, positions_of(sentence, word), replacement)
     assert substitution.positions
@@ -300,7 +295,6 @@ def test_words_that_split_or_fuse(
 
 
 def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
-    """Rules of the tokeniser show in the norm; the manifest records the version."""
     text = "They can't  swim."
     sentence = tagged(tagger, text)
     assert [t.text for t in sentence.tokens] == ["They", "ca", "n't", " ", "swim", "."]
@@ -330,7 +324,6 @@ def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) 
 def test_tags_are_remembered(
     remembered: int, tagger: Tagger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second look at texts, among others, finds what the first found."""
     monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", remembered)
     texts = [*random_texts(random.Random(4), 300)]
     first = dict(zip(texts, tagger.tag(texts), strict=True))
@@ -343,7 +336,6 @@ def test_tags_are_remembered(
 
 
 def test_missing_taggers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model wanted, those there are, and the command; or the components that are there."""
     with pytest.raises(
         ValueError,
         match=r"expected the spaCy model xx_not_there to be installed, found \[.*\]; "
@@ -364,7 +356,6 @@ def test_missing_taggers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_torch_can_be_spared() -> None:
-    """In a process of our own the default tagger runs without torch, which stays importable."""
     code = """
 import sys
 from generation.problems.tagging import Tagger
@@ -378,7 +369,6 @@ import torch
 
 
 def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the model is there under both names, the official one is loaded."""
     loaded: list[str] = []
     blank = spacy.blank("en")
     blank.add_pipe("tagger")
@@ -396,7 +386,6 @@ def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tags may be forgotten while another reader is in the middle of its texts."""
     monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 2)
     texts = ["A dog runs fast.", "Two cats sleep."]
     expected, reader = list(tagger.tag(texts)), tagger.tag(texts)
@@ -410,7 +399,6 @@ def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.real
 @pytest.mark.slow
 def test_windows_on_real_premises(tagger: Tagger, nlp: Language, shared_data: Path) -> None:
-    """Random words of MultiNLI put into random premises: exactly the whole sentences' tags."""
     rng = random.Random(7)
     lines = (shared_data / "mnli_dev_matched.jsonl").read_text(encoding="utf-8").splitlines()
     texts = sorted({json.loads(line)["sentence1"] for line in lines})

@@ -1,5 +1,3 @@
-"""The indefinite article: which one fits, where one stands, and in which casing."""
-
 import pytest
 
 from generation.records import Sentence, Token
@@ -48,12 +46,10 @@ def test_articles_go_by_sound(article: str, words: str) -> None:
     ],
 )
 def test_where_an_article_stands(text: str, expected: tuple[int, int] | None) -> None:
-    """Directly before the word, with white space between, and no end of another word."""
     assert article_before(text, text.rindex("owl")) == expected
 
 
 def test_an_article_is_tagged_as_one() -> None:
-    """Not the letter; a token of white space may stand between."""
     text = "vitamin A owl saw an  owl"
     tagged = [("vitamin", 0, "NN"), ("A", 8, "NN"), ("owl", 10, "NN"), ("saw", 14, "VBD"),
               ("an", 18, "DT"), (" ", 21, "_SP"), ("owl", 22, "NN")]  # fmt: skip

@@ -37,12 +37,10 @@ from merge_dataset.settings import parse_toml
     ],
 )  # fmt: skip
 def test_forms_of_the_dictionary(word: str, tag: str, expected: bool | None) -> None:
-    """A past tense is no participle, a plural no singular, a comparative no plain adjective."""
     assert has_form(word, tag) is expected
 
 
 def test_the_original_says_which_form_is_asked_for() -> None:
-    """The tagger is not asked about the replacement in context."""
     sentence, position = tagged("He/PRP was/VBD [seen/VBN] ./.")
     assert form_attested(sentence, position, "Taken") is True
     assert form_attested(sentence, position, "took") is False
@@ -154,7 +152,6 @@ def test_what_follows(text: str, expected: str) -> None:
 
 
 def test_value_by_hand() -> None:
-    """Shares of the shipped counts, each verb with five occurrences as verbs have them."""
     verbs = parse_toml(SHIPPED.read_text(encoding="utf-8"), "")["verbs"]
     sums = [sum(counts[n] for counts in verbs.values()) for n in range(len(PATTERNS))]
     sentence, position = tagged("He/PRP [kicks/VBZ] the/DT ball/NN")

@@ -21,7 +21,6 @@ def session() -> Session:
 
 
 def test_each_variant_is_of_a_problem_of_its_own_and_judged_twice() -> None:
-    """Both passes answer every variant, with a fault where it is not good."""
     items = session().items
     assert len(items) == len({item.seed_id for item in items.values()}) == 330
     for name in ("first-pass", "second-pass"):
@@ -58,7 +57,6 @@ def test_page_has_the_counts() -> None:
 
 
 def test_fresh_ones_are_of_other_problems_and_judged_once() -> None:
-    """One variant per problem, none of the others' problems; the page has the counts."""
     folder = JUDGED.with_name("judged_variants_fresh")
     page = " ".join((folder / "README.md").read_text(encoding="utf-8").split())
     items = read_session(folder).items
@@ -102,7 +100,6 @@ def interval(values: list[float], problems: list[str]) -> str:
 
 
 def test_pages_have_the_counts() -> None:
-    """Variants, problems, good ones and doubtful labels of each option; bad ones have a fault."""
     gained: list[tuple[float, str]] = []
     items = read_session(OPTIONS).items
     answers = current(read_standing(answers_path(OPTIONS, "first-pass")))
@@ -137,7 +134,6 @@ def test_pages_have_the_counts() -> None:
 
 
 def test_the_second_pass_is_as_the_pages_say() -> None:
-    """How many were read again, and how many of these came out the same."""
     first, second = (
         current(read_standing(answers_path(OPTIONS, name)))
         for name in ("first-pass", "second-pass")

@@ -27,7 +27,6 @@ LISTS = tomllib.loads(
 
 
 def test_list_of_nouns() -> None:
-    """Words that English has, in lower case, each once and of one gender."""
     nouns = [noun for gender in (MASCULINE, FEMININE) for noun in LISTS[gender].split()]
     assert len(nouns) == len(set(nouns)) == 209
     assert set(LISTS) == {MASCULINE, FEMININE}
@@ -75,7 +74,6 @@ def test_clashes(text: str, original: str, replacement: str, expected: bool) -> 
     ],
 )  # fmt: skip
 def test_words_beyond_the_premise(premise: str, hypothesis: str, expected: list[str]) -> None:
-    """Other forms of a premise's word are the same word; auxiliaries and numbers say nothing."""
     tagger = Tagger.load()
     first, second = tagger.tag([premise, hypothesis])
     assert words_beyond(first, second, tagger.lemmas) == expected
@@ -107,6 +105,5 @@ def test_nonce_words() -> None:
 
 
 def test_a_label_hangs_on_a_word() -> None:
-    """Most of the three answers are wrong, and the model knew the seed."""
     assert [hangs(True, right, 3) for right in range(4)] == [True, True, False, False]
     assert {hangs(False, right, 3) for right in range(4)} == {None}

@@ -1,5 +1,3 @@
-"""The column `quality`: the formula read plainly, and the shipped coefficients fitted again."""
-
 import math
 import random
 from typing import Any
@@ -87,7 +85,6 @@ def plainly(row: Row, *, is_causal: bool) -> float:
 
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_formula_row_by_row(is_causal: bool) -> None:
-    """With changes of log-likelihood where they are known, and without."""
     rows = random_rows(3)
     found = estimated(rows, CHANGES if is_causal else ())
     wanted = [plainly(row, is_causal=is_causal) for row in rows]
@@ -96,7 +93,6 @@ def test_formula_row_by_row(is_causal: bool) -> None:
 
 
 def test_faults_lower_it() -> None:
-    """A likelier text is better, a fault worse, by both models; nothing known is no fault."""
     row: Row = {"word_class": "noun", "zipf_frequency": 4.0, "mean_rank": 30.0}
     row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
     (plain,) = estimated([row])
@@ -124,7 +120,6 @@ def test_faults_lower_it() -> None:
 
 
 def test_shipped_coefficients_are_those_of_the_judged_variants() -> None:
-    """Fitted again they are the same, and the file says of which judgements."""
     judged, fitted = together(*map(read_judged, SESSIONS)), shipped()["fitted"]
     assert (fitted["variants"], fitted["good"]) == (len(judged.good), judged.good.sum())
     assert fitted["sha256"] == {
@@ -145,7 +140,6 @@ def test_shipped_coefficients_are_those_of_the_judged_variants() -> None:
 
 
 def test_a_limit_is_a_probability() -> None:
-    """Others are refused before anything is built."""
     assert Config(min_quality=0.5).optional_columns == ("mean_rank", "quality")
     with pytest.raises(ValueError, match=r"min_quality: expected .* from 0 to 1, got 50"):
         Config(min_quality=50)
@@ -153,7 +147,6 @@ def test_a_limit_is_a_probability() -> None:
 
 @pytest.mark.slow
 def test_it_tells_good_from_bad_out_of_fold() -> None:
-    """By models that did not see a variant's seed, more than grammar; what adds nothing is out."""
     judged = together(*map(read_judged, SESSIONS))
     plain, good = out_of_fold(judged, BEFORE, repeats=3)
     found = {name: out_of_fold(judged, chosen, repeats=3)[0] for name, chosen in CHOSEN.items()}

@@ -98,7 +98,6 @@ def changes(before: str, after: str, sizes: tuple[int, ...]) -> list[list[int]]:
 
 
 def test_forms_by_hand() -> None:
-    """Numbers of nouns, five forms of verbs; one change at one occurrence is enough."""
     assert changes("NN NNS NN", "NN NNS NNS", (1, 1, 1)) == [[NO, -1], [NO, -1], [YES, -1]]
     assert changes("NN NN", "NN NNS", (2,)) == [[YES, UNKNOWN]]
     assert changes("JJ RB", "JJ RB", (1, 1)) == [[UNKNOWN, UNKNOWN]] * 2
@@ -121,7 +120,6 @@ def place(text: str, word: str) -> Place:
 
 
 def test_articles_by_hand() -> None:
-    """Every "a" and "an" right before the word counts, in all texts; no others do."""
     texts = ("An owl sees a dog", "the owl , a big owl", "an owl or a owl", "AN owl")
     places = [place(text, "owl") for text in texts]
     side_of = np.array([[0, 1], [0, 1], [1, -1], [2, 1], [3, 0], [2, -1], [3, -1]])
@@ -190,7 +188,6 @@ def expected(row: Row, problem: Mapping[str, str]) -> Row:
 def test_signals_are_those_of_whole_sentences(
     rows: list[Row], problems: dict[str, Row], every: int
 ) -> None:
-    """Some replacements, tagged by spaCy in both sentences from end to end."""
     seen: dict[str, Counter[Any]] = {}
     for row in rows[::every]:
         wanted = expected(row, problems[row["seed_id"]])
@@ -204,7 +201,6 @@ def test_signals_are_those_of_whole_sentences(
 
 
 def test_variants_have_the_signals_of_their_replacements(run: RunFolder, rows: list[Row]) -> None:
-    """Column by column; seeds have none; the dataset is sound."""
     key = ("seed_id", "word_class", "word", "replacement")
     signals = replacement_schema().names[7:]
     assert signals[0] == "log_odds"
@@ -338,7 +334,6 @@ def test_what_equals_a_limit_passes() -> None:
 
 @pytest.mark.slow
 def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
-    """Replacements are those a filter over rows leaves; every rejection is counted."""
     strict = build(run.path, into="strict", min_replacements=5, **LIMITS)
     reasons = [reason(row, LIMITS) for row in rows]
     assert rows_in(strict.replacements) == [
@@ -428,6 +423,5 @@ def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be(run: RunFolder, settings: Row, message: str) -> None:
-    """Told before anything is built, but for limits that leave nothing."""
     with pytest.raises(ValueError, match=re.escape(message.replace("{}", str(run.path)))):
         build(run.path, into="wrong", **settings)

@@ -70,7 +70,6 @@ def samples() -> list[Sample]:
 
 
 def test_page_has_what_filters_keep(samples: list[Sample]) -> None:
-    """How many, the share of good ones with Wilson's interval, and the share of these lost."""
     expected = []
     strict = [
         (each.of("number_changed") != 1) & (each.of("tense_changed") != 1) for each in samples
@@ -107,7 +106,6 @@ def cell(good: Bools, score: Floats) -> str:
 
 @pytest.mark.slow
 def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
-    """AUC of each, where it is known, and what two of them cost."""
     negative = {"number_changed", "tense_changed", "in_compound", "mean_rank"}
     scores: dict[str, list[Floats]] = {
         "lower change of log-likelihood by SmolLM2-135M": [
@@ -178,7 +176,6 @@ def test_page_has_the_labels_doubted() -> None:
 
 @pytest.mark.slow
 def test_page_has_what_a_flag_says() -> None:
-    """Labels doubted of entailments, where the hypothesis says more than the premise or not."""
     tagger, doubts = Tagger.load(), {True: list[bool](), False: list[bool]()}
     for folder in (*JUDGED, DATA / "judged_options"):
         judged = read_judgements([folder])

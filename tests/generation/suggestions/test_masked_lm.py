@@ -113,7 +113,6 @@ def test_scores_do_not_depend_on_the_batch(kind: str) -> None:
 @pytest.mark.slow(but=("bert-cased", "roberta"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_as_on_accelerators(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hidden tokens change scores by rounding only; encoders alone get some, and each sees one."""
     attend = torch.nn.functional.scaled_dot_product_attention
 
     def watched(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -145,7 +144,6 @@ def test_padding_as_on_accelerators(kind: str, monkeypatch: pytest.MonkeyPatch) 
 def test_scores_of_real_models_do_not_depend_on_the_batch(
     name: str, threads: int, shared_models: Path, shared_data: Path
 ) -> None:
-    """It holds with real sizes, where matrix products are cut up between threads."""
     with (shared_data / "snli_test.jsonl").open(encoding="utf-8") as lines:
         texts = [json.loads(line)["sentence2"] for line in islice(lines, 3)]
     mlm = MaskedLM.load(shared_models / name, device="cpu")
@@ -193,7 +191,6 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
 @pytest.mark.parametrize("kind", ["bert-uncased", "bert-cased"])
 @given(data=st.data())
 def test_words_say_what_the_tokenizer_says(kind: str, data: st.DataObject) -> None:
-    """Models are asked the same without the cache of words, wherever the masks are."""
     pieces = st.sampled_from(
         ["girl", "Girls", " ", "-", "snowman", "'", "don't", "[", "MASK", "]", "café", "e\u0301",
          "日", "\t", "9", "?", "dog", "a\u200bb", "accordion ", "  ", "x" * 101]
@@ -221,7 +218,6 @@ row_of = attrgetter("row")
 
 
 def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
-    """A tokenizer may allow fewer tokens than the model has positions."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("bert-cased"), model_max_length=20)
     mlm = MaskedLM(Loaded(tiny_mlm("bert-cased")._model, tokenizer, "short", ""))
     assert mlm.max_tokens == 20
@@ -249,7 +245,6 @@ def test_a_sentence_that_just_fits_is_left_whole(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("before", [0, 2, 40, 70, 99, 100])
 def test_a_long_sentence_is_seen_through_a_window(kind: str, before: int) -> None:
-    """A window of the longest length lies around the mask, between the special tokens."""
     words = [word for text in sentences()[:60] for word in re.findall(r"[a-z]{3,}", text)]
     slow = slow_mlm(tiny_model(kind))
     known = [word for word in words if slow.locate(f"The {word}", (4, 4 + len(word))) is not None]
@@ -320,14 +315,12 @@ def test_words_of_several_tokens_have_no_answer(kind: str) -> None:
     ],
 )  # fmt: skip
 def test_the_original_is_found_under_its_accent(kind: str, piece: str) -> None:
-    """Tokenizers that strip accents still know which token stands for the word."""
     scores = tiny_mlm(kind).score([ask("The café is near.", "café")], k=3)
     assert scores.original.tolist() == [slow_mlm(tiny_model(kind)).tokenizer.get_vocab()[piece]]
 
 
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 def test_byte_level_tokens_with_and_without_a_space(kind: str) -> None:
-    """A word is another token after a quotation mark than after one or two spaces."""
     ids = slow_mlm(tiny_model(kind)).tokenizer.get_vocab()
     queries = [
         ask('The man said "girl" here.', "girl"),
@@ -365,7 +358,6 @@ def test_joint_masking_hides_every_occurrence(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
-    """More suggestions than tokens give every token once; fewer give the first of these."""
     query = ask("A girl sees the dog.", "dog")
     mlm = tiny_mlm(kind)
     everything = mlm.score([query], k=10**6)

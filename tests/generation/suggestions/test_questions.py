@@ -1,5 +1,3 @@
-"""Questions in shards: each once, where its sentence belongs, whatever the order."""
-
 import random
 from collections.abc import Iterator
 from itertools import pairwise
@@ -119,7 +117,6 @@ def test_keys_with_trailing_zeros_stay_apart(
 
 @given(st.integers(0, 12), st.integers(0, 12), st.data())
 def test_shards_overlap_where_they_share_keys(bits: int, more: int, data: st.DataObject) -> None:
-    """One lies inside the other or they have nothing in common."""
     inner = Shard(bits + more, data.draw(st.integers(0, 2 ** (bits + more) - 1)))
     outer = Shard(bits, data.draw(st.integers(0, 2**bits - 1)))
     assert inner.overlaps(outer) == outer.overlaps(inner) == (inner.prefix >> more == outer.prefix)

@@ -1,5 +1,3 @@
-"""The suggestion store: what is in it, what is missing, and what survives a crash."""
-
 import dataclasses
 import hashlib
 import json
@@ -134,7 +132,6 @@ def parts_of(store: SuggestionStore) -> list[Path]:
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
-    """Questions and answers survive the files bit by bit, empty rows and accents included."""
     store = filled(tmp_path)
     there = SuggestionStore.open(tmp_path, store.path.name)
     assert there.identity == IDENTITY
@@ -167,7 +164,6 @@ def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pieces", range(5))
 def test_a_killed_run_resumes_to_the_same_files(pieces: int, tmp_path: Path) -> None:
-    """However many parts were done, what follows is byte for byte the uninterrupted store."""
     store = store_in(tmp_path / "killed")
     with pytest.raises(Killed):
         fill(store, QUERIES, killed_after(pieces))
@@ -191,7 +187,6 @@ def flip(data: bytes) -> bytes:
 def test_a_damaged_part_is_made_again(
     damage: Callable[[bytes], bytes], number: int, tmp_path: Path
 ) -> None:
-    """A part that is not what it was counts as not there and comes back byte for byte."""
     store = filled(tmp_path)
     before, path = files_of(store), parts_of(store)[number]
     lost, _ = list(store.parts())[number]
@@ -211,7 +206,6 @@ def test_a_damaged_part_is_made_again(
 
 
 def test_damaged_parts_are_named_and_removed(tmp_path: Path) -> None:
-    """The names of what was thrown away are there for the log; sound parts stay."""
     store = filled(tmp_path)
     assert store.discard_corrupt() == []
     first, second, *rest = parts_of(store)
@@ -291,7 +285,6 @@ def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_p
 
 
 def test_stores_without_what_is_wanted(tmp_path: Path) -> None:
-    """Where it was looked for, and what makes one; whose it is; how many answers it lacks."""
     message = (
         f"expected a suggestion store at {tmp_path / 'nothing'}, found none; run: merge-nli suggest"
     )
@@ -308,7 +301,6 @@ def test_stores_without_what_is_wanted(tmp_path: Path) -> None:
 
 
 def test_shards_of_other_sizes_share_a_store(tmp_path: Path) -> None:
-    """A question is found whatever the size of the shard it was answered in."""
     store, scored = store_in(tmp_path), Counter[MaskedQuery]()
 
     def counting(queries: Sequence[MaskedQuery]) -> Scores:
@@ -327,7 +319,6 @@ def test_shards_of_other_sizes_share_a_store(tmp_path: Path) -> None:
 
 
 def test_an_accelerator_scores_several_parts_at_once(tmp_path: Path) -> None:
-    """And leaves the same files."""
     sizes: list[int] = []
 
     def counting(queries: Sequence[MaskedQuery]) -> Scores:

@@ -1,5 +1,3 @@
-"""Texts of token ids, for tokenizers of every kind."""
-
 import re
 
 import numpy as np
@@ -29,7 +27,6 @@ def ids_of(kind: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_and_texts_agree_with_the_markers(kind: str) -> None:
-    """Decoding finds out of every entry with letters what its marker says of it."""
     vocabulary, slow = vocabulary_of(kind), slow_mlm(tiny_model(kind))
     special = set(slow.tokenizer.all_special_ids)
     seen = set()
@@ -85,7 +82,6 @@ def test_only_letters_are_alphabetic(kind: str) -> None:
 
 
 def test_words_that_differ_in_case_alone_share_a_number() -> None:
-    """Cased vocabularies hold "girl", "Girl" and "##girl": one word in three spellings."""
     vocabulary = Vocabulary(
         ("", "girl", "Girl", "boy", "girl", "GIRL"), np.array([0, 1, 1, 1, 2, 1], np.int8)
     )

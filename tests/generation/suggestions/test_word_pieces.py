@@ -67,7 +67,6 @@ def long_words(scores: Scores) -> int:
 def test_words_are_those_of_an_enumeration(
     kind: str, template: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words of up to two pieces, in place of a word of two."""
     monkeypatch.setattr(word_pieces, "_MOST_PREFIXES", 10**6)
     slow, mlm = slow_words(tiny_model(kind)), loaded(tiny_model(kind))
     k = mlm._model.config.vocab_size + 200
@@ -108,7 +107,6 @@ QUESTIONS = [
 @pytest.mark.parametrize("max_pieces", [2, 3])
 @pytest.mark.parametrize("k", [5, 20, 5000])
 def test_every_word_of_a_small_vocabulary(k: int, max_pieces: int, sharpness: float) -> None:
-    """All words of up to three pieces, when few are wanted and when all are, flat and sharp."""
     path = few_pieces(sharpness)
     scores = score_words(loaded(path), QUESTIONS, k=k, max_pieces=max_pieces)
     for row, query in enumerate(QUESTIONS):
@@ -133,7 +131,6 @@ def assert_empty_words(scores: Scores, row: int) -> None:
 def test_only_so_many_beginnings_are_gone_on_with(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The most probable first pieces of each question, however many are probable enough."""
     monkeypatch.setattr(word_pieces, "_MOST_PREFIXES", most)
     path = few_pieces()
     slow, mlm = slow_words(path), loaded(path)
@@ -155,7 +152,6 @@ def test_only_so_many_beginnings_are_gone_on_with(
 
 
 def test_joint_masking_hides_every_piece() -> None:
-    """Every occurrence has as many masks as the word asked about has pieces."""
     mlm = loaded(few_pieces())
     sentence = "The snowman sees a snowman."
     with seen_inputs(mlm) as seen:
@@ -192,7 +188,6 @@ def test_one_piece_scores_as_without_all_this(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta"])
 def test_words_do_not_depend_on_the_batch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither on the size of a batch, nor on the order, nor on how many are searched together."""
     queries = ask_all(["The snowman sees girls.", "Dog and cats - the small ones."])
     for found, expected in in_other_batches(loaded(tiny_model(kind)), queries, 400, monkeypatch):
         assert long_words(expected) > 0
@@ -238,7 +233,6 @@ def test_words_of_more_pieces_have_no_answer() -> None:
 @pytest.mark.parametrize("before", [0, 30, 70, 99])
 @pytest.mark.parametrize("max_pieces", [2, 3])
 def test_long_sentences_are_seen_through_a_window(before: int, max_pieces: int) -> None:
-    """A window has the longest length, lies around the word, and is one for all of its pieces."""
     path = few_pieces()
     mlm, slow = loaded(path), slow_words(path)
     words = ["dog", "near", "a"] * 34
@@ -265,7 +259,6 @@ def test_long_sentences_are_seen_through_a_window(before: int, max_pieces: int) 
 
 
 def test_models_too_short_for_such_words_are_refused() -> None:
-    """The message says how many pieces there may be."""
     with pytest.raises(ValueError, match=r"max_pieces: expected at most 16 with .*64 tokens"):
         score_words(loaded(few_pieces()), [], k=5, max_pieces=17)
 
@@ -320,7 +313,6 @@ def test_pieces_of_spans(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_of_real_encodings_tile_their_words(kind: str) -> None:
-    """The tokens of a span read as its text, without the space."""
     mlm = loaded(tiny_model(kind))
     sentence = 'A doghouse - "girls" and snowballings.'
     encoding = mlm.encode([sentence])[0]
@@ -340,7 +332,6 @@ def test_pieces_of_real_encodings_tile_their_words(kind: str) -> None:
 
 @pytest.mark.real
 def test_a_unicyclist_gets_replacements(shared_models: Path) -> None:
-    """A word that is not in the vocabulary of a real model, and words that are not either."""
     mlm = MaskedLM.load(shared_models / "minilm-l6-mlm", device="cpu")
     query = ask("A unicyclist rides down the street.", "unicyclist")
     assert mlm.score([query], k=5).original.tolist() == [-1]

@@ -205,7 +205,6 @@ ADAPTED: dict[str, tuple[tuple[str, str], str, dict[str, Any], Any, Any]] = {
 
 @pytest.mark.parametrize("case", ADAPTED)
 def test_families_and_articles(tagger: Tagger, case: str) -> None:
-    """All that changes with a word, or why nothing does, and how many replacements that meets."""
     texts, said, options, expected, counted = ADAPTED[case]
     (word, word_class), *new = [each.split("/") for each in said.split()]
     made = adapted(tagger, *texts, word, word_class, *(text for (text,) in new), **options)
@@ -218,7 +217,6 @@ def test_families_and_articles(tagger: Tagger, case: str) -> None:
 
 
 def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
-    """Each takes the other with it, to one variant; forms in a text without the word follow."""
     texts = ("He walked and she was walking.", "She was walking as he walked.")
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
@@ -395,7 +393,6 @@ def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> 
 
 
 def test_parts_of_compounds_and_verbs_that_help() -> None:
-    """A noun with a noun after it, not the last one; verbs that help others, or can."""
     found = sentence("the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN")
     assert [n for n in range(len(found.tokens)) if is_in_compound(found, n)] == [1]
     found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")

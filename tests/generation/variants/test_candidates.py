@@ -1,5 +1,3 @@
-"""Candidates on disk: those that the filters leave, whichever are asked for."""
-
 import dataclasses
 import pickle
 import random
@@ -86,7 +84,6 @@ def write(
 def test_candidates_are_those_the_filters_leave(
     probability_filter: bool, run: tuple[SuggestionStore, Questions], tmp_path: Path
 ) -> None:
-    """Any occurrences in any order, some of them twice, also in another process."""
     candidates = write(tmp_path / "c", *run, probability_filter=probability_filter)
     candidates = pickle.loads(pickle.dumps(candidates))
     assert candidates.vocabulary.texts == VOCABULARY.texts
@@ -97,7 +94,6 @@ def test_candidates_are_those_the_filters_leave(
 
 
 def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: Path) -> None:
-    """No candidate anywhere is no error; questions that are none of the run's are one."""
     store, questions = run
     none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
     with pytest.MonkeyPatch.context() as patch:
@@ -136,7 +132,6 @@ def read(pieces: Sequence[int]) -> str:
 
 
 def test_candidates_of_several_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through store and files, in many shards: those more probable than the original, by text."""
     monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
     identity = dataclasses.replace(IDENTITY, max_pieces=2)
     store, questions = filled(tmp_path, identity, answer_in_pieces)

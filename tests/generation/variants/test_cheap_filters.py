@@ -63,7 +63,6 @@ def rejections(survivors: Survivors, row: int = 0) -> dict[str, int]:
 
 
 def test_a_row_by_hand() -> None:
-    """One suggestion for each reason, and two that survive in their order."""
     survivors = filtered(
         [(1, 2.0, [(5, 9.0), (7, 8.0), (6, 7.0), (3, 6.0), (2, 5.0), (1, 2.0), (11, 1.0)])]
     )
@@ -201,7 +200,6 @@ def test_every_suggestion_ends_once(
 
 @given(random_case())
 def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) -> None:
-    """With the probability filter each row's words are some of those without."""
     made, words = case
     rows = zip(
         by_row(cheap_filters(made, words, probability_filter=True)),

@@ -1,5 +1,3 @@
-"""Several words at once: ranks and walks; which combinations are valid, eligible and drawn."""
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +57,6 @@ def test_ranks_are_all_combinations(sizes: list[int], k: int) -> None:
 
 @given(st.integers(0, 50), st.text(max_size=5))
 def test_shuffled_has_each_number_once(n: int, key: str) -> None:
-    """A key gives one order, and the beginning is that of the whole."""
     order = list(shuffled(n, key))
     assert sorted(order) == list(range(n))
     assert list(islice(shuffled(n, key), 7)) == order[:7]
@@ -75,7 +72,6 @@ def walked(total: int, wanted: int, good: set[int], key: str) -> list[int]:
 def test_a_walk_takes_the_first_good_ones(
     total: int, wanted: int, good: set[int], key: str
 ) -> None:
-    """As many as are wanted, in the order of the walk, or all there are."""
     order = [rank for rank in shuffled(total, key) if rank in good]
     assert walked(total, wanted, good, key) == order[:wanted]
 
@@ -192,7 +188,6 @@ def texts_of(made: Drawn) -> list[tuple[str, ...]]:
 
 
 def test_with_articles_and_families(tagger: Tagger) -> None:
-    """Articles in both directions in one variant, other forms of either word."""
     texts = ("An owl sees a dog near the dogs.", "A dog sees an owl.")
     problems = problems_of(tagger, texts)
     found = found_of({"owl": ("cat", "eagle"), "dog": ("ape", "fox")})
@@ -319,7 +314,6 @@ def test_eligibility(tagger: Tagger) -> None:
 
 
 def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
-    """Shuffled letters have no class; articles are those of the words before."""
     problems = problems_of(tagger, TEXTS)
     found = found_of({"boy": ("owl",), "dog": ("bird",)})
     made = drawn(tagger, problems, found, scramble=True, repair_articles=True)

@@ -1,5 +1,3 @@
-"""The funnel's own arithmetic, and how it is shown."""
-
 from generation.reasons import FUNNEL_COLUMNS, KEPT, Reason
 from generation.variants.funnel import (
     NOT_IN_VOCABULARY,
@@ -10,7 +8,6 @@ from generation.variants.funnel import (
 
 
 def test_funnel_rows_are_sorted_and_complete() -> None:
-    """One row per MLM and class, suggestions the sum of the ends; all is explained on the card."""
     funnel = Funnel()
     funnel.add("b", "noun", {KEPT: 2, Reason.IN_PROBLEM: 1, "replacements": 1})
     funnel.add("a", "verb", {NOT_IN_VOCABULARY: 3})

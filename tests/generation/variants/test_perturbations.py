@@ -81,7 +81,6 @@ def random_perturbations(tagger: Tagger, count: int) -> list[Perturbation]:
 @pytest.mark.parametrize("tag_match", ["coarse", "fine"])
 @pytest.mark.parametrize("number", [100, 400])
 def test_judging_against_whole_sentences(tagger: Tagger, number: int, tag_match: str) -> None:
-    """Any words anywhere, side by side and in one chunk: the same as tagging it all."""
     perturbations = random_perturbations(tagger, number)
     expected = [slow_reason(perturbation, tag_match) for perturbation in perturbations]
     assert reject_in_context(perturbations, tagger, tag_match=tag_match) == expected
@@ -89,7 +88,6 @@ def test_judging_against_whole_sentences(tagger: Tagger, number: int, tag_match:
 
 
 def test_tags_against_whole_sentences(tagger: Tagger) -> None:
-    """Every edited token has its tag, or None throughout a text that has other tokens then."""
     perturbations = random_perturbations(tagger, 200)
     for perturbation, found in zip(perturbations, tags_after(perturbations, tagger), strict=True):
         edits = perturbation.text_edits()
@@ -106,7 +104,6 @@ def perturbation(tagger: Tagger, texts: Sequence[str], *edits: Edit) -> Perturba
 
 
 def test_pairs_and_edits(tagger: Tagger) -> None:
-    """Words first, then families, then articles, each once; edits by where they stand."""
     made = perturbation(
         tagger, ["A girl sees a girl and girls.", "Girls."], Edit(ARTICLE, 0, 0, "An"),
         Edit(WORD, 0, 1, "owl"), Edit(ARTICLE, 0, 3, "an"), Edit(WORD, 0, 4, "owl"),

@@ -1,5 +1,3 @@
-"""Substitution by offsets, and the rows of the dataset."""
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -30,7 +28,6 @@ def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
 
 @given(texts_with_spans(), st.text(max_size=6))
 def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], word: str) -> None:
-    """Cutting and pasting from right to left gives the same, and the spans show the word."""
     text, spans = case
     expected = text
     for start, end in reversed(spans):
@@ -208,7 +205,6 @@ def random_variants(draw: st.DrawFn) -> tuple[list[Variant], dict[str, Seed], An
 
 @given(random_variants())
 def test_spans_lead_back_to_the_seed(case: tuple[list[Variant], dict[str, Seed], Any]) -> None:
-    """Every span holds the replacement; with the original there, the row is its seed."""
     variants, seeds, spans = case
     rows = variant_rows(variants, seeds, spans).to_pylist()
     ids = [row["variant_id"] for row in rows]
@@ -226,7 +222,6 @@ def test_spans_lead_back_to_the_seed(case: tuple[list[Variant], dict[str, Seed],
 
 
 def test_spans_of_tokens() -> None:
-    """Offsets are those of the tokens, on each side its own."""
     premise = Sentence("A boy, a boy", (Token("A", 0, "DT"), Token("boy", 2, "NN"),
                        Token(",", 5, ","), Token("a", 7, "DT"), Token("boy", 9, "NN")))  # fmt: skip
     hypothesis = Sentence("boy", (Token("boy", 0, "NN"),))

@@ -112,7 +112,6 @@ def test_scopes() -> None:
 def test_every_replacement_is_kept_or_accounted_for(
     keys: list[tuple[str, str, str, int]], minimum: int, scope: str
 ) -> None:
-    """Kept + the exclusions' counts are all; a larger minimum or a finer scope keeps fewer."""
     given_ = [replacement(f"s:{s}", c, w, f"{w}{n}") for s, c, w, n in keys]
     kept, left_out = eligible(given_, minimum=minimum, scope=scope)
     assert len(kept) + sum(e.replacements or 0 for e in left_out) == len(given_)

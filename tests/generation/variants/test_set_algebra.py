@@ -66,7 +66,6 @@ def without_empty(sets: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 @given(SIDES)
 def test_over_occurrences_is_the_intersection(sides: list[list[Odds]]) -> None:
-    """On each side the words of all its sets, each with the smallest of its log-odds."""
     expected = {side: set_algebra.over_occurrences(sets) for side, sets in enumerate(sides)}
     assert intersected(sides) == without_empty(expected)
 

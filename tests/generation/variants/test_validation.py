@@ -68,7 +68,6 @@ ONCE = sentence("A/DT girl/NN is/VBZ carried/VBN ./.")
 
 
 def test_two_mlms_never_share_a_sentences_occurrences() -> None:
-    """An MLM has to validate at each occurrence; a word may fail for two reasons."""
     first = Answers(
         {(TWICE.text, 0): odds("boy"), (TWICE.text, 1): odds("man"), (ONCE.text, 0): odds("boy")}
     )

@@ -1,5 +1,3 @@
-"""A build without some of the run's masked LMs: what one made without them would have been."""
-
 import shutil
 from pathlib import Path
 
@@ -70,7 +68,6 @@ def test_bytes_are_those_of_a_run_without_it(
 def test_command_runs_no_masked_lm(
     both: RunFolder, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads the store; the run keeps all, and the next build uses them again."""
     run, before = RunFolder(tmp_path / "run"), made(both)
     shutil.copytree(both.path, run.path)
     monkeypatch.setattr("generation.suggestions.masked_lm.MaskedLM.load", None)

@@ -31,7 +31,6 @@ MIXED = st.text("abcXYZéÉ", min_size=1, max_size=6)
 
 @given(LETTERS, MIXED)
 def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -> None:
-    """Only the case changes, doing it twice is doing it once, a word has its own shape."""
     cased = match_case(word, original)
     assert cased.casefold() == word.casefold()
     assert match_case(cased.lower(), original) == cased
@@ -41,7 +40,6 @@ def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -
 
 @given(LETTERS, st.sampled_from(["boy", "Boy", "BOY"]))
 def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
-    """The predicates that say a text is lower, Title or UPPER hold of both."""
     cased = match_case(word, original)
     assert casing_of(original) == {"boy": "lower", "Boy": "title", "BOY": "upper"}[original]
     assert cased.islower() == original.islower()
@@ -56,7 +54,6 @@ WORDS = st.text("abcdefgé", min_size=1, max_size=10)
 
 @given(WORDS, st.text(max_size=5))
 def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
-    """Letters stay, in another order wherever there is one; a key gives one order."""
     scrambled = scramble(word, key)
     assert sorted(scrambled) == sorted(word)
     assert (scrambled == word) == (len(set(word)) == 1)
@@ -80,7 +77,6 @@ VOCABULARIES = st.dictionaries(
 
 @given(VOCABULARIES)
 def test_equal_words_have_equal_numbers(texts: dict[str, list[str]]) -> None:
-    """Across tokens and MLMs, and only those that differ in case alone; numbers are in order."""
     lexicon = Lexicon.of({mlm: vocabulary(*mine) for mlm, mine in texts.items()})
     words = list(lexicon.numbers)
     assert words == sorted({text.lower() for mine in texts.values() for text in mine})
@@ -91,7 +87,6 @@ def test_equal_words_have_equal_numbers(texts: dict[str, list[str]]) -> None:
 
 
 def test_forms_are_words_in_every_casing() -> None:
-    """As `match_case` makes them; a problem's word that no MLM can suggest is of no account."""
     lexicon = Lexicon.of({"a": vocabulary("girl", "été"), "b": vocabulary("Straße", "Girl")})
     originals = {"lower": "boy", "title": "Boy", "upper": "BOY"}
     for casing, name in enumerate(CASINGS):

@@ -1,5 +1,3 @@
-"""The command `merge-nli annotate`: what it says, and what it refuses."""
-
 import json
 import re
 import shlex
@@ -26,7 +24,6 @@ def annotate(*words: str | Path) -> Result:
 
 
 def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
-    """Without an annotator; it says of how many, and what to do next."""
     done = annotate(dataset, "--out", tmp_path / "study", "--per-class", "2")
     assert (done.exit_code, done.stdout.splitlines()) == (
         0,
@@ -63,7 +60,6 @@ def test_there_and_back(session: Session, tmp_path: Path) -> None:
 
 
 def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it is not wanted; Ctrl+C ends it with what was done."""
     opened: list[str] = []
 
     def interrupt(seconds: float) -> None:
@@ -82,7 +78,6 @@ def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_as_a_process(session: Session) -> None:
-    """It says its address at once, serves, and ends well at Ctrl+C."""
     words = ["annotate", "--out", str(session.folder), "--annotator", "ann", "--no-browser"]
     command = [sys.executable, "-c", MAIN, *words]
     with running(command, stdout=subprocess.PIPE, text=True) as process:
@@ -133,7 +128,6 @@ def as_label_studio(tasks: Path, path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All commands in order, in the directory of a dataset, and the code after them."""
     for line in "".join(blocks("sh")).splitlines():
         if not line.startswith("merge-nli annotate"):
             continue  # what is done with answers: tests/merge_metric/agreement
@@ -162,7 +156,6 @@ def test_the_folder_is_as_drawn(here: Path) -> None:
 
 
 def test_keys_are_those_of_the_page() -> None:
-    """The table, the line under the scores, and what the script listens to."""
     script = (PACKAGE / "page/page.js").read_text(encoding="utf-8")
     bound = re.search(r"const KEYS = \{(.*?)\};", script, re.DOTALL)
     assert bound is not None

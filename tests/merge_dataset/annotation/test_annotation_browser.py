@@ -131,7 +131,6 @@ def saved(session: Session, annotator: str = "ann") -> dict[str, Any]:
 
 
 def test_annotating_everything_by_keyboard(opened: Chrome, session: Session) -> None:
-    """Two digits and Enter for each; a comment; what is saved is what was pressed."""
     ids = order(session)
     expected = {}
     for number, variant in enumerate(ids, start=1):
@@ -181,7 +180,6 @@ def test_undoing(opened: Chrome, session: Session) -> None:
 
 
 def test_going_back_to_change(opened: Chrome, session: Session) -> None:
-    """Then on to the next open item; undoing brings the first answer back."""
     first = order(session)[0]
     press(opened, "1", "1", Keys.ENTER, "2", "2", Keys.ENTER)
     press(opened, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
@@ -211,7 +209,6 @@ def test_moving_about(opened: Chrome) -> None:
 
 
 def test_the_comment_is_a_text_field(opened: Chrome, session: Session) -> None:
-    """Digits and letters are text in it, Escape leaves it, Shift+Enter is a new line."""
     press(opened, "c", "5 u g c")
     assert (comment(opened), chosen(opened)) == ("5 u g c", (None, None))
     ActionChains(opened).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
@@ -223,8 +220,6 @@ def test_the_comment_is_a_text_field(opened: Chrome, session: Session) -> None:
 
 
 def test_guidelines_come_first_and_when_asked_for(browser: Chrome, url: str) -> None:
-    """Only those who have answered nothing are shown them unasked."""
-
     def is_open() -> Any:
         return browser.execute_script("return document.getElementById('guidelines').open")
 
@@ -271,7 +266,6 @@ def test_by_mouse(opened: Chrome, session: Session) -> None:
 
 
 def test_it_can_be_heard(opened: Chrome) -> None:
-    """Groups and buttons have names, a new item takes the focus and is announced."""
     tree = opened.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     named = [
         (node["role"]["value"], node.get("name", {}).get("value", ""))
@@ -294,7 +288,6 @@ def test_it_can_be_heard(opened: Chrome) -> None:
 
 
 def test_a_reload_goes_on_with_what_was_not_saved(opened: Chrome, session: Session) -> None:
-    """Scores and comment that were chosen, the place, and what can be undone."""
     press(opened, "1", "1", Keys.ENTER, "4", "c", "half a comment")
     reload(opened)
     assert (item(opened), chosen(opened), comment(opened)) == (2, (4, None), "half a comment")
@@ -380,7 +373,6 @@ def test_a_closed_tab_loses_nothing(browser: Chrome, session: Session) -> None:
 
 
 def test_a_second_tab_is_told(browser: Chrome, session: Session, url: str) -> None:
-    """It can take over; then the first is told."""
     open_page(browser, url)
     press(browser, Keys.ESCAPE, "1", "1", Keys.ENTER)
     first = browser.current_window_handle
@@ -405,7 +397,6 @@ def test_a_second_tab_is_told(browser: Chrome, session: Session, url: str) -> No
 def test_answers_from_another_browser_are_not_lost(
     opened: Chrome, session: Session, url: str
 ) -> None:
-    """The page that is behind shows what is saved, and asks once more."""
     first, second, *_ = order(session)
     Client(url).save(0, {"variant_id": first, "fluency": 3, "reasoning": 3})
     press(opened, "1", "1", Keys.ENTER)
@@ -446,7 +437,6 @@ def strange(session: Session) -> Session:
 
 
 def test_texts_are_texts(browser: Chrome, strange: Session) -> None:
-    """Any fields, shown as they are, marked where they changed; nothing in them runs."""
     with serving(strange, "ann") as (_, url):
         open_page(browser, url)
         press(browser, Keys.ESCAPE)
@@ -469,7 +459,6 @@ def test_texts_are_texts(browser: Chrome, strange: Session) -> None:
 
 
 def test_nothing_foreign_runs(opened: Chrome) -> None:
-    """The policy refuses markup and scripts made of texts, and requests to elsewhere."""
     refused = """
         const done = arguments[0];
         const made = [];
@@ -485,7 +474,6 @@ def test_nothing_foreign_runs(opened: Chrome) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_on_a_phone(opened: Chrome, scheme: str) -> None:
-    """Without scrolling sideways, also the guidelines."""
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     try:
         opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
@@ -524,7 +512,6 @@ def chosen_answer(browser: Chrome) -> str | None:
 
 
 def test_pairs_by_keyboard(opened_pairs: Chrome, pairs: Session) -> None:
-    """A letter, a comment, Enter; both sentences and the premise are there, and no label."""
     press(opened_pairs, Keys.ESCAPE)
     expected = {}
     for number, item in enumerate(shuffled(pairs.items, "ann")):
@@ -546,7 +533,6 @@ def test_pairs_by_keyboard(opened_pairs: Chrome, pairs: Session) -> None:
 
 
 def test_changing_and_taking_back(opened_pairs: Chrome, pairs: Session) -> None:
-    """Another key changes the choice, u takes it back, digits and scales mean nothing."""
     press(opened_pairs, Keys.ESCAPE, Keys.ENTER)
     assert text(opened_pairs, "#state") == "Answer first: yes or no"
     press(opened_pairs, "5", "f", "r", Keys.ARROW_UP)
@@ -574,7 +560,6 @@ def test_changing_and_taking_back(opened_pairs: Chrome, pairs: Session) -> None:
 
 
 def test_guidelines_are_about_meaning(opened_pairs: Chrome) -> None:
-    """They are those of pairs, with their examples, and only the keys that do something."""
     examples = opened_pairs.find_elements(By.CSS_SELECTOR, ".examples li")
     assert sum(example.is_displayed() for example in examples) == 5
     assert "mean the same" in text(opened_pairs, "#guidelines")

@@ -1,5 +1,3 @@
-"""Files of answers: what counts after changes, undoing and crashes; tables of answers."""
-
 import hashlib
 import json
 import os
@@ -69,7 +67,6 @@ def test_undoing_nothing_is_an_error(path: Path) -> None:
 
 
 def test_events_come_back_as_they_were_said(path: Path) -> None:
-    """One object per line, with the time; texts as they are."""
     append(path, [POOR])
     append(path, [FINE, Undo(CAT)])
     assert read_events(path) == [POOR, FINE, Undo(CAT)]
@@ -89,7 +86,6 @@ def test_events_come_back_as_they_were_said(path: Path) -> None:
 
 
 def test_a_file_that_was_cut_off_is_an_error(path: Path) -> None:
-    """At any byte, also at a line's end; nothing is added to it. Only the last line end may go."""
     append(path, [POOR, FINE, Undo(CAT)])
     whole = path.read_bytes()
     for length in range(len(whole) - 1):
@@ -160,7 +156,6 @@ def test_files_of_earlier_releases_are_read_with_a_warning(
 
 
 def test_each_answer_is_on_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is synced before it has its name, and then the folder."""
     synced: list[Path] = []
     fsync = os.fsync
 
@@ -245,7 +240,6 @@ def test_answers_that_contradict_each_other_are_an_error(tmp_path: Path) -> None
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_spreadsheets_are_read(tmp_path: Path, delimiter: str, encoding: str) -> None:
-    """However they separate cells; a row without scores is not answered yet."""
     table = [
         ["premise", *SCHEMA.names],
         ['"Dogs, cats; all"', "ann", CAT, "5", "4", '"žluť\n""x"""'],

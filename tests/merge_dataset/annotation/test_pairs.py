@@ -1,5 +1,3 @@
-"""Sessions of paraphrases: yes or no, from the draw to the table, with every format."""
-
 import csv
 import io
 import json
@@ -51,7 +49,6 @@ def test_a_session_of_paraphrases_asks_about_meaning(
 def test_paraphrases_and_replacements_are_not_mixed(
     dataset: Path, paraphrases: Path, tmp_path: Path
 ) -> None:
-    """Different things are asked about them; both fixtures write into one folder."""
     assert dataset == paraphrases
     arguments = ["annotate", str(dataset), "--out", str(tmp_path / "mixed"), "--config", "snli"]
     done = CliRunner().invoke(app, [*arguments, "--config", "snli_paraphrases"])
@@ -79,7 +76,6 @@ def test_answers_in_files(tmp_path: Path) -> None:
 
 
 def test_what_the_page_is_told(pairs: Session) -> None:
-    """The pair without its label and without marks, the premise apart; only yes or no is taken."""
     with serving(pairs, "ann") as (desk, url):
         told = Client(url).session()
         assert told["kind"] == "equivalence"
@@ -104,7 +100,6 @@ def test_what_the_page_is_told(pairs: Session) -> None:
 
 
 def test_a_table_there_and_back(pairs: Session, tmp_path: Path) -> None:
-    """Without label; yes and no however they are spelled; empty cells are not answered."""
     path = tmp_path / "pairs.csv"
     export_items(pairs, path, "ann")
     rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"))))
@@ -151,7 +146,6 @@ def test_label_studio_there_and_back(pairs: Session, tmp_path: Path) -> None:
 def test_answers_of_the_other_kind_are_refused(
     pairs: Session, session: Session, tmp_path: Path
 ) -> None:
-    """By import, and side by side."""
     name = next(iter(pairs.items))
     file = tmp_path / "ann.csv"
     file.write_text(f"annotator,variant_id,fluency,reasoning\nann,{name},5,5\n")

@@ -1,5 +1,3 @@
-"""Samples: even over masked LMs, stable, with the numbers that figures are weighted by."""
-
 import hashlib
 import random
 from collections import Counter
@@ -49,7 +47,6 @@ def test_no_division_is_more_even(case: int) -> None:
 
 
 def test_figures_weighted_by_chances_are_of_all_variants() -> None:
-    """The rare masked LM's variants, half of the sample, count as the twentieth that they are."""
     rng_seeds = range(60)
     both = ["both:0", "both:1"]
     every = {"a": [f"a:{n}" for n in range(180)] + both, "b": [f"b:{n}" for n in range(10)] + both}
@@ -74,7 +71,6 @@ def test_figures_weighted_by_chances_are_of_all_variants() -> None:
 
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
-    """Texts and spans by field, the label by name; counts are of source and class, not sample."""
     item = next(i for i in draw(dataset)[0] if i.variant_id == "snli:1/noun/girl/woman")
     assert item.seed_id == "snli:1"
     assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
@@ -161,7 +157,6 @@ def test_a_broken_dataset_is_an_error(
 
 
 def test_other_problems_than_nli(tmp_path: Path) -> None:
-    """Any fields and labels; a field in which nothing changed has no marks."""
     quiz = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
     texts = {"context": "A cat sat.", "question": "Who sat?", "answer": "The cat."}
     seed = {"variant_id": "quiz:1", "seed_id": "quiz:1", "source": "quiz", "label": 1, **texts}
@@ -192,7 +187,6 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
 
 
 def test_several_words_are_marked_each_in_its_place() -> None:
-    """Also where they are shorter and longer; the article goes with its noun."""
     pairs = replaced("girl a", "octopus an", "noun")
     seed, variant = "Here a girl, a girl.", "Here an octopus, an octopus."
     spans = [[5, 7], [8, 15], [17, 19], [20, 27]]

@@ -1,5 +1,3 @@
-"""The page's server: what it tells and saves, and whom it refuses."""
-
 import errno
 import json
 import socket
@@ -139,7 +137,6 @@ def test_other_events_are_refused(client: Client, saved: Path, event: object, me
 
 
 def test_other_requests_are_refused(client: Client) -> None:
-    """Bodies that are none, positions that are none, and bodies that are too long."""
     for body in (b"", b"x", b"[]", b"{}", b'{"position": 1}', b"[" * 60_000):
         reply = client.ask("POST", "/events", body)
         assert reply.status == 400
@@ -187,7 +184,6 @@ def test_other_names_of_the_host_are_refused(client: Client, host: str, path: st
 
 
 def test_where_it_listens(session: Session) -> None:
-    """No other machine reaches it; the address stays as long as the port is free."""
     with serving(session, "ann") as (_, url):
         port = int(url.split(":")[2].split("/")[0])
         with socket.socket() as other:
@@ -211,7 +207,6 @@ def test_where_it_listens(session: Session) -> None:
 
 
 def test_pages_are_locked_down(client: Client) -> None:
-    """Nothing from elsewhere, nothing inline, no frames; kept nowhere; texts are text nodes."""
     for path in ("/", "/page.css", "/page.js", "/saving.js", "/view.js"):
         reply = client.ask("GET", path, token=None)
         assert reply.status == 200
@@ -237,7 +232,6 @@ def test_pages_are_locked_down(client: Client) -> None:
 def test_a_tab_that_is_closed_is_no_error(
     client: Client, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Before it has its answer; the next one gets it."""
     port = int(client.url.split(":")[2].split("/")[0])
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", port)) as tab:

@@ -1,5 +1,3 @@
-"""The session's folder: drawn once, gone on with, never another sample in it."""
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from merge_dataset.files import digest_of_file
 
 
 def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
-    """Items, and what they were drawn from; other programs read these keys."""
     items, population = draw(dataset)
     assert list(session.items.values()) == items
     assert list(session.items) == [item.variant_id for item in items]
@@ -61,7 +58,6 @@ def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
 def test_the_same_command_goes_on(
     dataset: Path, session: Session, edit_dataset: Callable[..., None]
 ) -> None:
-    """With the same options, none of them, or without the dataset; not with one made anew."""
     for options in ({}, {"per_class": 100}, {"rng_seed": 0}, {"per_class": 100, "rng_seed": 0}):
         assert open_session(session.folder, dataset, **options) == session
         assert open_session(session.folder, **options) == session
@@ -112,7 +108,6 @@ def test_a_sample_over_classes(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Session) -> None:
-    """Also the dataset's own; without a session there has to be a dataset."""
     with pytest.raises(FileExistsError, match="expected an annotation session, an empty folder"):
         open_session(dataset, dataset)
     (tmp_path / "file").touch()

@@ -1,5 +1,3 @@
-"""Annotating elsewhere: tables and Label Studio, there and back."""
-
 import csv
 import errno
 import io
@@ -65,7 +63,6 @@ def test_a_table_has_room_for_the_scores(session: Session, tmp_path: Path) -> No
 
 
 def test_a_filled_in_table_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """Rows without scores are left out; those that are new next time are added."""
     path = tmp_path / "items.csv"
     export_items(session, path)
     assert import_answers(session, path, "ann") == []
@@ -132,7 +129,6 @@ def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> N
 
 
 def test_the_labelling_configuration(tmp_path: Path) -> None:
-    """Every control is about the text that the tasks have; scores are saved as digits."""
     view = ElementTree.fromstring(transfer.LABEL_STUDIO_CONFIGS["scores"])
     (text,) = view.findall("HyperText")
     assert text.attrib == {"name": "problem", "value": "$problem"}
@@ -164,7 +160,6 @@ def task(variant: str, *annotations: Any) -> Any:
 
 
 def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """Several users, aliases or whole choices; skipped tasks are left out."""
     path = written(
         tmp_path / "export.json",
         [
@@ -187,7 +182,6 @@ def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None
 
 
 def test_an_export_with_ratings_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """The configuration may be changed to ratings by stars."""
     stars = annotation(1)
     stars["result"] = [
         {"from_name": name, "type": "rating", "value": {"rating": score}}
@@ -198,7 +192,6 @@ def test_an_export_with_ratings_is_taken_in(session: Session, tmp_path: Path) ->
 
 
 def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """Flat: a choice and a line are alone, ratings and several lines in lists."""
     minimal = {"id": 1, "annotator": 7, "annotation_id": 9, "lead_time": 3.2}
     path = written(
         tmp_path / "export.json",
@@ -294,7 +287,6 @@ def test_other_answers_are_not_overwritten_in_silence(
 def test_what_a_full_disk_left_out_is_added_by_importing_again(
     session: Session, table: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An annotator's answers go in together; those of the next may not."""
     path = table(("ann", WOMAN, 1, 1), ("ann", CAT, 1, 1), ("bo", WOMAN, 1, 1))
 
     def full(file: Path, events: list[Answer]) -> None:
@@ -325,7 +317,6 @@ def test_nobody_is_interfered_with(session: Session, table: Callable[..., Path])
 
 
 def test_answers_of_another_session_are_taken_in(session: Session, tmp_path: Path) -> None:
-    """An annotator's file, sent from another machine: what counts of it."""
     sent = answers_path(tmp_path / "elsewhere", "cy")
     append(sent, [Answer(CAT, 1, 1), Answer(CAT, 4, 4), Answer(WOMAN, 2, 2), Undo(WOMAN)])
     assert import_answers(session, sent) == [ImportCounts("cy", 1, 0, 0)]
@@ -346,7 +337,6 @@ def test_an_export_replaces_nothing(session: Session, tmp_path: Path, there: str
 def test_a_table_that_was_cut_off_is_not_taken_in(
     session: Session, table: Callable[..., Path]
 ) -> None:
-    """Wherever in a row; between rows nothing shows it but the number of answers."""
     path = table(("ann", WOMAN, 1, 1), ("ann", CAT, 2, 5))
     whole = path.read_text()
     cuts = range(whole.index(WOMAN) + 1, len(whole))

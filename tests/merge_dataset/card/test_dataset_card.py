@@ -1,5 +1,3 @@
-"""The card of a dataset folder."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +66,6 @@ _RELATIVES = "Morphological relatives of a replaced word are left alone"
 def test_options_are_told(
     dataset: Path, settings: dict[str, Any], said: str, pairs: bool, relatives: bool
 ) -> None:
-    """The card says what changes beside one word, how columns hold it, which limit is gone."""
     text = rendered(dataset, **settings)
     assert said in text
     assert (_PAIRS in text, _RELATIVES in text) == (pairs, relatives)
@@ -76,7 +73,6 @@ def test_options_are_told(
 
 
 def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
-    """`datasets` reads features, label names and sizes as they are."""
     for entry in card.front_matter(dataset)["dataset_info"]:
         info = datasets.DatasetInfo._from_yaml_dict(entry)
         assert info.features == features()
@@ -96,7 +92,6 @@ def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
 
 
 def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
-    """By what the run says of them; data of earlier versions say nothing, and have no such part."""
     path = dataset / "snli/provenance.json"
     made = json.loads(path.read_text())
     assert "what it counts" not in card.render(dataset)
@@ -136,7 +131,6 @@ def test_each_source_has_its_own_licence_and_citation(
     origin: str,
     cites: list[str],
 ) -> None:
-    """Only what the folder holds is licensed and cited."""
     export_dataset(make_run(source=source), tmp_path / "merge-nli")
     text = (tmp_path / "merge-nli/README.md").read_text()
     header = card.read_front_matter(text)

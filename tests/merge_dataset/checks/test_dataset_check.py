@@ -1,5 +1,3 @@
-"""Every kind of problem is found, told once, and told where."""
-
 import json
 import random
 import shutil
@@ -123,14 +121,12 @@ def test_wrong_rows(
 def test_seed_with_a_replacement_column(
     dataset: Path, edit_dataset: Edit, column: str, value: object
 ) -> None:
-    """In the split `seeds` each replacement column is empty."""
     edit_dataset(SEEDS, put(column, value))
     problem = f"{SEEDS}: expected {column} to be empty in seeds; got {value!r} (snli:1)"
     assert problem in check_dataset(dataset)
 
 
 def test_many_of_a_kind_are_counted(dataset: Path, edit_dataset: Edit) -> None:
-    """A kind takes one line: three examples and the number of the others."""
     edit_dataset(NOUNS, lambda rows: [row.update(label=2) for row in rows])
     (problem,) = check_dataset(dataset)
     assert problem == (
@@ -180,12 +176,10 @@ SEED_OF_SEVERAL = {"premise": "A girl and a boy.", "hypothesis": "A cat, a girl.
     ],
 )  # fmt: skip
 def test_several_changes_that_are_wrong(change: Any, expected: str, got: str) -> None:
-    """Pairs that are none, words that stand nowhere, spans that are missing."""
     assert (expected, got) in list(row_problems(SEVERAL | change, SEED_OF_SEVERAL, 10))
 
 
 def test_queries_pass_no_row_in_which_python_finds_something() -> None:
-    """Rows that are good, changed in one to three columns, or without a seed."""
     rng, sharing = random.Random(0), ("premise",)
     spans = [None, [], [[2, 5]], [[12, 15]], [[2, 5], [12, 15]], [[12, 15], [2, 5]], [[0, 1]]]
     spans += [[[2, 5, 6]], [[5, 2]], [[2, None]], [None], [[2, 5], [5, 9]], [[-3, 5]], [[2, 99]]]
@@ -230,7 +224,6 @@ def test_queries_pass_no_row_in_which_python_finds_something() -> None:
 
 
 def test_spans_and_subsamples_that_are_none() -> None:
-    """Spans are ascending, apart, not empty, inside the text; numbers in range, each once."""
     for spans in (
         None, [], [[5, 2]], [[2, 2]], [[12, 15], [2, 5]], [[2, 5], [4, 7]], [[-1, 2]],
         [[14, 17]], [[2]], [[2, 5, 7]], [None], [[None, 5]],
@@ -260,7 +253,6 @@ def test_wrong_type(dataset: Path) -> None:
 
 
 def test_missing_extra_and_reordered_columns(dataset: Path) -> None:
-    """Each difference from the contract's columns has its own line."""
     table = pq.ParquetFile(dataset / NOUNS).read()
     pq.write_table(table.drop_columns(["mlms"]), dataset / NOUNS)
     pq.write_table(table.append_column("extra", table["label"]), dataset / SEEDS)
@@ -371,7 +363,6 @@ def test_wrong_provenance(dataset: Path) -> None:
     ],
 )  # fmt: skip
 def test_card_that_does_not_fit(dataset: Path, old: str, new: str, problem: str) -> None:
-    """Figures and configurations of the card are compared with the data."""
     card = dataset / "README.md"
     assert old in card.read_text()
     card.write_text(card.read_text().replace(old, new, 1))
@@ -397,7 +388,6 @@ def test_no_dataset(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_found(dataset: Path) -> None:
-    """Flipped bits and cut ends of any data file or description; never an exception."""
     random = Random(17)
     files = [*sorted(dataset.rglob("*.parquet")), dataset / "snli/provenance.json"]
     for number in range(24):
@@ -418,7 +408,6 @@ def test_damaged_files_are_found(dataset: Path) -> None:
 def test_variants_that_cannot_be_told_from_other_rows(
     dataset: Path, edit: Callable[..., None]
 ) -> None:
-    """An id that is a seed's; texts of another seed, or of another variant."""
     seeds = {row["seed_id"]: row for row in pq.read_table(dataset / SEEDS).to_pylist()}
     first, *_ = pq.read_table(dataset / NOUNS).to_pylist()
     other = next(seed for name, seed in seeds.items() if name != first["seed_id"])
@@ -437,7 +426,6 @@ def test_variants_that_cannot_be_told_from_other_rows(
 
 
 def test_texts_of_two_variants() -> None:
-    """Variants are alike in two classes or seeds only where their seeds are, word for word."""
     texts = {"a": ("A dog.", "A cat."), "b": ("A dog.", "A cat."), "c": ("A dog.", "It.")}
 
     def table(*rows: tuple[str, str, str, str]) -> pa.Table:

@@ -1,5 +1,3 @@
-"""Every kind of problem in paraphrases is found, told once, and told where."""
-
 import json
 import shutil
 from collections.abc import Callable

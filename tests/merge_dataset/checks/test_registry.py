@@ -1,5 +1,3 @@
-"""Checks register themselves."""
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_every_check_says_what_it_looks_at() -> None:
-    """By name; those of collections are for the kinds that there are."""
     assert set(CHECKS) == {"bytes", "collections", "columns", "strays", "card", "paraphrases",
                            "replacements"}  # fmt: skip
     assert all(check.looks_at for check in CHECKS.values())
@@ -23,7 +20,6 @@ def test_every_check_says_what_it_looks_at() -> None:
 
 
 def test_how_to_add_a_check(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As CONTRIBUTING has it: a function with a decorator runs with the others."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(@check.*?)```", text, re.DOTALL)
     monkeypatch.setitem(CHECKS, "shouting", None)  # taken out again afterwards

@@ -1,5 +1,3 @@
-"""Blocks in several processes come out as in one; another executor is an entry."""
-
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,14 +30,12 @@ def counted(blocks: range, read: list[int]) -> Iterator[int]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
-    """Whoever is done first; with one worker in this process, with more in others."""
     outcomes = list(map_blocks(range(20), partial(open_work, 3), workers=workers))
     assert [outcome for outcome, _ in outcomes] == [3 * block for block in range(20)]
     assert (os.getpid() in {pid for _, pid in outcomes}) == (workers == 1)
 
 
 def test_blocks_are_read_as_they_are_needed() -> None:
-    """Only as much is held as the processes have before them; an error says what it says."""
     read: list[int] = []
     outcomes = map_blocks(counted(range(100), read), partial(open_work, 1), workers=2)
     assert next(outcomes)[0] == 0
@@ -50,7 +46,6 @@ def test_blocks_are_read_as_they_are_needed() -> None:
 
 
 def test_another_executor_is_a_class_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name is taken, its options are checked, and its machines are not taken for this one."""
     entry = ExecutorEntry("cloud:Cloud", ("datatrove",), ("partition",))
     monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", entry)
     dealt = Distribution(executor="cloud", resources=Resources(memory_gb=3))

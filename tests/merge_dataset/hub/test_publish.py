@@ -87,7 +87,6 @@ def test_python_publishes_as_the_command_does(desk: Desk, small: Path, tmp_path:
 
 
 def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
-    """Files with sizes, the version and why; only reading requests are made."""
     (dataset / "notes.txt").write_text("mine")
     result = desk.good("dataset", "--repo", NAME, dataset)
     assert desk.hub.repos == {}
@@ -158,7 +157,6 @@ def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
 
 
 def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
-    """The card says how to load from there; eval.yaml has a task per source."""
     card = main(published)["README.md"].decode()
     assert f'data = load_dataset("{NAME}", "snli", revision="v1.0.0")' in card
     own = (dataset / "README.md").read_text()
@@ -186,7 +184,6 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
 
 
 def test_what_is_no_benchmark(dataset: Path, tmp_path: Path) -> None:
-    """Neither an ablation nor paraphrases, which one NLI model chose."""
     path = dataset / "snli/provenance.json"
     made = json.loads(path.read_text())
     path.write_text(json.dumps(made | {"ablation": "union"}))
@@ -214,7 +211,6 @@ def test_private(desk: Desk, small: Path) -> None:
 
 
 def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -> None:
-    """Files that the folder has no more go in the same commit; the user's own files stay."""
     repo = published.hub.repo("dataset", NAME)
     files = dict(repo.commits[repo.branches["main"]].files)
     repo.add("main", files | {"LICENSE": Entry(b"free", False)}, "A licence")
@@ -259,7 +255,6 @@ def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, sm
 
 
 def test_a_new_card_is_no_new_version(published: Desk, dataset: Path) -> None:
-    """It is committed, to both branches, and nothing is tagged."""
     repo = published.hub.repo("dataset", NAME)
     tags = dict(repo.tags)
     append_to_card(dataset, "\nOne more thing.\n")
@@ -273,7 +268,6 @@ def test_a_new_card_is_no_new_version(published: Desk, dataset: Path) -> None:
 
 
 def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
-    """Versions do not change, and do not go back."""
     same = publish(published, small, "--version", "1.0.0")
     assert same.code == 2
     assert "v1.0.0 is there with other data, and versions do not change" in same.err
@@ -312,7 +306,6 @@ def test_versions_are_compared_as_numbers() -> None:
 
 
 def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
-    """The findings of `check`; the Hub is not even asked."""
     (small / "snli/verbs/seeds.parquet").unlink()
     result = publish(desk, small)
     assert result.code == 1
@@ -366,7 +359,6 @@ def test_no_repository_names(desk: Desk, small: Path, name: str) -> None:
 
 
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
-    """The folder's own eval.yaml is taken; what the Hub says of it is told."""
     own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
     (small / "eval.yaml").write_text(yaml.safe_dump(own))
     result = publish(desk, small)
@@ -412,7 +404,6 @@ def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
     ],
 )
 def test_the_hub_goes_on_failing(desk: Desk, small: Path, status: int, told: str) -> None:
-    """Main is as it was; once the Hub is well again, the same command completes."""
     desk.hub.fail("commit", status, times=4, headers={"Retry-After": "0"}, message="upside down")
     result = publish(desk, small)
     assert result.code == 1
@@ -428,7 +419,6 @@ def test_the_hub_goes_on_failing(desk: Desk, small: Path, status: int, told: str
 
 @pytest.mark.parametrize("cut", ["before", "during", "after"])
 def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
-    """Whether it arrived or not, in the end there is one commit of the data."""
     desk.hub.fail("commit", cut=cut)
     result = desk.good("dataset", "--repo", NAME, small, "--yes")
     assert "trying again" in result.err
@@ -440,7 +430,6 @@ def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
 
 @pytest.mark.slow
 def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
-    """huggingface_hub sends it again by itself, and logs its address: without the signature."""
     desk.hub.fail("lfs-put", cut="during")
     result = desk.good("dataset", "--repo", NAME, small, "--yes")
     assert re.search(r"thrown while requesting PUT http\S+/lfs/[0-9a-f]{64}\?…\n", result.err)
@@ -450,7 +439,6 @@ def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
 
 
 def test_storage_refuses_a_large_file(desk: Desk, small: Path) -> None:
-    """An error that does not pass; its signed address is not shown."""
     desk.hub.fail("lfs-put", 403, nth=2, message="expired")
     result = publish(desk, small)
     assert result.code == 1
@@ -462,7 +450,6 @@ def test_storage_refuses_a_large_file(desk: Desk, small: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path: Path) -> None:
-    """By the token that is stored; main is as it was, and the next command goes on from there."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home/token").write_text(TOKEN)
     held = desk.hub.fail("lfs-put", nth=2, hold=True)
@@ -486,7 +473,6 @@ def test_offline_mode() -> None:
 
 
 def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
-    """Their commit is not overwritten; told, one can look and run it again."""
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
     desk.hub.before["commit"] = lambda: repo.add("main", theirs, "Theirs")
@@ -512,7 +498,6 @@ def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
 
 
 def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
-    """The version is theirs then."""
     repo = desk.hub.make("dataset", NAME)
     theirs = repo.branches["main"]
     desk.hub.before["tag"] = lambda: repo.tags.update({"v1.0.0": theirs})
@@ -525,7 +510,6 @@ def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
 
 @pytest.mark.parametrize("route", ["tag", "branch"])
 def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None:
-    """The next command does what is missing and commits nothing to main."""
     desk.hub.fail(route, 403)
     assert publish(desk, small).code == 1
     repo = desk.hub.repo("dataset", NAME)
@@ -537,7 +521,6 @@ def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None
 
 @pytest.mark.slow
 def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
-    """The loader's own error is told, and nothing is tagged; put right, it is."""
     desk.hub.tampered["snli/seeds.parquet"] = b"no Parquet"
     result = publish(desk, small, verify=True)
     assert result.code == 1
@@ -596,7 +579,6 @@ def test_rows_are_compared(
     change: Callable[[list[dict[str, Any]]], object],
     told: str,
 ) -> None:
-    """The Hub has the rows as they were before the folder was changed."""
     monkeypatch.setattr(datasets, "load_dataset", loaded_from(dataset))
     assert check_published_dataset(NAME, "main", str(dataset))["snli_nouns"] == {
         "seeds": 2,

@@ -1,5 +1,3 @@
-"""The command: what it prints, in which formats, its plots, and its errors."""
-
 import csv
 import json
 import re
@@ -37,7 +35,6 @@ def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
-    """Alone it says how far annotators agree; with the session all the rest."""
     rows = read_answers([made / "study"]).to_pylist()
     path = tmp_path / "answers.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -70,7 +67,6 @@ def test_a_dataset_in_parts(ask: Ask, made: Path, tmp_path: Path) -> None:
 
 
 def test_a_dataset_of_other_texts_is_refused(ask: Ask, made: Path, tmp_path: Path) -> None:
-    """Ids alone do not tell; the texts that were judged are in the session."""
     other = tmp_path / "merge-nli"
     shutil.copytree(made / "merge-nli", other)
     path = next(other.rglob("verbs/variants.parquet"))
@@ -126,7 +122,6 @@ def test_of_several_words_nobody_knows_who_validated_which(
 
 
 def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Path) -> None:
-    """They do not say how many, and have no digest of themselves."""
     description = json.loads((made / "study/session.json").read_text("utf-8"))
     del description["sha256"]
     for row in description["population"]:
@@ -182,7 +177,6 @@ def commands() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a session of the dataset; the verdicts, and the plots that are named."""
     write_session(tmp_path / "study", write_dataset(tmp_path / "merge-nli"))
     monkeypatch.chdir(tmp_path)
     outputs = []
@@ -198,7 +192,6 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_builds_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The build and the comparison, where the run has a masked LM to leave out."""
     from helpers.tiny_models import tiny_model
 
     monkeypatch.chdir(tmp_path)

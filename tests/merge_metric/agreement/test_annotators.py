@@ -1,5 +1,3 @@
-"""Tables of agreement: pairs, all annotators, confusion, and what is said where there is none."""
-
 from typing import Any
 
 import numpy as np
@@ -50,7 +48,6 @@ def test_good_is_judged_by_each_annotator() -> None:
 
 
 def test_what_is_undefined_is_said() -> None:
-    """Not as nan, and not as perfect agreement either."""
     table = pair_table(judgements(("ann", "a", 5, 4), ("ben", "a", 5, 4), ("eve", "b", 1, 1)), NONE)
     same, apart = row(table, a="ann", b="ben", score="F"), row(table, a="ann", b="eve", score="F")
     assert (same["kappa"], same["agreement"]) == (None, 1)
@@ -89,7 +86,6 @@ def many(n: int, rng: np.random.Generator) -> list[tuple[str, str, int, int]]:
 
 
 def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
-    """Intervals of pairs, of their mean, and of α; the same each time, others with another seed."""
     wide = judgements(*many(30, np.random.default_rng(0)))
     narrow = judgements(*many(400, np.random.default_rng(0)))
     for make, keys in (

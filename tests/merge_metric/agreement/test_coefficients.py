@@ -117,7 +117,6 @@ def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> C
 
 @pytest.mark.parametrize("number", range(20))
 def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(number: int) -> None:
-    """Random answers of two to five annotators, also where answers are missing or few."""
     rng = np.random.default_rng(number)
     k = int(rng.choice([2, 5]))
     codes = random_codes(rng, int(rng.integers(2, 6)), int(rng.integers(4, 30)), k)
@@ -138,7 +137,6 @@ def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(numbe
 
 
 def test_seeds_are_drawn_with_all_their_variants() -> None:
-    """As many seeds as there are, wherever their variants stand; drawn by the seed alone."""
     nine = list("abcdefghi")
     one, again, other = (resampled(nine, Settings(n_bootstrap=5, rng_seed=n)) for n in (1, 1, 2))
     assert (one == again).all()
@@ -149,7 +147,6 @@ def test_seeds_are_drawn_with_all_their_variants() -> None:
 
 
 def test_undefined_where_nothing_differs() -> None:
-    """Always the same answer, no variant in common, no answer at all."""
     fives, none = np.full(4, 5, np.int8), np.zeros(4, np.int8)
     half = np.array([5, 4, 0, 0], np.int8)
     for a, b in ((fives, fives), (half, half[::-1]), (fives, none)):

@@ -40,7 +40,6 @@ def of(judgements: Judgements, mlm: str) -> dict[str, Any]:
 
 
 def test_what_goes_with_a_masked_lm() -> None:
-    """Replacements it alone validated in some text, whoever did in the other."""
     found = judged(
         (item("a", "ab"), False),  # needs a
         (item("ab", "ab"), True),  # needs none
@@ -55,7 +54,6 @@ def test_what_goes_with_a_masked_lm() -> None:
 
 @pytest.mark.parametrize("counts", [(0, 3, 9, 10), (5, 10, 5, 10), (7, 7, 1, 40)])
 def test_newcombe_by_its_formula(counts: tuple[int, int, int, int]) -> None:
-    """D − √((p₁ − l₁)² + (u₂ − p₂)²) and d + √((u₁ − p₁)² + (p₂ − l₂)²), l and u by Wilson."""
     count1, n1, count2, n2 = counts
     p1, p2 = count1 / n1, count2 / n2
     (l1, u1), (l2, u2) = wilson(count1, n1), wilson(count2, n2)
@@ -83,7 +81,6 @@ def test_few_bad_variants_are_no_verdict(n_bad: int, n_good: int, verdict: str) 
 
 
 def test_nothing_to_judge_by() -> None:
-    """A masked LM whose variants others validated too, and one without which nothing is left."""
     found = judged((item("ab", "ab"), True), (item("b", "b"), True))
     assert of(found, "a")["verdict"] == UNKNOWN
     assert (of(found, "a")["goes"], of(found, "a")["goes_ci"]) == (None, None)

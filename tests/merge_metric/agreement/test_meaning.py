@@ -42,7 +42,6 @@ def test_the_papers_figures_fit_together() -> None:
 
 
 def test_shares_by_hand() -> None:
-    """Answers count alike; a pair is the same for all where nobody says no."""
     table = meaning_table(judged("yynn", "yn.y", "y..y"))
     rows = {(row["by"], row["group"]): row for row in table.rows}
     whole = rows["all", ""]

@@ -54,7 +54,6 @@ NOUNS_AND_VERBS = judged(
 
 
 def test_groups_by_hand() -> None:
-    """A variant of two masked LMs is one of each."""
     found = shares(NOUNS_AND_VERBS)
     counts = {key: (row["n_good"], row["n"]) for key, row in found.items()}
     assert counts == {
@@ -80,7 +79,6 @@ def test_weighted_shares_by_hand() -> None:
 
 
 def test_unknown_chances_are_not_made_up() -> None:
-    """Where one is not known, variants of the class count alike, and the notes say which class."""
     items = {"a": item("noun", chance=None), "b": item("noun", chance=0.25)}
     items |= {"c": item("verb"), "d": item("verb", chance=0.25)}
     found = judged(dict.fromkeys(items, (5, 5)), items)
@@ -141,7 +139,6 @@ def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
 
 
 def test_classes_weigh_the_same_in_every_resampling() -> None:
-    """Nouns all good, verbs all bad: nothing is left to chance but how many items are drawn."""
     items = {f"n{i}": item("noun", seed_id=f"s{i % 3 and i}") for i in range(20)}
     items |= {f"v{i}": item("verb", seed_id=f"t{i % 4 and i}", chance=0.3) for i in range(9)}
     scores = {name: (5, 5) if name[0] == "n" else (1, 1) for name in items}
@@ -168,8 +165,6 @@ def test_resamplings_within_classes_by_hand() -> None:
 
 
 def test_variants_of_a_seed_say_less_than_those_of_many() -> None:
-    """Four equal variants of each seed leave the intervals of what is resampled as one does."""
-
     def bounds(copies: int, *, of_one_seed: bool) -> list[list[float]]:
         scores, items = {}, {}
         for number, copy in product(range(30), range(copies)):

@@ -1,5 +1,3 @@
-"""`merge-nli analyse`: from files to tables and plots, options, errors."""
-
 import json
 import random
 import re
@@ -89,7 +87,6 @@ OF_RUNS = {name for name, each in ANALYSES.items() if "run" in each.options}
     "name", [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | {"validity"}]
 )
 def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
-    """From files, in every format; the text is that of the same rows."""
     plot = folder / f"{name}.svg"
     extra = EXTRA.get(name, [])
     table = json.loads(analyse(folder, name, *extra, "--format", "json", "--out", str(plot)))
@@ -110,7 +107,6 @@ def rows_of(printed: str) -> list[dict[str, Any]]:
 
 
 def test_the_best_and_the_worst_of_a_group(folder: Path) -> None:
-    """Groups are columns; with three models one is the worst, and one in between is left out."""
     for copy, name in (("c", "a"), ("d", "b")):
         shutil.copy(folder / f"{name}.parquet", folder / f"{copy}.parquet")
     more = ["{}/c.parquet", "{}/d.parquet", "--test", "c={}/a-test.parquet"]
@@ -183,7 +179,6 @@ def readme_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_commands_of_the_readme_run(readme_folder: Path) -> None:
-    """Each makes its table, and its figure where one is asked for."""
     assert len(commands()) == 4
     for command in commands():
         program, *arguments = shlex.split(command)

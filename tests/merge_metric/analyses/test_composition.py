@@ -59,7 +59,6 @@ def rows_of(found: Any) -> dict[str, dict[str, Any]]:
 def test_before_sampling_only_what_is_enough_counts(
     scope: str, noun: list[int], verb: list[int], all_: list[int], tmp_path: Path
 ) -> None:
-    """Two per class, word or problem; by the seed's label."""
     eligible = {("s:0", "noun"), ("s:0", "verb"), ("s:2", "noun")}
     if scope == "problem":
         eligible |= {("s:2", "verb"), ("s:2", "adjective")}
@@ -76,7 +75,6 @@ def test_before_sampling_only_what_is_enough_counts(
 
 
 def test_a_dataset_against_a_slow_count(tmp_path: Path) -> None:
-    """Seeds of several classes count once in all; no numbers before sampling."""
     rows = random_dataset(random.Random(3), seeds=30)
     folder = write_dataset(tmp_path / "merge-nli", rows)
     found = rows_of(of_dataset(folder, "s"))

@@ -66,7 +66,6 @@ def word_of(row: Row) -> str:
 
 @pytest.mark.parametrize("regular", [True, False])
 def test_word_classes_against_the_oracle(regular: bool) -> None:
-    """Also where a class is missing in some of a seed's subsamples."""
     rng = random.Random(13)
     rows = (
         random_dataset(rng, seeds=30, subsamples=3)
@@ -105,7 +104,6 @@ def nouns_and_verbs(rows: list[Row]) -> dict[str, np.ndarray]:
 
 
 def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
-    """In every subsample as many as the smaller group has, chosen among its own."""
     rng = random.Random(17)
     rows = answered(random_problems(rng, seeds=20, variants=(4, 10), subsamples=2), rng, 0.5)
     coded = run(rows).rows
@@ -156,7 +154,6 @@ def origin_of(row: Row) -> str | None:
 
 
 def test_source_mlms_against_the_oracle() -> None:
-    """On the seeds that have all four groups somewhere, every distinct variant once."""
     rng = random.Random(5)
     rows = answered(random_dataset(rng, seeds=80, subsamples=2), rng, 0.6)
     table = source_mlms([run(rows, "model")], {"model": BERT}, Settings(n_bootstrap=0))
@@ -183,7 +180,6 @@ def test_source_mlms_against_the_oracle() -> None:
 
 
 def test_equally_many_of_fixed_seeds() -> None:
-    """Ten draws without replacement of as many variants as the smallest group has, evenly."""
     rows = [
         *hand(0, "noun", "E", "E", "EEEN"),
         *hand(0, "verb", "E", "E", "EE"),
@@ -239,7 +235,6 @@ def test_one_masked_lm_and_several_by_hand() -> None:
 
 
 def test_origins_of_every_list_of_mlms() -> None:
-    """One of the model's own, of its kind, of others; several whatever they are; none."""
     assert {mlm: origin([mlm], BERT) for mlm in MLMS} == {
         "bert": "equiv", "bert-large": "size", "roberta": "one", "albert": "one",
     }  # fmt: skip
@@ -250,7 +245,6 @@ def test_origins_of_every_list_of_mlms() -> None:
 def test_groups_and_models_that_are_not_there_are_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With MLMs of two kinds and one size three groups remain, which is told."""
     rng = random.Random(6)
     rows = [
         replace(row, groups=(row.groups[0], ("mlm", ("albert", "roberta"))))
@@ -271,7 +265,6 @@ def test_groups_and_models_that_are_not_there_are_left_out(
 
 
 def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
-    """Further names of a model lead to the same MLMs."""
     file = tmp_path / "mlms.toml"
     file.write_text('[a]\nnames = ["org/a"]\nequivalent = ["x"]\nsize = ["y", "z"]\n[b]\nsize = []')
     expected = {"x": "equiv", "y": "size", "z": "size"}

@@ -49,7 +49,6 @@ def close(found: Any, expected: Any) -> bool:
 
 
 def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) -> None:
-    """Every value of every row, computed from the rows with fractions."""
     table = curves(runs)
     own, means = table.rows[: len(data)], table.rows[len(data) :]
     assert [(row["model"], row["config"]) for row in own] == list(data)
@@ -84,7 +83,6 @@ def test_curves_of_models_on_other_problems_are_not_averaged(data: Data) -> None
 
 
 def test_curves_have_the_band_of_the_metric(runs: list[Run]) -> None:
-    """With a bootstrap, and the same for the same seed of its generator."""
     (row,) = curves(runs[:1], Settings(n_bootstrap=200, rng_seed=3)).rows
     (again,) = curves(runs[:1], Settings(n_bootstrap=200, rng_seed=3)).rows
     assert row == again
@@ -94,7 +92,6 @@ def test_curves_have_the_band_of_the_metric(runs: list[Run]) -> None:
 
 
 def test_matching_thresholds_are_the_lowest_of_the_mean_curve(data: Data, runs: list[Run]) -> None:
-    """Models × sources; the range of equally good thresholds is in the JSON."""
     table = matching(runs)
     assert [column.heading for column in table.columns] == ["model", *SOURCES]
     assert [row["model"] for row in table.rows] == list(MODELS)
@@ -114,7 +111,6 @@ def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:
 
 
 def test_accuracy_on_all_test_problems() -> None:
-    """Six of ten seeds are right, nineteen of twenty others: the seeds are harder."""
     rows = problems(*["E E E"] * 6, *["E N E"] * 4)
     table = accuracy([run(rows, config="s")], {"a": with_test(rows, 19, 1)}, n_subsamples=500)
     (row,) = table.rows
@@ -127,7 +123,6 @@ def test_accuracy_on_all_test_problems() -> None:
 
 
 def test_share_of_higher_subsamples_is_of_all_sets() -> None:
-    """Drawn without replacement: every set of three out of six is as likely as another."""
     right = np.array([True, True, False, True, False, False])
     sets = [int(right[list(chosen)].sum()) for chosen in combinations(range(6), 3)]
     scores = subsample_scores(right, 3, 4000, rng_seed=1)
@@ -166,7 +161,6 @@ def test_right_answers_of_a_predictions_table() -> None:
 
 
 def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Run]) -> None:
-    """Each half of the seeds as if it were the data."""
     table = first_answers(runs)
     for row in table.rows:
         rows = data[row["model"], row["config"]]
@@ -192,7 +186,6 @@ def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Run])
 
 
 def test_numbers_of_seeds_by_hand() -> None:
-    """Four seeds are wrong: of three a variant is right, of two half or more, of one all."""
     rows = problems("E N NNNN", "E N NNNE", "E N NNEE", "E N EEEE", "C C CCCN")
     two = first_answers([run(rows, name, subsamples=False) for name in ("a", "b")])
     row = two.rows[0]
@@ -221,7 +214,6 @@ def filters() -> dict[tuple[str, str], list[Row]]:
 
 
 def test_ablations_are_averages_over_models(filters: dict[tuple[str, str], list[Row]]) -> None:
-    """The mean of the models' curves, each the mean of its subsamples."""
     table = ablations(run(rows, model, dataset=name) for (name, model), rows in filters.items())
     assert [row["dataset"] for row in table.rows] == ["merge-nli", "merge-nli-union"]
     for row in table.rows:
@@ -236,7 +228,6 @@ def test_ablations_are_averages_over_models(filters: dict[tuple[str, str], list[
 def test_ablations_are_compared_on_the_seeds_that_all_have(
     filters: dict[tuple[str, str], list[Row]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A seed that one data set lacks is left out of the others, and that is told."""
     runs = []
     for (name, model), rows in filters.items():
         some = [row for row in rows if name != "merge-nli-union" or row.seed_id != "s:3"]

@@ -1,5 +1,3 @@
-"""Sentence encoders: the library's own folders, and any encoder of transformers."""
-
 import json
 import shutil
 from pathlib import Path
@@ -47,7 +45,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_other_encoders_are_averaged_over_tokens() -> None:
-    """Padding counts nowhere: each sentence as if run alone."""
     folder = tiny_model("bert-uncased")
     found = load_encoder(str(folder))(TEXTS)
     expected = np.array([states(folder, text).mean(axis=0) for text in TEXTS])
@@ -58,7 +55,6 @@ def test_other_encoders_are_averaged_over_tokens() -> None:
 
 @pytest.mark.slow
 def test_the_model_says_how_it_pools(saved: Path) -> None:
-    """By its folder's own settings, not by an average."""
     found = load_encoder(str(saved))(TEXTS)
     first = np.array([states(saved, text)[0] for text in TEXTS])
     expected = first / np.linalg.norm(first, axis=1, keepdims=True)
@@ -88,7 +84,6 @@ def test_folders_without_a_usable_model_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_real_encoder_finds_paraphrases_nearer_than_others(shared_models: Path) -> None:
-    """MiniLM, trained for sentences and then on."""
     sentence = "A man is playing the guitar."
     others = ["A man plays a guitar.", "The stock market fell sharply on Monday."]
     encode = load_encoder(str(shared_models / "minilm-l6-mlm"))

@@ -1,5 +1,3 @@
-"""Fooling rates per seed, per label, averaged; sizes of models."""
-
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -45,7 +43,6 @@ def close(found: Any, expected: Any) -> bool:
 
 
 def test_fooling_rates_by_hand() -> None:
-    """Four of six seeds answered right have a variant that changes, two strictly."""
     rows = problems(*BY_HAND)
     (row,) = fooling_rates([run(rows, subsamples=False)], settings=Settings(n_bootstrap=0)).rows
     assert (row["n_right"], row[STRICT], row[RELAXED]) == (6, 2 / 6, 4 / 6)
@@ -57,7 +54,6 @@ def test_fooling_rates_by_hand() -> None:
 
 
 def test_fooling_rates_against_the_oracle() -> None:
-    """Averaged over subsamples, overall and of each gold label; with intervals of the metric."""
     rng = random.Random(3)
     rows = answered(random_problems(rng, seeds=40, variants=(1, 6), subsamples=3), rng, 0.7)
     one = run(rows)
@@ -93,7 +89,6 @@ def line_run(model: str, config: str, *lines: str) -> Run:
 
 
 def test_averages_over_models_and_sources() -> None:
-    """Models weigh the same; sources by their seeds answered right; classes of variants apart."""
     runs = [
         line_run("a", "snli_paraphrases", "E E C", "E E E", "E E E", "E E E"),  # 1/4
         line_run("a", "mnli-m_paraphrases", "E E C", "C N C"),  # 1/1
@@ -151,7 +146,6 @@ def test_averages_are_those_published() -> None:
 
 
 def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
-    """Beside those by seeds answered right: of all sources, and without the domain's."""
     lines = {
         "snli": ("E E C", "E E E", "E E E", "E E E"),  # 1/4, of 100 problems
         "mnli-m": ("E E C", "C N C"),  # 1/1, of 300
@@ -224,7 +218,6 @@ SIZES = {
 
 
 def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
-    """With rates and intervals as in the analysis of fooling rates."""
     lines = {"large": ("E E E", "C C C"), "base": ("E E C", "C C C"), "other": ("E E N", "C C C")}
     runs = [line_run(m, c, *each) for c in ("snli", "mnli-m") for m, each in lines.items()]
     table = fooling_by_size(runs, SIZES, Settings(n_bootstrap=20, rng_seed=1))
@@ -241,7 +234,6 @@ def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
 
 
 def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
-    """The architecture is the family; what is given comes first; unknown ones are `other`."""
     described = {
         "bert": {"parameters": 110, "architecture": "BertForSequenceClassification"},
         "xl": {"parameters": 900, "architecture": "DebertaV2ForSequenceClassification"},
@@ -263,7 +255,6 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
 
 
 def test_sizes_are_parsed() -> None:
-    """With units in either case; a name may have an equals sign; each model has one."""
     sizes = {"a=86M": 86_000_000, "a=1.5B": 1_500_000_000, "a=4386178": 4_386_178, "a=2k": 2000}
     for text, size in sizes.items():
         assert parse_sizes([text]) == {"a": size}

@@ -1,5 +1,3 @@
-"""Table 11: the seeds that models fail on."""
-
 import csv
 import random
 from dataclasses import replace
@@ -42,7 +40,6 @@ def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]
 
 
 def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
-    """These and no others, by the share of variants right, with texts, votes and answers."""
     runs = [run(rows, name) for name, rows in models.items()]
     table = hardest(runs, {"snli": seeds_table(models["a"])})
     expected = [each for each in expected_order(models) if each[1] == 0]
@@ -65,7 +62,6 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
 
 
 def test_votes_are_summed_up() -> None:
-    """One of two hopeless seeds has votes, which differ."""
     rows = problems("E N NE", "E E EE", "E C C")
     rows = [replace(r, seed_id="s:10") if r.seed_id == "s:0" else r for r in rows]
     table = hardest([run(rows)], {"snli": seeds_table(rows)})
@@ -85,7 +81,6 @@ HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C
 
 
 def test_below_a_share() -> None:
-    """Strictly below, whether models answer the seed itself right or wrong."""
     rows = problems(*HARD)
     runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
     for below, expected in ((0.05, ["s:0", "s:2"]), (0.06, ["s:0", "s:2", "s:1"]), (0.0, [])):
@@ -98,7 +93,6 @@ def test_below_a_share() -> None:
 
 
 def test_what_models_answer_instead() -> None:
-    """The commonest wrong answer to the variants; columns without a value are not shown."""
     rows = problems(*HARD)
     table = hardest([run(rows)], {"snli": seeds_table(rows)}, top=4)
     instead = {row["seed_id"]: row["instead"] for row in table.rows}
@@ -110,7 +104,6 @@ def test_what_models_answer_instead() -> None:
 
 
 def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
-    """The CSV, filled in, is read; letters are labels; who disagrees is shown."""
     rows = problems(*HARD)
     runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
     lines = list(csv.DictReader(hardest(runs, seeds, below=0.06).to_csv().splitlines()))
@@ -138,7 +131,6 @@ def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
 
 
 def test_wrong_corrections_are_told(tmp_path: Path) -> None:
-    """Two labels of one, a label that is none, a seed that is not there."""
     file = tmp_path / "labels.csv"
     file.write_text("seed_id,corrected_label\ns:0,E\ns:0,N\n")
     with pytest.raises(ValueError, match=r"labels.csv: line 3: expected one label of an annotator"):

@@ -29,7 +29,6 @@ WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
 
 
 def test_tokens_are_words_and_marks() -> None:
-    """Letters and digits of any script stay together; marks stand alone; case does not matter."""
     assert tokens("Straße, 3.5 «A-b»…  日本") == [
         "strasse", ",", "3", ".", "5", "«", "a", "-", "b", "»", "…", "日本"
     ]  # fmt: skip
@@ -37,7 +36,6 @@ def test_tokens_are_words_and_marks() -> None:
 
 
 def test_tokens_in_common_are_counted_one_by_one() -> None:
-    """Each token of one list can be matched with one of the other at most."""
     rng = random.Random(1)
     for _ in range(50):
         one, other = (
@@ -160,7 +158,6 @@ def test_distances_of_embeddings() -> None:
 
 
 def test_histograms_are_compared_bin_by_bin() -> None:
-    """Half of the mass in common is half a bit; nothing in common is one bit; all is none."""
     one = np.array([0.003, 0.015])
     assert histogram_divergence(one, np.array([0.008, 0.025])) == pytest.approx(0.5)
     assert histogram_divergence(one, one[::-1]) == 0
@@ -174,7 +171,6 @@ def answers_of(folder: Path, name: str, lines: Sequence[str]) -> PredictionsSour
 
 
 def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
-    """Shares of seeds answered right; averaged over models; a dash where nothing changes."""
     other = [line.replace("EEC", "EEE") for line in LINES]
     sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
     runs = read_runs(sources, folder)

@@ -53,7 +53,6 @@ def analyse(*arguments: object) -> list[dict[str, Any]]:
 
 
 def test_figures_of_each_group_of_seeds(place: Place) -> None:
-    """As the oracle has them of these seeds alone."""
     folder, rows, has = place
     options = ("--dataset", folder / "merge-nli", "--config", "s", "--n-bootstrap", "0")
     found = analyse(folder / "a.parquet", *options)
@@ -69,7 +68,6 @@ def test_figures_of_each_group_of_seeds(place: Place) -> None:
 
 
 def test_judgements_and_a_control(place: Place) -> None:
-    """Without predictions; judged ones of a dataset count there alone."""
     folder, rows, has = place
     ids = [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
     scores = {name: (5, 5) if n % 3 else (4, 2) for n, name in enumerate(ids) if n % 2}
@@ -87,7 +85,6 @@ def test_judgements_and_a_control(place: Place) -> None:
 
 
 def test_what_it_prints_and_draws(place: Place, tmp_path: Path) -> None:
-    """A control is told apart by its name; both are drawn."""
     folder, _, _ = place
     data, file = folder / "merge-nli", folder / "a.parquet"
     (tmp_path / "union").symlink_to(data)

@@ -1,5 +1,3 @@
-"""Plots draw what the tables say; files open; nothing global is touched."""
-
 import io
 import random
 import subprocess
@@ -122,7 +120,6 @@ def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
 
 
 def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
-    """Cell by cell, in colours within the scale; no colour for a range or what is missing."""
     template = matching(runs[:3])  # b is not on mnli-m
     values = {"snli": 41.0, "snli_low": 41.0, "snli_high": 45.0}
     values |= {"mnli-m": 1.0, "mnli-m_low": 1.0, "mnli-m_high": 100.0}
@@ -195,7 +192,6 @@ def test_first_answers_bars(runs: list[Run]) -> None:
 
 
 def test_bars_stand_at_their_model(runs: list[Run]) -> None:
-    """A model without a source has no bars there, and others keep their places."""
     table = first_answers([runs[0], *runs[2:]])  # b is not on snli
     top, bottom = drawn(plot_first_answers(table)).axes
     assert [bar.get_x() for bar in top.patches] == [bar.get_x() for bar in bottom.patches]
@@ -206,7 +202,6 @@ def test_bars_stand_at_their_model(runs: list[Run]) -> None:
 
 
 def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
-    """A colour per pair, whose second class is dashed; a panel per model and source."""
     table = word_classes(runs, Settings(n_bootstrap=0))
     figure = drawn(plot_contrasts(table))
     titles = [axes.get_title() for axes in figure.axes]
@@ -223,7 +218,6 @@ def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
 
 
 def test_source_mlms_are_drawn(runs: list[Run]) -> None:
-    """A line per group, each of its own colour and dashes."""
     bert = {"bert": "equiv", "bert-large": "size"}
     table = source_mlms(runs[:1], {"a": bert}, Settings(n_bootstrap=0))
     matched, every = drawn(plot_source_mlms(table)).axes
@@ -295,7 +289,6 @@ def test_colours_can_be_seen_on_white() -> None:
 
 
 def test_a_plot_of_one_panel_is_as_wide_as_a_column(runs: list[Run]) -> None:
-    """And others as wide as a page, in rows of three panels at most."""
     widths = {1: 3.3, 2: 6.6, 3: 6.9, 7: 6.9}
     for number, width in widths.items():
         figure, axes = row_of_panels(number)
@@ -344,7 +337,6 @@ def figure(runs: list[Run]) -> Callable[[], Figure]:
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_files_of_plots(figure: Callable[[], Figure], suffix: str, tmp_path: Path) -> None:
-    """Bytes are the same each time; SVG has size, shapes and no date, PDF its fonts as TrueType."""
     for name in "ab":
         save(figure(), tmp_path / f"{name}.{suffix}")
     content = (tmp_path / f"a.{suffix}").read_bytes()
@@ -371,7 +363,6 @@ def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path)
 
 @pytest.mark.slow
 def test_no_pyplot_and_no_settings_are_touched(tmp_path: Path) -> None:
-    """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """
 import sys
 from merge_metric.analyses import accuracy, contrasts, curves, hardest, variant_groups
@@ -417,7 +408,6 @@ def names(axes: Axes) -> list[str]:
 
 
 def test_strict_bars_lie_within_relaxed_ones(three_models: list[Run]) -> None:
-    """A panel per source; a model without it has no bars there; intervals, if any."""
     table = fooling_rates(three_models, settings=Settings(n_bootstrap=30))
     figure = drawn(plot_fooling(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
@@ -441,7 +431,6 @@ def test_strict_bars_lie_within_relaxed_ones(three_models: list[Run]) -> None:
 
 @pytest.mark.slow
 def test_sizes_are_lines_per_family(three_models: list[Run]) -> None:
-    """Both rates over the number of parameters, names at the upper line."""
     size_of = {"a": Size(10**8, "X"), "b": Size(10**7, "X"), "c": Size(10**9, "Y")}
     table = fooling_by_size(three_models, size_of, Settings(n_bootstrap=0))
     figure = drawn(plot_sizes(table))
@@ -465,7 +454,6 @@ def test_sizes_are_lines_per_family(three_models: list[Run]) -> None:
 
 
 def test_one_model_of_one_size(three_models: list[Run]) -> None:
-    """A dot is a figure, too, also where no seed is right."""
     table = fooling_by_size(three_models[:1], {"a": Size(5, "X")}, Settings(n_bootstrap=0))
     drawn(plot_sizes(table))
     rows = tuple({**row, RATES[0]: None, RATES[1]: None} for row in table.rows)
@@ -474,7 +462,6 @@ def test_one_model_of_one_size(three_models: list[Run]) -> None:
 
 
 def test_shift_is_drawn_over_sources(three_models: list[Run]) -> None:
-    """Averaged over models, the rounds of ANLI as one, JSD and KS side by side."""
     table = shift(three_models)
     jsd, ks = drawn(plot_shift(table)).axes
     averages = {row["config"]: row for row in table.rows if row["averaged"]}
@@ -489,7 +476,6 @@ def test_shift_is_drawn_over_sources(three_models: list[Run]) -> None:
 
 
 def test_confidence_is_drawn_over_sources(three_models: list[Run]) -> None:
-    """Three bars below the highest there can be; of a single model its own values."""
     table = confidence(three_models)
     (axes,) = drawn(plot_confidence(table)).axes
     averages = [row for row in table.rows if row["averaged"]]
@@ -533,7 +519,6 @@ def test_overlap_is_drawn_over_sources() -> None:
 
 
 def test_scales_end_above_the_highest() -> None:
-    """At a multiple of ten percent, at one hundred at most."""
     tops = {0.0: 0.1, 0.05: 0.1, 0.1: 0.2, 0.31: 0.4, 0.97: 1.0, 1.0: 1.0}
     for highest, top in tops.items():
         axes = Figure().subplots()

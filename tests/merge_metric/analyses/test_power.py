@@ -1,5 +1,3 @@
-"""How many seeds show a difference: by plain reading, and by simulated data sets that do or not."""
-
 import json
 import random
 from dataclasses import replace
@@ -47,7 +45,6 @@ def counts_of(pair: Pair, model: int) -> SeedCounts:
 
 
 def test_rows_by_plain_reading() -> None:
-    """All variants: differences of the metric, and the standard error seed by seed."""
     rng = np.random.default_rng(0)
     pair = simulated(60, rng)
     kept = rng.random(len(pair.seed)) < 0.7  # seeds with different numbers of variants
@@ -80,7 +77,6 @@ def test_rows_by_plain_reading() -> None:
 
 
 def test_clusters_and_nothing_that_varies() -> None:
-    """Copies of seeds in one cluster show nothing new; equal models have no error."""
     pair = simulated(50, np.random.default_rng(1))
     seed = np.concatenate([pair.seed + 50 * copy for copy in range(3)])
     copies = Pair(
@@ -119,7 +115,6 @@ def test_so_many_seeds_show_the_difference_in_four_of_five(figure: str) -> None:
 
 @pytest.mark.slow
 def test_more_variants_help_less_and_less() -> None:
-    """The squared error is what seeds differ by, and what variants do, divided by their number."""
     pair = simulated(1500, np.random.default_rng(3), per_seed=80)
     squared = {
         row["per_seed"]: row["standard_error"] ** 2

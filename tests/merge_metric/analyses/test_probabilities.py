@@ -1,5 +1,3 @@
-"""Label probabilities of variants: divergences, statistics and σ, per model and averaged."""
-
 import random
 
 import pytest
@@ -55,7 +53,6 @@ def mean(exact: dict[tuple[str, str], Exact], config: str, key: str) -> float:
 
 
 def test_averages_over_models_and_rounds() -> None:
-    """A row per source; of ANLI's rounds one."""
     configs = ("snli_paraphrases", "anli-r1_paraphrases", "anli-r3_paraphrases")
     runs, exact = some_runs(*configs)
     for table, key in ((shift(runs), "ks_changed"), (confidence(runs), "sigma_changed")):
@@ -77,7 +74,6 @@ def test_averages_over_models_and_rounds() -> None:
 
 
 def test_where_nothing_changes_there_is_nothing_to_say() -> None:
-    """Dashes, and no difference."""
     rows = problems("E E EE")
     one, *_ = run_with_probabilities(rows, columns(rows))
     (row,) = shift([one]).rows

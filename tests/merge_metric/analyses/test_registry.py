@@ -57,7 +57,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
-    """In the help, with its options; as text, JSON and a drawing; other options are refused."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(@analysis.*?)```", page, flags=re.DOTALL)
     example = example.replace("merge_metric.analyses.asked", "my_asked")
@@ -88,7 +87,6 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
 
 
 def test_an_unknown_analysis_is_refused(folder: Path) -> None:
-    """With the one that is spelt most like it, or some and where the others are."""
     for name, hint in [("mathing", "; did you mean 'matching'?"), ("x", ": accuracy, curves, ")]:
         with pytest.raises(ValueError, match=f"the name of an analysis, got '{name}'{hint[:-1]}"):
             analyse(name, [str(folder / "a.parquet")], folder / "merge-nli")

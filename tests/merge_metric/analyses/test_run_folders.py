@@ -105,7 +105,6 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
 
 
 def test_random_words_against_rows(tmp_path: Path) -> None:
-    """Every share of problems, from sets of ids; unknown forms and a missing build are told."""
     rng = random.Random(6)
     labels = [rng.choice(LABELS) for _ in range(60)]
     words = []
@@ -143,7 +142,6 @@ def counts(mlm: str, word_class: str, field: str, *numbers: int) -> dict[str, An
 
 
 def test_table_5_by_hand() -> None:
-    """Shares are of all suggestions: a text with more occurrences weighs more."""
     rows = [
         counts("m", "verb", "premise", 2, 2, 0, 0, 0, 0, 0),
         counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50),

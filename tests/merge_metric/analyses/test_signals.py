@@ -48,7 +48,6 @@ def signal(*values: float) -> NDArray[np.float64]:
 
 
 def test_weighted_ranks_are_those_of_repeated_rows() -> None:
-    """SciPy's ρ of the data with each row as often as its weight says, ties included."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         n = int(rng.integers(3, 40))
@@ -126,7 +125,6 @@ def test_bins_by_hand() -> None:
 
 
 def test_every_known_value_is_in_one_bin() -> None:
-    """However many are the same; and a bin is never empty."""
     rng = random.Random(3)
     for _ in range(100):
         values = [rng.choice([NAN, *range(9)]) for _ in range(rng.randint(1, 60))]
@@ -158,7 +156,6 @@ def test_the_best_by_limits_of_other_seeds() -> None:
 
 
 def test_quality_says_how_good_the_best_are() -> None:
-    """Precision rises where the signal tells good from bad; other signals have no such rows."""
     n = 200
     good = (np.arange(n) % 4 == 0).astype(float)
     values = good * 0.5 + np.random.default_rng(0).random(n) * 0.6
@@ -228,7 +225,6 @@ def analyse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 def test_every_figure_the_slow_way(
     analyse: Callable[..., str], models: dict[str, list[Row]], scores: Scores
 ) -> None:
-    """Row by row from lists: who is in the bin, its means, ρ, and resampled seeds."""
     options = ("--dataset", "merge-nli", "--annotations", "scores.csv", "--bins", 3)
     more = ("--n-bootstrap", N_BOOTSTRAP, "--format", "json")
     found = json.loads(analyse("a.parquet", "b.parquet", *options, *more))["rows"]
@@ -310,7 +306,6 @@ def test_without_predictions(analyse: Callable[..., str]) -> None:
 def test_commands_of_the_readme_run(
     analyse: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As written, with annotations of one annotator, drawn by chances that are not known."""
     without_chances = SimpleNamespace(items={})
     reader = "merge_metric.analyses.variant_rows.read_session"
     monkeypatch.setattr(reader, lambda _: without_chances)

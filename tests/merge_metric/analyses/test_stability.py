@@ -32,7 +32,6 @@ def some_rows(seeds: int, *, skill: float = 0.6, number: int = 3) -> list[oracle
 
 
 def test_figures_of_draws_are_those_of_their_seeds() -> None:
-    """Each draw by itself, with the slow oracle: exact fractions of the drawn rows."""
     rows = some_rows(30)
     how = Draws(draws=8, seeds=12, correctness_threshold=60, rng_seed=5)
     table = stability([seeds_of(run(rows))], how)
@@ -62,7 +61,6 @@ def test_figures_of_draws_are_those_of_their_seeds() -> None:
 
 
 def test_models_see_the_same_draws_and_labels_are_told_once() -> None:
-    """Unless a model was asked about other seeds, whose labels are told apart."""
     rows = some_rows(30)
     others = [row for row in rows if row.seed_id != "s:3"]
     runs = [run(rows, "a"), run(answered(rows, random.Random(1), 0.6), "b"), run(others, "c")]
@@ -124,7 +122,6 @@ def rows_of(folder: Path, *more: object) -> list[dict[str, Any]]:
 
 
 def test_labels_need_no_predictions(folder: Path) -> None:
-    """Rows are those with predictions, of the configurations asked for."""
     assert rows_of(folder) == rows_of(folder, folder / "a.parquet")[:3]
     nouns = rows_of(folder, "--config", "s_nouns")
     assert [row["config"] for row in nouns] == ["s_nouns"] * 3

@@ -40,7 +40,6 @@ def write_run(folder: Path, validated: Sequence[tuple[Names, ...]], seeds: int =
 
 
 def test_both_readings_of_several_by_hand(tmp_path: Path) -> None:
-    """Four replacements of two problems: each ends in one row of either reading."""
     run = write_run(
         tmp_path,
         [
@@ -120,7 +119,6 @@ def variant(n: int, premise: Names, hypothesis: Names, word_class: str = "noun")
 
 
 def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
-    """Configurations that were asked for; not both, no predictions, no run without a build."""
     dataset, run = tmp_path / "merge-nli", write_run(tmp_path / "run", [(("x/A",), ("x/A",))])
     seeds = [{"variant_id": "s:1", "seed_id": "s:1", "source": "s", "label": 0, **text_of("s:1")}]
     rows = [

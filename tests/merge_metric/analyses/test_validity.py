@@ -75,7 +75,6 @@ def test_corrected_rate_by_plain_reading(number: int) -> None:
 
 
 def test_where_everything_is_judged() -> None:
-    """Then there is nothing to correct: the rate of the good ones."""
     cases = made(random.Random(1), seeds=30, judged=2.0)
     good = [case[2] for case in cases if case[3]]
     cases = [(*case[:4], 1.0) for case in cases]
@@ -135,7 +134,6 @@ def rows_of(cases: Cases, **columns: Any) -> VariantRows:
 
 
 def test_a_row_by_plain_reading() -> None:
-    """Numbers, rates, intervals by statsmodels, clusters, and chances of which some are missing."""
     cases: Cases = [(n, "noun", n % 3 == 0, n < 20, 1.0 + n % 2) for n in range(50)]
     row = validity_row(rows_of(cases), settings=Settings(n_bootstrap=0))
     assert row is not None

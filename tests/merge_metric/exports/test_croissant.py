@@ -63,7 +63,6 @@ def test_version_and_date(folder: Path) -> None:
 
 
 def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
-    """The card's licences and citations are needed; the check knows the new file."""
     before = check_dataset(folder)
     export_croissant(folder)
     assert check_dataset(folder) == before

@@ -1,5 +1,3 @@
-"""A model's answers in the schema of Every Eval Ever: valid, and what the metric says."""
-
 import hashlib
 import json
 from pathlib import Path
@@ -39,7 +37,6 @@ def words(folder: Path, *options: str) -> list[object]:
 
 
 def test_figures_and_answers(folder: Path) -> None:
-    """Both files are valid; every answer of the file is there, once, by the id of its figure."""
     hub = ("--dataset-repo", "lab/data", "--organization", "Lab", "--relationship", "first_party")
     done = run(*words(folder, *hub, "--date", "2026-01-31"))
     out = folder.parent / "out"
@@ -84,7 +81,6 @@ def test_figures_and_answers(folder: Path) -> None:
 
 
 def test_seeds_that_were_not_asked_about(folder: Path) -> None:
-    """As those that are examples of the prompt: left out if that is asked for."""
     path = folder.parent / "m.parquet"
     rows = read_table(path)
     seed = rows["seed_id"][0]
@@ -101,7 +97,6 @@ def test_seeds_that_were_not_asked_about(folder: Path) -> None:
 
 
 def test_without_a_hub_and_what_is_refused(folder: Path) -> None:
-    """The record is valid without options; dates, files and earlier exports are checked."""
     run(*words(folder))
     check("eval.schema.json", json.loads((folder.parent / "out" / "results.json").read_text()))
     assert "--overwrite" in refused(*words(folder))

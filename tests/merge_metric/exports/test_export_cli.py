@@ -1,5 +1,3 @@
-"""`merge-nli export`: what it prints, what it refuses, its help."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""JSON lines, CSV and mini-datasets hold what the dataset holds."""
-
 import csv
 import json
 from pathlib import Path
@@ -136,7 +134,6 @@ def test_mini_datasets(folder: Path, tmp_path: Path) -> None:
 
 
 def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> None:
-    """Nothing is left behind."""
     for name in ("nouns", "verbs"):
         path = folder / "snli" / name / "variants.parquet"
         rows = pq.ParquetFile(path).read().to_pylist()
@@ -152,7 +149,6 @@ def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> No
 
 
 def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
-    """Columns that the dataset does not promise are not exported."""
     path = folder / "snli/seeds.parquet"
     pq.write_table(pq.ParquetFile(path).read().drop_columns("mlms"), path)
     with pytest.raises(ValueError, match=r"seeds\.parquet: expected what was written, got other"):

@@ -28,7 +28,6 @@ def text() -> Iterator[str]:
 
 
 def test_an_export_is_one_function(text: str, tmp_path: Path) -> None:
-    """Help, options, both formats of the result and errors come with the registration."""
     folder, out = write_folder(tmp_path / "data"), tmp_path / "names.txt"
     shown = run("export", "names", "--help").stdout
     assert "Names of the configurations, one per line." in shown
@@ -44,7 +43,6 @@ def test_an_export_is_one_function(text: str, tmp_path: Path) -> None:
 
 
 def test_every_export_is_on_the_page() -> None:
-    """The commands that the package's README shows are those that are registered."""
     text = (ROOT / "merge_metric/README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"merge-nli export ([\w-]+)", text))
     assert {command.name for command in registry.app.registered_commands} - shown == {"csv"}

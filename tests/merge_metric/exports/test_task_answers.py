@@ -1,5 +1,3 @@
-"""Answers become the figures that `merge-nli score` gives, in the project and as exported."""
-
 import json
 import math
 import random
@@ -56,7 +54,6 @@ def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.TaskA
 
 @pytest.mark.parametrize("config", ["snli", "snli_nouns", "snli_verbs"])
 def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -> None:
-    """Over the subsamples, at every threshold asked for, in whatever order answers come."""
     rows = answered(folder, config)
     file = write_answers(tmp_path / "predictions.jsonl", rows)
     expected = score_file(file, folder, [config], n_bootstrap=0)[config]
@@ -111,7 +108,6 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
 
 
 def test_answers_to_other_texts_are_refused(folder: Path, tmp_path: Path) -> None:
-    """Answers that come back from a harness know the texts that they are for."""
     file = write_answers(tmp_path / "predictions.jsonl", answered(folder, "snli_nouns"))
     path = folder / "snli/nouns/variants.parquet"
     rows = pq.ParquetFile(path).read().to_pylist()
@@ -141,7 +137,6 @@ def test_answer() -> None:
 
 
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
-    """Its figures, computed where this project can not be imported, are those of here."""
     export_lm_eval(folder, tmp_path / "out")
     rows = answered(folder, "snli")
     of_task = [row | {"config": "snli"} for row in rows]
@@ -171,7 +166,6 @@ print(json.dumps(dict(zip(module.FIGURES, made))))
 def test_a_folder_is_found_from_the_exported_one(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its place there is no path of this machine; the message names it where it is gone."""
     out = tmp_path / "a/b"
     out.mkdir(parents=True)
     place = place_of(folder, seen_from=out)

@@ -62,7 +62,6 @@ def rendered(task: dict[str, Any], question: str) -> str:
 def test_the_prompt_is_that_of_predict(
     folder: Path, tmp_path: Path, shots: str, letters: Letters
 ) -> None:
-    """Text and what may follow it, whatever is in a problem."""
     start = "<|endoftext|>"
     export_lm_eval(folder, tmp_path / "out", shots=shots, letters=letters, prompt_start=start)
     task = read_yaml(tmp_path / "out/merge_nli_snli_verbs.yaml")
@@ -77,7 +76,6 @@ def test_the_prompt_is_that_of_predict(
 def test_what_is_said_of_examples_is_said_once(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not for every configuration of the source."""
     shots = tmp_path / "few.jsonl"
     shots.write_text('{"premise": "a", "hypothesis": "b", "label": 0}', encoding="utf-8")
     export_lm_eval(folder, tmp_path / "out", shots=str(shots))
@@ -85,7 +83,6 @@ def test_what_is_said_of_examples_is_said_once(
 
 
 def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
-    """In the order of the table that the harness prints, SV accuracy first."""
     export_lm_eval(folder, tmp_path / "out", ct=[50, 90])
     task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
     assert task["dataset_kwargs"] == {"config": "snli"}
@@ -111,8 +108,6 @@ def test_problems_are_those_that_other_harnesses_load(folder: Path, tmp_path: Pa
 
 
 def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_path: Path) -> None:
-    """Lighteval keeps answers by the place of the data: it says what was asked."""
-
     def place(name: str, **options: Any) -> str:
         shots, limit = options.get("shots", "exc"), options.get("limit_seeds")
         export_lighteval(folder, tmp_path / name, shots=shots, limit_seeds=limit)
@@ -143,7 +138,6 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["lm_eval", "lighteval", "inspect"])
 def test_every_folder_says_how_to_run_it(folder: Path, tmp_path: Path, name: str) -> None:
-    """With its own place and tasks; nothing is left of the template."""
     export = {"lm_eval": export_lm_eval, "lighteval": export_lighteval, "inspect": export_inspect}
     contents = export[name](folder, tmp_path / "out").contents
     names = contents["configurations" if name == "inspect" else "tasks"]

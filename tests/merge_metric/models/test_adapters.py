@@ -1,5 +1,3 @@
-"""Adapters: merged into their base models, which are recorded; whatever does not fit is refused."""
-
 import json
 import shutil
 import warnings
@@ -74,7 +72,6 @@ def expected(model: Any, folder: Path) -> np.ndarray:
 @pytest.mark.slow(but=["LORA"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
-    """As unmerged, from safetensors and from a pickle, with and without a configuration."""
     folder, model = trained(kind, tmp_path / "adapter")
     wanted = expected(model, folder)
     np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
@@ -109,7 +106,6 @@ def test_both_models_are_recorded(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reason names the file, or what to install."""
     whole, _ = trained("LORA", tmp_path / "whole")
     weights = load_file(whole / "adapter_model.safetensors")
     first = min(weights)

@@ -1,5 +1,3 @@
-"""Answers in words: the table of forms, and a collection of what models write."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,7 +120,6 @@ EXAMPLES = [example for form in FORMS for example in form.examples]
 
 @pytest.mark.parametrize(("text", "expected"), [*EXAMPLES, *SEEN])
 def test_forms_of_answers(text: str, expected: str) -> None:
-    """Examples of the table, and answers as models really write them."""
     assert letter(text) == expected
 
 
@@ -140,7 +137,6 @@ def test_cut_answers_need_more_than_a_sentence() -> None:
 
 
 def test_other_labels_and_choices() -> None:
-    """Names of labels, and what a prompt calls them; more than three."""
     reader = answer_reader(("incorrect", "correct"), ("No", "Yes"))
     said = ["Yes", "**No**", "B", "incorrect", "It is correct.", "The answer is: Yes.", "C", "Nope"]
     assert [reader.read(text) for text in said] == [1, 0, 1, 0, 1, 1, -1, -1]
@@ -159,14 +155,12 @@ def test_other_labels_and_choices() -> None:
 
 @given(st.sampled_from("ABC"), st.sampled_from(["{}", "{}.", "({})", "**{}**", "Answer: {}"]))
 def test_thinking_never_counts(said: str, form: str) -> None:
-    """The answer after the thinking counts, whatever was thought."""
     for thought in "ABC":
         assert letter(f"<think>The answer is {thought}.</think>\n{form.format(said)}") == said
 
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
-    """Anything is a label or none, and special tokens and thinking go."""
     assert NLI.read(text) in (-1, 0, 1, 2)
     assert len(without_thinking(text)) <= len(text)
     assert len(ALPHABET) == 26

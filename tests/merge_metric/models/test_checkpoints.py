@@ -1,5 +1,3 @@
-"""The one way to weights: naming a checkpoint, and what is refused, whatever the head."""
-
 import shutil
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from merge_metric.models.model_files import ModelFiles, find_files
 def test_ids_folders_and_files_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An id may have a revision; a folder, however it is written, has its own name."""
     (folder := tmp_path / "mine@2").mkdir()
     (gguf := folder / "mine.Q8.gguf").touch()
     monkeypatch.chdir(folder)
@@ -30,7 +27,6 @@ def test_ids_folders_and_files_are_told_apart(
 
 
 def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None:
-    """Weights, configuration and tokenizer do, under whatever folder; notes do not."""
     folder = shutil.copytree(tiny_model("bert-cased"), tmp_path / "copy")
 
     def revision() -> str:
@@ -51,7 +47,6 @@ def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.auto_class)
 def test_every_head_refuses_alike(head: Head, tmp_path: Path) -> None:
-    """Nothing there, no model in a folder, another task, a device or a dtype that is none."""
     (empty := tmp_path / "empty").mkdir()
     for source, reason in (
         ("nobody/nothing", "nobody/nothing: HF_HUB_OFFLINE is set, and it is not in the cache"),
@@ -89,7 +84,6 @@ def test_a_type_without_instructions_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is told once, and only where the processor's abilities are known."""
     file = tmp_path / "cpuinfo"
     if processor is not None:
         file.write_text(processor)

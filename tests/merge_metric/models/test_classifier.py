@@ -40,7 +40,6 @@ def tiny(kind: str) -> Classifier:
 @pytest.mark.slow(but=("roberta", "xlnet"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
-    """Truncation, tokens of special kinds in the text, and pooling included."""
     expected = one_by_one(tiny_classifier(kind), PAIRS, LIMITS.get(kind, MAX_TOKENS))
     assert len(expected.round(3)) > 40
     assert np.ptp(expected, axis=0).max() > 0.2
@@ -50,7 +49,6 @@ def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
 @pytest.mark.slow(but=("roberta",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_as_on_accelerators(kind: str) -> None:
-    """Hidden tokens change no probability; encoders alone get some."""
     model, hidden = Classifier.load(tiny_classifier(kind), device="cpu"), list[bool]()
     hides = model._model.config.model_type in HIDING
     model._is_flat, model._filler = False, 2048 * hides
@@ -66,7 +64,6 @@ def test_padding_as_on_accelerators(kind: str) -> None:
 @pytest.mark.slow(but=("bert-uncased", "gpt2"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for rounding: whatever the batches, and however many pairs are sorted together."""
     model = tiny(kind)
     expected = answers(model, PAIRS)
     for budget in (1, 700):
@@ -78,7 +75,6 @@ def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("window", [20, 1000])
 def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only batches with something new are run, and give the same bits as without a break."""
     monkeypatch.setattr(classifier, "_WINDOW", window)
     model = Classifier.load(tiny_classifier("electra"), batch_tokens=150)
     batches = {tuple(rows): found for rows, found in model.probabilities(PAIRS)}
@@ -117,7 +113,6 @@ def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "electra", "distilbert"])
 def test_words_say_what_the_tokenizer_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs are encoded alike with and without the cache of words, cut ones, too."""
     model = tiny(kind)
     by_words = model._encode(PAIRS)
     assert model._words is not None
@@ -194,7 +189,6 @@ def test_the_number_of_parameters_is_told(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "gpt2"])
 def test_half_precision_weights_are_computed_in_float32(kind: str, tmp_path: Path) -> None:
-    """By default; other formats when asked for, and close."""
     folder = shutil.copytree(tiny_classifier(kind), tmp_path / "half")
     model = AutoModelForSequenceClassification.from_pretrained(folder).half()
     model.save_pretrained(folder)

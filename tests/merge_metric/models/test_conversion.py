@@ -1,5 +1,3 @@
-"""Pickled weights: tensors are kept once as safetensors, anything else is refused and not run."""
-
 import os
 import pickle
 import shutil
@@ -79,7 +77,6 @@ def tied(tensors: dict[str, Any], folder: Path) -> None:
 
 @reads_pickles
 def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> None:
-    """By this torch, by old ones, in files, with tensors that share memory; each once."""
     expected = answers_of(tiny_classifier("bert-uncased"))
     ways = {
         "zip": whole, "old": lambda t, f: whole(t, f, _use_new_zipfile_serialization=False),
@@ -100,7 +97,6 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
 
 @reads_pickles
 def test_what_was_used_is_recorded(tmp_path: Path) -> None:
-    """The revision depends on the pickle; its digest is that of the file."""
     folder = pickled(tmp_path, "zip", whole)
     loaded = load(inspect(folder, CLASSIFIER), device="cpu")
     found = inspect(folder, CLASSIFIER)
@@ -125,7 +121,6 @@ class Payload:
 
 
 def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code is named and not run, whatever the container; other values are named."""
     monkeypatch.setattr(Payload, "target", str(tmp_path / "payload-ran"))
     file, some = tmp_path / "pytorch_model.bin", torch.zeros(2)
     old = {"_use_new_zipfile_serialization": False}
@@ -164,7 +159,6 @@ def test_half_a_download(tmp_path: Path, cache: Path) -> None:
 
 @reads_pickles
 def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may not read pickles, but what was converted before is used."""
     folder = pickled(tmp_path, "zip", whole)
     monkeypatch.setattr(conversion, "version", lambda package: "2.9.1+cpu")
     (problem,) = inspect(folder, CLASSIFIER).problems
@@ -183,7 +177,6 @@ def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_several_at_once(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One converts, the others wait for it; a killed one's rest does no harm."""
     caplog.set_level("INFO")
     folder = pickled(tmp_path, "zip", whole)
     files = files_of_folder(folder)

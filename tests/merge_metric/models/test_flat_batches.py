@@ -1,5 +1,3 @@
-"""Texts laid end to end give what each gives alone."""
-
 import pytest
 import torch
 from helpers.tiny_models import tiny_model
@@ -23,7 +21,6 @@ def some_ids(*lengths: int) -> list[list[int]]:
 @needs_packing
 @pytest.mark.parametrize("kind", ["bert-uncased", "electra", "roberta"])
 def test_each_text_is_seen_alone(kind: str) -> None:
-    """As by transformers' own model, padding's token in a text included; and to the bit alone."""
     folder = tiny_model(kind)
     model = load(inspect(folder, MASKED_LM), device="cpu", dtype="float32").model
     plain = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval().base_model

@@ -1,5 +1,3 @@
-"""Models in the layouts of the Hub, by the command line: each gives what its plain model gives."""
-
 import json
 import re
 import shutil
@@ -96,7 +94,6 @@ def differing(names: Iterable[str], predict: Predict, tmp_path: Path) -> list[st
 def test_folders_give_what_plain_models_give(
     names: Iterable[str], predict: Predict, tmp_path: Path
 ) -> None:
-    """The least alike, and in the second tier the others."""
     if unfit_torch():  # it may be too old to read the pickle
         names = {*names} - {FIRST[0]}
     assert differing(names, predict, tmp_path) == []
@@ -207,7 +204,6 @@ def refused(result: Ended) -> str:
 
 @pytest.mark.slow
 def test_a_branch_that_moves_while_a_model_is_loaded(fresh: Console, tmp_path: Path) -> None:
-    """Configuration, tokenizer and weights are of one commit, which is the one recorded."""
     files = dict(LAYOUTS["safetensors/float16"].files)
     config, tensors = json.loads(files["config.json"]), loaded_safetensors(files)
     tensors["classifier.bias"] = tensors["classifier.bias"] + torch.tensor([0.0, 3.0, -3.0])
@@ -252,7 +248,6 @@ def recorded(result: Ended) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_pull_request_by_its_name(fresh: Console) -> None:
-    """The conversion that somebody proposed, online and then offline."""
     name = "pepa/roberta-base-snli"
     commit = fresh.hub.repos["model", name].branches["refs/pr/1"]
     told = check_hub(fresh, name, "--revision", "refs/pr/1")
@@ -265,7 +260,6 @@ def test_a_pull_request_by_its_name(fresh: Console) -> None:
 
 @pytest.mark.slow
 def test_gated_absent_and_moved_models(fresh: Console) -> None:
-    """Messages say what to do; with permission it loads, and then without the Hub."""
     name = "meta-llama/Llama-3.1-8B"
     assert re.search(r"log ?in", message := refused(fresh.predict(name))), message
     message = refused(fresh.predict(name, token=STRANGER))
@@ -285,7 +279,6 @@ def test_gated_absent_and_moved_models(fresh: Console) -> None:
 
 @pytest.mark.slow
 def test_a_hub_that_fails(fresh: Console) -> None:
-    """One line; nothing half is kept, and the next run loads."""
     name = "pickle/zip"
     for route, fault in (
         ("info", {"status": 503}),

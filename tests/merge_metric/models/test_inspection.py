@@ -1,5 +1,3 @@
-"""A look at models before they are loaded: what is there, what is wrong, and how it is said."""
-
 import json
 import shutil
 import struct
@@ -46,7 +44,6 @@ WHOLE = {**TOKENIZER, "model.safetensors": safetensors({"a": (7, 3), "b": (3,)})
 
 
 def test_what_is_there(tmp_path: Path) -> None:
-    """Format, tokenizer, sizes; nothing is loaded for it."""
     folder = folder_of(tmp_path, WHOLE, {"num_labels": 3})
     request = ModelRequest(model=str(folder), dtype="float16", label_order="e,n,c")
     (found,) = inspect_models([("", request, CLASSIFIER)])
@@ -118,7 +115,6 @@ def test_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_pieces_need_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packages that are missing are named; with a tokenizer.json none is needed."""
     pieces = {"spiece.model": b"", "model.safetensors": WHOLE["model.safetensors"]}
     assert inspect(folder_of(tmp_path, pieces), MASKED_LM).problems == []
     checker = "merge_metric.models.inspection.has_package"
@@ -208,7 +204,6 @@ def test_gguf(tmp_path: Path) -> None:
 def test_weights_of_another_class(
     name: str, edit: dict[str, str], said: str, tmp_path: Path
 ) -> None:
-    """Heads and layers that the class does not have are named, not left out."""
     folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / name)
     tensors = load_file(folder / "model.safetensors")
     for old, new in edit.items():

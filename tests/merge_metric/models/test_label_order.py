@@ -1,5 +1,3 @@
-"""Label orders: what a permutation does, where an order comes from, what the seeds say."""
-
 from itertools import permutations
 from math import comb
 
@@ -67,7 +65,6 @@ def test_documented_models_whose_configuration_says_nothing() -> None:
 @pytest.mark.parametrize("names", [["LABEL_0", "LABEL_1", "LABEL_2"], ["yes", "maybe", "no"],
                                    ["entailment", "entails", "neutral"]])  # fmt: skip
 def test_nothing_is_assumed(names: list[str]) -> None:
-    """A model that nobody knows about: the message says what to do."""
     with pytest.raises(ValueError, match=r"nothing says which class .* `label_order` seeds"):
         read_order(dict(enumerate(names)), "somebody/model")
 
@@ -113,7 +110,6 @@ def test_the_best_relabelling_is_found(relabelling: tuple[int, int, int]) -> Non
 
 @pytest.mark.parametrize("true", ORDERS)
 def test_order_from_seeds(true: str) -> None:
-    """The true order comes out, with what every order is right on."""
     predictions, gold = answers(100, 0.7)
     classes = np.array([true.split(",").index(LABELS[p][0]) for p in predictions])
     found = order_from_seeds(classes, gold)
@@ -150,7 +146,6 @@ def test_order_from_seeds_needs_evidence(n: int, right: float) -> None:
 
 
 def test_a_class_that_never_comes_up_is_not_guessed() -> None:
-    """A model without "neutral" is right as often under two orders, up to chance."""
     gold = np.array([0] * 100 + [1] * 90 + [2] * 110)
     with pytest.raises(ValueError, match=r"next best order, e,c,n, on 63\.3%"):
         order_from_seeds(np.where(gold == 0, 0, 2), gold)

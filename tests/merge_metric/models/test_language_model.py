@@ -90,7 +90,6 @@ def oracle(kind: str, prompt: Prompt = SHOTS) -> NDArray[np.float64]:
 def test_probabilities_are_those_of_the_slow_way(
     kind: str, prefix_cache: bool, batch_tokens: int | None
 ) -> None:
-    """With and without the cache, whatever the batches; also the predictions."""
     model = model_of(kind, prefix_cache=prefix_cache, batch_tokens=batch_tokens)
     found, expected = answers(model, PAIRS), oracle(kind)
     assert np.ptp(expected, axis=0).max() > 0.005, "the model looks at the problem"
@@ -101,7 +100,6 @@ def test_probabilities_are_those_of_the_slow_way(
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
 def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pair alone, small windows, and a second run over the same cache."""
     expected = oracle(kind)
     np.testing.assert_allclose(answers(model_of(kind), PAIRS[:1]), expected[:1], atol=TOLERANCE)
     monkeypatch.setattr(language_model, "_WINDOW", 3)
@@ -161,7 +159,6 @@ def test_reasoning_is_switched_off() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompts_are_tokenised_whole(kind: str) -> None:
-    """The shared beginning is one, and long; what follows is what the tokenizer makes of all."""
     tokenizer, tokens = tiny_tokenizer(kind), PromptTokens(tiny_tokenizer(kind), SHOTS)
     encoded = tokens.encode(PAIRS)
     for pair, ids in zip(PAIRS, encoded, strict=True):
@@ -175,7 +172,6 @@ def test_prompts_are_tokenised_whole(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_letters_are_the_tokens_that_follow(kind: str) -> None:
-    """As a person reads them off the vocabulary, forms in the order of their closeness."""
     tokens = PromptTokens(tiny_tokenizer(kind), SHOTS)
     forms = zip(*KINDS[kind].letters, strict=True)
     expected = tuple(tuple(tiny_tokenizer(kind).convert_tokens_to_ids(list(f))) for f in forms)
@@ -217,7 +213,6 @@ def test_common_prefix() -> None:
 def test_models_with_another_state_run_without_the_cache(
     kind: str, layer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Recurrent and hybrid models, with a message, once."""
     model = model_of(kind)
     for _ in range(2):
         answers(model, PAIRS[:2])
@@ -245,7 +240,6 @@ def test_a_cache_that_changes_answers_is_not_used(
 def test_prompts_that_begin_otherwise_shorten_what_is_shared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Should the probes have more in common than the problems have, results stay."""
     model = model_of("gpt2")
     encoded = model._tokens.encode(PAIRS[:1])[0]
     monkeypatch.setattr(model._tokens, "shared", encoded[: len(model._tokens.shared) + 3])
@@ -254,7 +248,6 @@ def test_prompts_that_begin_otherwise_shorten_what_is_shared(
 
 
 def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """A random model hardly answers in letters; the share is that of the slow way."""
     model = model_of("gpt2")
     n_parameters, n_cached = model._model.num_parameters(), len(model._tokens.shared)
     assert model.notes(PAIRS) == {"parameters": n_parameters, "prefix_cached_tokens": n_cached}
@@ -271,7 +264,6 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_determines_the_output_is_described() -> None:
-    """In JSON, and other for whatever makes other probabilities."""
     base = model_of("llama").describe()
     assert json.loads(json.dumps(base)) == base
     assert base["kind"] == "language-model"
@@ -282,7 +274,6 @@ def test_what_determines_the_output_is_described() -> None:
 
 
 def test_loading_a_folder(tmp_path: Path) -> None:
-    """It gives the same answers, is named after the folder, and identified by the files."""
     saved = tmp_path / "tiny"
     _copy(tiny_lm("llama")).save_pretrained(saved)
     tiny_tokenizer("llama").save_pretrained(saved)

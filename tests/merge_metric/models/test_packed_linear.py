@@ -1,5 +1,3 @@
-"""Packed linear layers compute what linear layers do."""
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,7 +62,6 @@ def threads_of_torch(number: int) -> Iterator[None]:
 @needs_packing
 @pytest.mark.parametrize("model_type", sorted(PACKED))
 def test_models_compute_the_same(model_type: str) -> None:
-    """All linear layers of every type are packed, and the result is equal but for rounding."""
     model = small_model(model_type)
     size, linear = model.num_parameters(), layers(model, nn.Linear)
     ids = torch.randint(4, 99, (3, 7))
@@ -82,7 +79,6 @@ def test_models_compute_the_same(model_type: str) -> None:
 
 @needs_packing
 def test_tied_weights_are_counted_once() -> None:
-    """A head that shares its weights with the embeddings is packed, and no further parameter."""
     config = AutoConfig.for_model("llama", **SMALL, tie_word_embeddings=True, pad_token_id=0)
     model = AutoModelForCausalLM.from_config(config).eval()
     size = model.num_parameters()
@@ -93,7 +89,6 @@ def test_tied_weights_are_counted_once() -> None:
 @needs_packing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
-    """To the bit, from sixteen rows up: what suggestions rely on."""
     if not _can_pack(CPU, dtype):
         pytest.skip("needs a processor with bfloat16")
     torch.manual_seed(0)
@@ -110,7 +105,6 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
 @pytest.mark.skipif(not keeps_to_avx2(), reason="needs a processor that ends at AVX2")
 @pytest.mark.parametrize("threads", [1, 2, 3, 6, 7, 12, 16])
 def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
-    """To the bit, from sixteen rows a thread on, whatever the number of threads is."""
     torch.manual_seed(0)
     for width, inner in ((128, 512), (512, 128), (384, 3), (128, 20), (128, 30), (768, 64)):
         linear = nn.Linear(width, inner)
@@ -144,7 +138,6 @@ def test_what_mkl_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_packing
 def test_vectors_do_not_depend_on_the_batch_with_many_threads() -> None:
-    """Twelve threads, texts alone and together: the same bits."""
     model = pack_linear_layers(small_model("bert"))
     assert is_flat(model)
     texts = [torch.randint(4, 99, (5 + n % 9,)).tolist() for n in range(40)]
@@ -164,7 +157,6 @@ def test_other_models_stay_as_they_are() -> None:
 
 
 def test_only_where_it_is_known_to_be_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not on other processors or devices, nor where PyTorch lacks the operators."""
     assert not _can_pack(torch.device("meta"), torch.float32)
     with monkeypatch.context() as patch:
         patch.setattr("platform.machine", lambda: "arm64")
@@ -233,7 +225,6 @@ def test_faulty_operators_are_not_used(
 @needs_packing
 @pytest.mark.usefixtures("tried_anew")
 def test_trial_leaves_no_trace() -> None:
-    """The caller's draws of random numbers are the same with and without it."""
     torch.manual_seed(1)
     want = torch.rand(3)
     torch.manual_seed(1)

@@ -55,7 +55,6 @@ def test_the_models_of_the_other_papers() -> None:
 
 
 def test_a_model_of_two_lists_has_one_label_order() -> None:
-    """The lists agree on the models, names and documents that they share."""
     by_model: dict[str, set[object]] = {}
     for name in ("paper", "sensitivity", "poster"):
         for preset in read_presets(name):
@@ -76,7 +75,6 @@ def test_documented_orders() -> None:
 
 
 def test_every_order_has_a_document_or_none_is_claimed() -> None:
-    """No classifier of a list is without one, but those that name their classes themselves."""
     named = {"FacebookAI/roberta-large-mnli", "facebook/bart-large-mnli"}
     for preset in read_presets("paper"):
         order, document = preset.label_order, preset.label_order_source

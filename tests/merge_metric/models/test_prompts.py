@@ -57,7 +57,6 @@ def test_prompts_are_the_papers_to_the_letter(shots: str) -> None:
 
 
 def test_a_chat_asks_the_same() -> None:
-    """User and assistant take turns, the user has the first and the last word."""
     prompt = read_prompt("mix")
     messages = prompt.messages("P", "H")
     assert [m["role"] for m in messages] == ["user", "assistant"] * 6 + ["user"]
@@ -85,7 +84,6 @@ def test_bundled_examples_are_those_of_table_8(shots: str, order: str) -> None:
 
 @pytest.mark.parametrize("name", ["snli", "mnli", "mixed"])
 def test_files_state_licence_and_source(name: str) -> None:
-    """Other people's texts carry their licence; apostrophes are the corpora's straight ones."""
     text = (SHOTS / f"{name}.toml").read_text(encoding="utf-8")
     licence = tomllib.loads(text)["licence"]
     assert ("CC BY-SA 4.0" in licence) == (name != "mnli")
@@ -95,7 +93,6 @@ def test_files_state_licence_and_source(name: str) -> None:
 
 @pytest.mark.real
 def test_snli_examples_are_snlis(shared_data: Path) -> None:
-    """Every example with a pairID is that row of the development set."""
     lines = (shared_data / "snli_dev.jsonl").read_text(encoding="utf-8").splitlines()
     rows = {row["pairID"]: row for row in map(json.loads, lines)}
     with_id = 0
@@ -109,7 +106,6 @@ def test_snli_examples_are_snlis(shared_data: Path) -> None:
 
 
 def test_descriptions_tell_prompts_apart() -> None:
-    """The digest is of all that is asked: examples, their order, the start."""
     prompts = [
         read_prompt("snli"), read_prompt("mnli"), read_prompt("snli", start="<s>"),
         replace(read_prompt("snli"), examples=read_prompt("snli").examples[::-1]),
@@ -190,7 +186,6 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
 
 
 def test_examples_that_cannot_be_had() -> None:
-    """Names of no kind, an absent file, and sources that have no examples in common."""
     for shots in ("six", "o.txt", "", "nowhere.toml"):
         told = "a file at nowhere" if shots == "nowhere.toml" else "auto, exc, mix, none, snli, mn"
         with pytest.raises(ValueError, match=f"^shots: expected {told}"):

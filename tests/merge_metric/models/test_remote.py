@@ -83,7 +83,6 @@ def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Ex
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
-    """Both endpoints, both forms of a letter, one prompt per request, every pair once."""
     found = answers(model_at(server, chat=chat, concurrency=concurrency), PAIRS)
     np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS], atol=1e-12)
     assert sorted(pair_of(r.payload) for r in server.requests) == sorted(PAIRS)
@@ -91,7 +90,6 @@ def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: 
 
 
 def test_what_is_sent(server: Server) -> None:
-    """The prompt of a local model, one token, five alternatives or twenty."""
     assert answers(model_at(server), []).shape == (0, 3)
     answers(model_at(server), PAIRS[:1])
     answers(model_at(server, chat=True), PAIRS[:1])
@@ -132,7 +130,6 @@ def test_descriptions(server: Server) -> None:
 def test_the_key_comes_from_the_environment(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is sent, and neither described nor logged; that it is unset is found out before."""
     monkeypatch.setenv("MY_KEY", f" {KEY}\n")
     with caplog.at_level(logging.DEBUG):
         model = model_at(server, api_key_env="MY_KEY")
@@ -146,7 +143,6 @@ def test_the_key_comes_from_the_environment(
 
 
 def test_a_key_where_the_models_name_belongs() -> None:
-    """A URL given as a model's name is asked for as it is, and called without its password."""
     with serving(good) as server:
         model = RemoteModel(server.url, f"https://me:{KEY}@host/m", prompt=PROMPT)
         answers(model, PAIRS[:1])
@@ -157,7 +153,6 @@ def test_a_key_where_the_models_name_belongs() -> None:
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/b", "", "http://", "http://a:b:c",
                                  "ftp://me:secret@b", "me:secret@localhost:8000/v1"])  # fmt: skip
 def test_urls_that_are_none(url: str) -> None:
-    """The message shows what one looks like, and no password."""
     with pytest.raises(ValueError, match="expected a URL like http://localhost:8000/v1") as error:
         RemoteModel(url, "m", prompt=PROMPT)
     assert "secret" not in str(error.value)
@@ -175,8 +170,6 @@ def test_urls_that_are_none(url: str) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("every", [2, 3])
 def test_trouble_that_passes(trouble: Reply, every: int) -> None:
-    """Asked again, everything is answered, and no answer is wrong."""
-
     def troubled(request: Request, number: int) -> Reply:
         return trouble if number % every == 0 else good(request)
 
@@ -187,7 +180,6 @@ def test_trouble_that_passes(trouble: Reply, every: int) -> None:
 
 
 def test_a_server_that_goes_away_and_comes_back() -> None:
-    """One that has answered is waited for as often as was asked, one that never did but once."""
     with serving(good) as server:
         model = model_at(server, retries=3)
         answers(model, PAIRS)
@@ -237,7 +229,6 @@ def test_an_error_ends_the_run_soon() -> None:
 
 
 def test_leaving_early_ends_the_run(server: Server) -> None:
-    """Whoever stops asking for rows is not kept."""
     model = model_at(server, concurrency=2)
     for _ in model.probabilities(PAIRS):
         break
@@ -301,7 +292,6 @@ WORDS = len(PROMPT.text(*LENGTHS[0]).split())
 
 
 def test_only_the_ends_of_long_prompts_are_cut() -> None:
-    """All of them have the same number of tokens then, more than words; noted, or refused."""
     with serving(odd(limit=3 * WORDS // 2 - 2)) as server:
         model = model_at(server)
         answers(model, LENGTHS)
@@ -312,7 +302,6 @@ def test_only_the_ends_of_long_prompts_are_cut() -> None:
 
 @pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])
 def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """No word of them; nor of a longest prompt or two, or where a server says nothing."""
     with serving(answer) as server:
         model = model_at(server, strict=True)
         answers(model, LENGTHS)
@@ -321,7 +310,6 @@ def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture)
 
 
 def test_letters_among_other_tokens() -> None:
-    """With spaces as servers write them; words that begin with a letter do not count."""
     tokens = {
         " A": 0.1, "A": 0.2, "▁B": 0.05, "ĠC": 0.02, "  C": 0.01, "Ab": 0.3, "a": 0.1, "": 0.1,
     }  # fmt: skip
@@ -330,7 +318,6 @@ def test_letters_among_other_tokens() -> None:
 
 
 def test_the_token_itself_counts_once() -> None:
-    """It may be missing among the alternatives, or be one of them."""
     given = table({" A": -1.0})["choices"][0]["logprobs"]
     for top in ({" A": -1.0}, {" B": -2.0}):
         body = {"choices": [{"logprobs": {**given, "top_logprobs": [top]}}]}
@@ -356,7 +343,6 @@ def test_letters_beyond_the_alternatives() -> None:
     {"choices": [{"text": "", "logprobs": {"top_logprobs": [], "tokens": []}}]},
 ], ids=["others", "no-token-chat", "no-token"])  # fmt: skip
 def test_no_letter_at_all(body: Any) -> None:
-    """An error that says what came instead; or, if wanted, equal probabilities, counted."""
     error, _ = outcome(lambda r, n: Reply(body) if n else good(r))
     assert "expected A, B, C among the 5 most probable tokens" in str(error)
     assert "`missing_letters` uniform" in str(error)
@@ -380,7 +366,6 @@ def test_no_letter_at_all(body: Any) -> None:
     ],
 )
 def test_secrets_that_a_server_repeats_are_masked(echoed: str) -> None:
-    """Whoever's they are; the rest of the message stays."""
     masked = mask_secrets(echoed)
     assert "***" in masked
     for secret in ("abc", "dXNl", "another", "hunter2", "proj"):

@@ -84,7 +84,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, chat: bool) -> None:
-    """On both endpoints, several requests at a time: letter by letter, in nats."""
     local = LanguageModel(load_lm(gguf), prompt=PROMPT, chat_template=chat)
     remote = RemoteModel(
         server, "smollm2", prompt=PROMPT, chat=chat, api_key_env=key, concurrency=3
@@ -97,7 +96,6 @@ def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, 
 
 
 def test_a_wrong_key_is_refused(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what to do, and does not show the key."""
     monkeypatch.setenv("WRONG_KEY", "sk-wrong")
     model = RemoteModel(server, "smollm2", prompt=PROMPT, api_key_env="WRONG_KEY")
     with pytest.raises(ValueError, match=r"HTTP 401.*`api_key_env`") as caught:
@@ -106,7 +104,6 @@ def test_a_wrong_key_is_refused(server: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_prompts_beyond_the_context_are_refused(server: str, key: str) -> None:
-    """The server's own words come through, at once."""
     model = RemoteModel(server, "smollm2", prompt=PROMPT, api_key_env=key, retries=0)
     with pytest.raises((ValueError, ConnectionError), match="context"):
         next(model.probabilities([("very " * 1200, "long")]))

@@ -54,7 +54,6 @@ def both(name: str) -> tuple[Tokenizer, WordTokens]:
 @pytest.mark.parametrize("name", OF_BERT)
 @given(first=texts, second=texts)
 def test_tokens_are_the_tokenizers(name: str, first: str, second: str) -> None:
-    """Ids and types of a known text or pair are those of the whole, special tokens and all."""
     tokenizer, words = both(name)
     if words.knows(first):
         expected = tokenizer.encode(first)
@@ -67,7 +66,6 @@ def test_tokens_are_the_tokenizers(name: str, first: str, second: str) -> None:
 @pytest.mark.parametrize("name", OF_BERT)
 @given(before=texts, word=st.sampled_from(("girl", "don", "snowman", "9")), after=texts)
 def test_tokens_stand_between_others(name: str, before: str, word: str, after: str) -> None:
-    """A word beside no letter leaves the tokens before and after it as they are."""
     tokenizer, words = both(name)
     text = before + word + after
     if words.knows(text) and not (before[-1:].isalnum() or after[:1].isalnum()):
@@ -77,7 +75,6 @@ def test_tokens_stand_between_others(name: str, before: str, word: str, after: s
 
 
 def test_what_is_known() -> None:
-    """Plain English is; other scripts, control characters and special tokens are not."""
     _, words = both("bert-cased")
     assert words.knows("A girl's well-known $3.50 [sic] ~ _ | song: don't!")
     assert not any(map(words.knows, ("A café.", "A\tgirl.", "A\x00girl.", "A [MASK] runs.", "’")))
@@ -85,7 +82,6 @@ def test_what_is_known() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("bert")])
 def test_other_kinds_are_left_alone(kind: str) -> None:
-    """Byte-level BPE and Unigram know no words; ELECTRA and DistilBERT have BERT's tokenizer."""
     tokenizer = tokenizer_of(kind)
     is_wordpiece = type(tokenizer.model).__name__ == "WordPiece"
     assert (word_tokens(tokenizer) is not None) == is_wordpiece
@@ -93,7 +89,6 @@ def test_other_kinds_are_left_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("change", ["normalised token", "normaliser", "processor", "order"])
 def test_changed_tokenizers_are_left_alone(change: str) -> None:
-    """A token found in normalised text, another normaliser, no special tokens, texts turned."""
     tokenizer: Any = tokenizer_of("bert-uncased")
     if change == "normalised token":
         tokenizer.add_tokens([AddedToken("Snowball", normalized=True)])

@@ -1,5 +1,3 @@
-"""Models that answer in words, on a server that plays the usual providers, and here."""
-
 import itertools
 import json
 from pathlib import Path
@@ -69,7 +67,6 @@ def model_at(server: Server, words: Words | None = None, **options: Any) -> Remo
 
 @pytest.mark.parametrize("is_chat", [True, False])
 def test_final_answers_are_read(is_chat: bool, tmp_path: Path) -> None:
-    """From both endpoints; words, tokens and requests go into the file."""
     with serving(spoken) as server:
         out = tmp_path / "p.parquet"
         outcome = predict(model_at(server, chat=is_chat), problems(), out, progress=False)
@@ -89,7 +86,6 @@ def test_final_answers_are_read(is_chat: bool, tmp_path: Path) -> None:
 
 
 def test_what_is_sent() -> None:
-    """No log-probabilities; settings by name, of which null takes one away."""
     more = {"top_p": 0.9, "max_tokens": None, "max_completion_tokens": 99}
     with serving(spoken) as server:
         words = Words(max_tokens=50, temperature=0.5, samples=2, more=more)
@@ -140,7 +136,6 @@ def stream(*parts: str, end: str = "data: [DONE]\n\n") -> bytes:
 
 
 def test_servers_that_stream() -> None:
-    """Events are joined; a stream that breaks off is no answer."""
     headers = {"Content-Type": "text/event-stream; charset=utf-8"}
     with serving(lambda r, n: Reply(stream("The ans", "wer is B"), headers=headers)) as server:
         model = model_at(server)
@@ -188,7 +183,6 @@ def test_most_requests(tmp_path: Path) -> None:
 
 
 def test_most_requests_of_several_answers(tmp_path: Path) -> None:
-    """A question is asked as often as is needed, or not at all."""
     words, out = Words(samples=2, temperature=1.0), tmp_path / "p.parquet"
     with serving(spoken) as server:
         for _ in range(2):
@@ -220,7 +214,6 @@ def test_draws_of_questions_that_are_asked_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_shares_are_probabilities(tmp_path: Path) -> None:
-    """The most frequent counts; answers without a label do not vote, and are counted."""
     script = {0: ["A", "B", "B", "?"], 1: ["?", "?", "?", "?"], 2: ["C", "C", "C", "C"]}
     turns = {number: itertools.cycle(said) for number, said in script.items()}
 
@@ -256,7 +249,6 @@ def test_votes(said: list[str], premise: str) -> None:
 
 
 def test_ties_favour_no_label() -> None:
-    """Over many questions each of two labels wins about half of the ties."""
     words, said = Words(samples=2), [Said("A"), Said("C")]
     chosen = [words.read(PROMPT, (f"{n}", "x"), said)[1][0] for n in range(400)]
     assert 150 < chosen.count(0) < 250
@@ -365,7 +357,6 @@ def test_settings_that_are_none() -> None:
     ],
 )  # fmt: skip
 def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
-    """Told before a model is looked for."""
     asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}
     with pytest.raises(ValueError, match=message):
         open_model(ModelRequest(**asked))
@@ -392,7 +383,6 @@ label = "correct"
 
 
 def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
-    """Question, choices that differ per problem, and examples; read as they are named."""
     path = tmp_path / "own.toml"
     path.write_text(OWN, encoding="utf-8")
     prompt = read_prompt(str(path), problem_format=READING)
@@ -455,7 +445,6 @@ def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
 
 
 def test_letters_need_choices(tmp_path: Path) -> None:
-    """A prompt without lettered choices is for answers in words."""
     path = tmp_path / "free.toml"
     path.write_text('question = "{premise} / {hypothesis}: entailment, neutral or contradiction?"\n'
                     '[[example]]\npremise = "A."\nhypothesis = "B."\nlabel = 2\n')  # fmt: skip

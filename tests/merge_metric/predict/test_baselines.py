@@ -1,5 +1,3 @@
-"""Baselines, and the training data that they learn from."""
-
 import json
 import pickle
 import subprocess
@@ -49,7 +47,6 @@ def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
 
 
 def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Premises do not matter; equal hypotheses are all answered, alike in every batch."""
     model = HypothesisOnly(training_data())
     first = ask(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
     second = ask(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),
@@ -73,7 +70,6 @@ def test_a_label_that_is_not_in_the_training_data() -> None:
 
 @pytest.mark.slow
 def test_it_is_the_same_in_every_process() -> None:
-    """To the last bit: trained twice, here and in another process with another hash seed."""
     pairs = [("", text) for text in ("A cat is tall.", "Nobody is outside.", "Words.")]
     first, second = (ask(HypothesisOnly(training_data()), pairs) for _ in range(2))
     assert np.array_equal(first, second)
@@ -140,7 +136,6 @@ FILES = ("snli.jsonl", "snli_1.0_train.txt", "snli.tsv", "own.csv", "hub.parquet
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_all_kinds(name: str, tmp_path: Path) -> None:
-    """The releases of SNLI and MultiNLI, their copies on the Hub, and one's own."""
     if name == "hub.parquet":
         codes = [LABELS.index(label) if label in LABELS else -1 for _, label in ROWS]
         table = {"premise": ["p"] * 4, "hypothesis": [h for h, _ in ROWS], "label": codes}
@@ -155,7 +150,6 @@ def test_files_of_all_kinds(name: str, tmp_path: Path) -> None:
 
 
 def test_classes_go_by_their_names(tmp_path: Path) -> None:
-    """A table of the Hub that numbers its labels in another order than ours."""
     classes = datasets.ClassLabel(names=["neutral", "contradiction", "entailment"])
     features = datasets.Features(hypothesis=datasets.Value("string"), label=classes)
     rows = {"hypothesis": ["h", "i", "j"], "label": [2, 0, 1]}

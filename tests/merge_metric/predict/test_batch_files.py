@@ -1,5 +1,3 @@
-"""Batch files and dry runs: the predictions are those of asking one by one."""
-
 import json
 import random
 import signal
@@ -76,7 +74,6 @@ def results_of(files: list[tuple[Path, int]]) -> list[str]:
 def test_a_batch_is_as_good_as_asking(
     words: Words | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several files, in any order, partly failed; what is missing is said, and asked again."""
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", 5)
     with serving(lambda r, n: Reply(answered(r.payload))) as server:
         asked, url = tmp_path / "asked.parquet", server.url
@@ -119,7 +116,6 @@ def test_a_batch_is_as_good_as_asking(
 
 
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are refused while nothing is written, and go with `overwrite`."""
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", 2)
     older = [place for place, _ in batch_files.write_requests(model, problems(), out, path)]
@@ -211,7 +207,6 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
 def test_sources_and_lists_of_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Path
 ) -> None:
-    """A dry run counts the files of all sources; batches are of one; a list has no server."""
     monkeypatch.chdir(tmp_path)
     for source in ("snli", "mine"):
         folder = Path("merge-nli")
@@ -234,7 +229,6 @@ def test_sources_and_lists_of_models(
 
 
 def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
-    """Out, and in again; usage and cost are said."""
     out, requests = tmp_path / "p.parquet", tmp_path / "r.jsonl"
     with serving(lambda r, n: Reply(answered(r.payload))) as server:
         written = run(*command(server.url, dataset, out, "--batch-out", requests))
@@ -251,7 +245,6 @@ def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(dataset: Path, tmp_path: Path) -> None:
-    """No answer that was kept is paid for twice, and the words are there."""
     out, halfway = tmp_path / "p.parquet", threading.Event()
 
     def answer(request: Request, number: int) -> Reply:

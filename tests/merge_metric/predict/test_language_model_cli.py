@@ -1,5 +1,3 @@
-"""Language models, here and on a server, from the command line to the predictions file."""
-
 import json
 import math
 from pathlib import Path
@@ -62,7 +60,6 @@ def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("cache", ["--prefix-cache", "--no-prefix-cache"])
 def test_a_model_in_a_folder(cache: str) -> None:
-    """Its kind is found out; the file says what was asked, and how surely letters came."""
     predict("--model", "tiny", "--shots", "own.jsonl", "--device", "cpu", cache)
     found, predictions, metadata = table()
     tokenizer = tiny_tokenizer("gpt2")
@@ -137,7 +134,6 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shown to the model and never asked about; the file says which; by source, or refused."""
     monkeypatch.chdir(tmp_path)
     everything = many_problems(14, 2) | many_problems(14, 2, "mine")
     write_folder(tmp_path / "merge-nli", everything)

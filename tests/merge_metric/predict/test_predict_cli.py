@@ -1,5 +1,3 @@
-"""`merge-nli predict` and `merge-nli baseline`, as a user has them."""
-
 import json
 import re
 import shlex
@@ -67,7 +65,6 @@ def letters(rows: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
-    """The file that is named, its content, and a next command that works."""
     done = predict("--model", MODEL, "--config", "snli_nouns", "--out", "mine.parquet")
     rows = rows_of("mine.parquet")
     assert set(rows) == {n for n in PROBLEMS if n.startswith("snli:") and "/verb/" not in n}
@@ -84,7 +81,6 @@ def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
 
 
 def test_a_file_per_source_by_default(predict: Run) -> None:
-    """In the folder `predictions`, named after model and source."""
     predict("--model", MODEL)
     for source in ("demo", "snli"):
         rows = rows_of(f"predictions/{MODEL.name}-{source}.parquet")
@@ -118,7 +114,6 @@ def turned(run: Run, tmp_path: Path) -> Path:
 
 
 def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Gold labels that agree with a turned order bring it to light, and it is said how clearly."""
     caplog.set_level("INFO")
     options = ("--model", turned, "--dataset", "true", "--config", "snli", "--out", "a.parquet")
     done = run("predict", *options, "--label-order", "seeds", "--format", "json")
@@ -140,7 +135,6 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
 
 
 def test_seeds_that_do_not_tell_the_order(predict: Run) -> None:
-    """Gold labels that have nothing to do with the answers: no order is taken."""
     done = predict("--model", tiny_classifier("xlnet", GENERIC), "--label-order", "seeds", code=2)
     message = " ".join(done.stderr.split())
     assert "label order from seeds: expected at least 30 seeds on which one order is" in message
@@ -150,7 +144,6 @@ def test_seeds_that_do_not_tell_the_order(predict: Run) -> None:
 
 
 def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
-    """A run's problems.parquet; there is nothing to score without variants."""
     rows = [{"seed_id": name, "source": "snli", "premise": p, "hypothesis": h,
              "label": LABELS[label]} for name, (p, h, label) in PROBLEMS.items()]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "problems.parquet")
@@ -171,7 +164,6 @@ def test_what_cannot_be(predict: Run) -> None:
 
 
 def test_kinds_of_models(tmp_path: Path) -> None:
-    """From the architecture in config.json, without the heavy libraries; a server; a GGUF file."""
     for architecture, kind in {
         "BertForSequenceClassification": "classifier", "LlamaForCausalLM": "lm",
         "GPT2LMHeadModel": "lm", "Gemma3ForConditionalGeneration": "lm",
@@ -197,7 +189,6 @@ def preset(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
 
 
 def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: list[Preset]) -> None:
-    """Before any model is run, and with the way to run the others."""
     done = predict("--preset", "mine", "--out", "all", code=2)
     lines = done.stderr.strip().splitlines()
     assert lines[-4] == "error: 2 of 4 models cannot be used as they are:"
@@ -243,7 +234,6 @@ def test_a_preset_goes_on_past_what_fails(
 def test_models_whose_order_no_document_says(
     run: Run, turned: Path, preset: list[Preset], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A list says that the seeds are to tell; models that are not on the Hub are left out aloud."""
     preset[:] = [
         Preset("Turned", str(turned), "S", label_order="seeds"),
         Preset("Gone", "gone", "S", not_on_hub="it was deleted"),
@@ -262,7 +252,6 @@ def test_models_whose_order_no_document_says(
 def test_settings_reach_the_models(
     predict: Run, preset: list[Preset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The label order only those that have one."""
     preset[:] = [Preset("A", "a/a", "S"), Preset("B", "b/b", "LLM", "lm")]
     seen = []
 
@@ -284,7 +273,6 @@ def test_settings_reach_the_models(
 def test_names_of_examples_stay_names_in_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder may be called as they are; a file of one's own is found from elsewhere."""
     monkeypatch.chdir(tmp_path)
     for name in ("mix", "own.toml"):
         Path(name).mkdir()
@@ -295,7 +283,6 @@ def test_names_of_examples_stay_names_in_tasks(
 def test_words_that_the_tokenizer_does_not_know(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning with examples, kept with the predictions; none where they are few."""
     few = {name: (p, h, label) for name, (p, h, label) in many_problems(20, 1).items()}
     folder = tiny_classifier("bert-uncased")
     write_folder(tmp_path / "few", few)
@@ -318,7 +305,6 @@ def test_words_that_the_tokenizer_does_not_know(
 def test_language_models_run_source_by_source(
     predict: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their examples depend on the source, and stand in the name of the file."""
     opened = []
 
     class Fake:
@@ -345,7 +331,6 @@ def test_language_models_run_source_by_source(
 
 @pytest.mark.real
 def test_a_real_model(predict: Run, shared_models: Path) -> None:
-    """As in the README, with a small model; figures are probabilities of three labels."""
     predict("--model", shared_models / "bert-tiny-nli", "--config", "snli")
     rows = rows_of("predictions/bert-tiny-nli-snli.parquet")
     pairs = [PROBLEMS[name][:2] for name in rows]

@@ -1,5 +1,3 @@
-"""The driver: what is asked, what is kept, what is written."""
-
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -86,7 +84,6 @@ def pairs_of(problems: pa.Table) -> list[Pair]:
 
 
 def test_each_distinct_pair_is_asked_once(problems: pa.Table, out: Path) -> None:
-    """However many problems have it."""
     ids = pa.array([f"{name}/again" for name in problems["variant_id"].to_pylist()])
     copies = problems.set_column(0, "variant_id", ids).slice(20)
     repeated = pa.concat_tables([problems, copies])
@@ -108,7 +105,6 @@ def digest_of(*texts: str) -> str:
 def test_the_file_is_made_some_rows_at_a_time(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Problems of two sources, with seeds in several classes, give the obvious table's bytes."""
     rows = many_problems(40, 3) | many_problems(11, 2, "demo")
     folder = write_folder(tmp_path / "merge-nli", rows)
     problems = read_problems(str(folder), ["snli_nouns", "demo", "snli_verbs"])
@@ -148,7 +144,6 @@ def test_the_metadata(problems: pa.Table, out: Path) -> None:
 def test_progress_is_on_stderr(
     problems: pa.Table, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing on stdout; the bar names the model and counts distinct pairs."""
     pairs = predict(Fake(), problems, out).pairs
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -159,7 +154,6 @@ def test_progress_is_on_stderr(
 def test_an_interrupted_run_goes_on(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Answered pairs are not asked again, and the file is the same, byte by byte."""
     whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
     first, second = interrupt(problems, out, 3), Fake(batch=11)
     assert not out.exists()
@@ -179,7 +173,6 @@ def test_an_interrupted_run_goes_on(
 def test_half_a_batch_or_a_damaged_one_is_asked_again(
     problems: pa.Table, out: Path, cut: int | None
 ) -> None:
-    """Wherever in its second batch the journal ends; a checksum stands before every batch."""
     interrupt(problems, out, 2 if cut else 3)
     (journal,) = journals(out)
     content, batch = bytearray(journal.read_bytes()), 8 + 7 * 32
@@ -193,7 +186,6 @@ def test_half_a_batch_or_a_damaged_one_is_asked_again(
 
 @pytest.mark.parametrize("other", ["model", "problems", "labels"])
 def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str) -> None:
-    """A run with another model or other problems starts afresh, and the first one can go on."""
     interrupt(problems, out, 3)
     changed, model = problems, Fake()
     if other == "model":
@@ -220,7 +212,6 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
 def test_what_is_finished_is_not_run_again(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Called again it asks nothing, and the file is as it was."""
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
     left = out.with_name(f".{out.name}.{first.metadata['fingerprint'][:16]}.journal")
@@ -235,7 +226,6 @@ def test_what_is_finished_is_not_run_again(
 
 
 def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) -> None:
-    """Nor is one that came while the model was at work; its answers are kept."""
     out.parent.mkdir()
     lines = out.with_suffix(".jsonl")
     lines.write_text("{}")
@@ -256,8 +246,6 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
 
 
 def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
-    """The second, of this or another model, is told that there is a first."""
-
     class Slow(Fake):
         def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
             for other in (Fake(), Fake("other")):
@@ -271,8 +259,6 @@ def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
 
 
 def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
-    """One that can go on by itself is told what is known, and answers for more count once."""
-
     class Resuming(Fake):
         def resume(self, pairs: Sequence[Pair], known: frozenset[int]) -> Answered:
             assert len(known) == 14
@@ -303,8 +289,6 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
 def test_answers_that_are_none(
     problems: pa.Table, out: Path, answers: NDArray[np.float64], message: str
 ) -> None:
-    """Caught as they come, and nothing is written."""
-
     class Broken(Fake):
         def probabilities(self, pairs: Sequence[Pair]) -> Answered:
             yield [0], answers
@@ -315,7 +299,6 @@ def test_answers_that_are_none(
 
 
 def test_what_cannot_be_written_is_not_inferred(problems: pa.Table, out: Path) -> None:
-    """No problems, one of them twice, one without a label: said before the work."""
     model = Fake()
     twice = pa.concat_tables([problems, problems.slice(2, 1)])
     unlabelled = problems.set_column(4, "label", pa.array([None, *[0] * 149], pa.int64()))

@@ -62,7 +62,6 @@ def files(folder: str) -> dict[str, bytes]:
 
 
 def test_shares_are_all_of_it() -> None:
-    """Each batch of each window is in one share, and shares are alike."""
     for count in (1, 2, 5, 64):
         for windows in (1, 3, 8):
             sizes = dict.fromkeys(range(count), 0)
@@ -93,7 +92,6 @@ def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> 
 
 
 def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> None:
-    """A file for each source; how surely letters came is that of all tasks together."""
     save_tiny(tmp_path / "tiny")
     shots = [{"premise": "A man sleeps.", "hypothesis": "A man naps.", "label": "neutral"}]
     Path("own.jsonl").write_text("\n".join(map(json.dumps, shots)))
@@ -113,7 +111,6 @@ def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> Non
 def test_a_model_that_answers_in_words(
     predict: Run, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no probabilities, of one answer each; and asked about seeds again, in other windows."""
     monkeypatch.setattr(written_answers, "_WINDOW", 8)
     save_tiny(tmp_path / "tiny")
     words = ("--model", "tiny", "--shots", "none", "--answers", "words", "--max-answer-tokens", 2)
@@ -130,7 +127,6 @@ def test_a_model_that_answers_in_words(
 def test_an_interrupted_language_model_repeats_its_batches(
     predict: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process, too: bytes and the letters' probability are those of one that was not."""
     save_tiny(tmp_path / "tiny")
     options = ("--model", "tiny", "--shots", "none")
     predict(*options, "--out", "whole.parquet")
@@ -152,7 +148,6 @@ def test_an_interrupted_language_model_repeats_its_batches(
 def test_tasks_that_had_other_models_are_not_mixed(
     predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They may have run on machines with other versions of a library."""
     describe = classifier.Classifier.describe
 
     def other(self: Any) -> dict[str, Any]:
@@ -179,7 +174,6 @@ def test_tasks_that_had_other_models_are_not_mixed(
 
 
 def test_baselines_are_one_task(tmp_path: Path, predict: Run, tasks: UnitsHere) -> None:
-    """It trains them and answers; their files are those of one process, too."""
     words = ("outside", "tall", "asleep")
     rows = [
         {"gold_label": LABELS[n % 3], "sentence1": "", "sentence2": f"Dog {n} is {words[n % 3]}."}
@@ -262,7 +256,6 @@ def test_predictions_of_others_are_told_before(predict: Run, tasks: UnitsHere) -
 def test_a_model_that_does_not_fit_a_task(
     predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks at a time share this machine; a cluster's have what they are given."""
     machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
     predict("--model", MODEL, "--out", "a.parquet", *TASKS, 2)

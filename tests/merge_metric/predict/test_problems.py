@@ -53,7 +53,6 @@ def rows_of(table: pa.Table) -> dict[str, Problem]:
 
 
 def test_all_classes_of_every_source_by_default(folder: Path) -> None:
-    """Seeds and variants of all sources, in the columns of the contract."""
     table = read_problems(str(folder))
     assert rows_of(table) == PROBLEMS
     assert table.schema.equals(problem_schema())
@@ -99,7 +98,6 @@ def test_damaged_rows(folder: Path, change: dict[str, Any], message: str) -> Non
 
 
 def test_problems_lie_on_disk(tmp_path: Path) -> None:
-    """Neither reading nor parts, samples and what comes once need memory for texts."""
     everything = many_problems(300, 7) | many_problems(300, 7, "demo")
     folder = str(write_folder(tmp_path / "merge-nli", everything))
     before, configs = pa.total_allocated_bytes(), ["snli_nouns", "snli_verbs", "demo"]
@@ -141,7 +139,6 @@ def test_a_name_of_the_hub_library(
 
 
 def test_all_problems_of_a_run(tmp_path: Path) -> None:
-    """Names of labels become positions, and every problem is a seed."""
     path = tmp_path / "problems.parquet"
     rows: dict[str, Any] = {"seed_id": ["snli:1", "snli:2"], "source": ["snli", "snli"]}
     rows |= {"premise": ["p", "q"], "hypothesis": ["h", "i"]}
@@ -163,7 +160,6 @@ def test_all_problems_of_a_run(tmp_path: Path) -> None:
 
 
 def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
-    """A smaller sample lies in a larger one; another seed of the generator, another sample."""
     everything = many_problems(40, 3)
     problems = read_problems(str(write_folder(tmp_path / "merge-nli", everything)))
     chosen = {}
@@ -180,7 +176,6 @@ def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
 
 
 def test_seeds_that_are_held_out(tmp_path: Path) -> None:
-    """As many of each label, with texts of their own; the others, and samples of them, stay."""
     everything = many_problems(40, 3)
     everything["snli:39/noun/9"] = everything["snli:38"]  # texts of a seed stand elsewhere, too
     folder = write_folder(tmp_path / "merge-nli", everything)
@@ -205,7 +200,6 @@ def test_seeds_that_are_held_out(tmp_path: Path) -> None:
 
 
 def test_distinct_pairs_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once, in order of appearance, wherever the table's chunks and the blocks end."""
     monkeypatch.setattr(problems_module, "_PAIRS", 4)
     texts = [(f"p{n % 7}", f"h{n * n % 5}") for n in range(40)]
     parts = [

@@ -101,7 +101,6 @@ def snli(evidence: Evidence) -> Any:
 
 
 def test_it_opens_from_disk_alone(opened: Chrome, url: str) -> None:
-    """No errors, no requests but for the file itself, nothing of a problem's text runs."""
     assert requests(opened) == [url]
     assert opened.title == "3 models on mnli-m and snli – MERGE report"
     assert find(opened, "img") == []
@@ -144,7 +143,6 @@ def test_without_javascript(browser: Chrome, url: str, evidence: Evidence) -> No
 
 
 def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
-    """Figures of all models at the threshold under the pointer; away from it, at the slider's."""
     over = one(opened, "#chart .u-over")
     opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
     width = over.size["width"]
@@ -195,7 +193,6 @@ def colours(browser: Chrome) -> set[str]:
 
 
 def test_switching_a_curve_off(opened: Chrome) -> None:
-    """Its colour is gone from the chart, the others stay; all together by one box."""
     blue, vermillion = "#0072B2", "#D55E00"
     until(opened, lambda: {blue, vermillion} <= colours(opened))
     boxes = find(opened, "#legend tbody input")
@@ -211,7 +208,6 @@ def test_switching_a_curve_off(opened: Chrome) -> None:
 
 
 def test_parts_and_configurations(opened: Chrome, evidence: Evidence) -> None:
-    """The curves of a word class, of another configuration; the rest of the page follows."""
     choose(opened, "part", "replaced word: verb")
     part = next(p for p in evidence.configurations[0].parts() if p.title == "verb")
     assert part.results[0] is not None
@@ -269,7 +265,6 @@ def test_sorting(opened: Chrome, evidence: Evidence) -> None:
 
 
 def test_dark_mode_is_readable(opened: Chrome) -> None:
-    """Text stands out from its ground everywhere, curves from the chart's."""
     dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
     try:
@@ -347,7 +342,6 @@ def table(opened: Chrome) -> Chrome:
 
 
 def test_hardest_first_and_pages(table: Chrome, sources: list[SourceSeeds]) -> None:
-    """In the order of the other formats; twenty on a page."""
     source = next(each for each in sources if each.source == "snli")
     names = source.seeds["seed_id"].to_pylist()
     order = [names[i] for i in source.hardest()]
@@ -410,7 +404,6 @@ def test_filters(table: Chrome, case: Any) -> None:
 
 
 def test_opening_a_row(table: Chrome, case: Any) -> None:
-    """Every variant with the replaced word marked, and each model's answer; texts as texts."""
     one(table, "#search").send_keys("p003")
     until(table, lambda: ids(table) == ["snli:p003"])
     opener = one(table, ".opener")
@@ -449,7 +442,6 @@ def test_opening_a_row(table: Chrome, case: Any) -> None:
 
 
 def test_lines_of_replaced_words(table: Chrome, case: Any) -> None:
-    """An opened seed begins with a line per replaced word: how many, and each model's share."""
     one(table, "#search").send_keys("p003")
     until(table, lambda: ids(table) == ["snli:p003"])
     one(table, ".opener").click()
@@ -470,7 +462,6 @@ def test_lines_of_replaced_words(table: Chrome, case: Any) -> None:
 
 
 def test_address_is_the_view(opened: Chrome, url: str) -> None:
-    """Controls and the opened seed stand in the address; it brings them back."""
     other = text(find(opened, "#config option")[1])
     choose(opened, "config", other)
     Select(one(opened, "#measure")).select_by_index(0)
@@ -499,7 +490,6 @@ def test_address_is_the_view(opened: Chrome, url: str) -> None:
 
 
 def test_a_figure_leads_to_its_seeds(opened: Chrome, evidence: Evidence) -> None:
-    """S to those answered right, r_r to those fooled; the example to its seed."""
     choose(opened, "config", "snli")
     rows = find(opened, "#figures [data-config='snli'] tbody tr")
     for model, result in enumerate(snli(evidence).results):
@@ -527,7 +517,6 @@ def test_models_that_disagree(table: Chrome, sources: list[SourceSeeds]) -> None
 
 
 def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
-    """As CSV and JSON files, and copied as Markdown and LaTeX; seeds as they are filtered."""
     kept = """
         window.taken = [];
         URL.createObjectURL = (blob) => {

@@ -40,7 +40,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dic
 
 
 def test_rows_are_those_of_the_metric(mixed: Any) -> None:
-    """Each class as the metric gives it, of the word class's group or the configuration."""
     evidence, *_ = mixed
     of = {(row["model"], row["variants"]): row for row in evidence.classes[0].rows}
     assert list(of) == [
@@ -102,7 +101,6 @@ def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
 
 
 def test_configurations_of_one_class(mixed: Any) -> None:
-    """With nouns and verbs asked for one by one, each is contrasted with the paraphrases."""
     _, folder, files = mixed
     configs = ["snli_paraphrases", "snli_nouns", "snli_verbs"]
     evidence = gather_evidence([files["weak"]], folder, configs, n_bootstrap=0)
@@ -113,7 +111,6 @@ def test_configurations_of_one_class(mixed: Any) -> None:
 
 
 def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
-    """It has rows of the classes it was asked about, and is in no contrast."""
     evidence, folder, files = mixed
     predictions = read_predictions(Path(files[evidence.names[0]]))
     rows = [row for row in predictions.to_pylist() if "/paraphrase/" not in row["variant_id"]]
@@ -141,7 +138,6 @@ def test_definitions_follow_the_kinds() -> None:
 
 @pytest.mark.browser
 def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
-    """A paraphrase is marked as a whole; long ones fit; nothing of their text runs."""
     evidence, *_ = mixed
     path = tmp_path / "report.html"
     path.write_text(render_html(evidence, read_seeds(evidence)), encoding="utf-8")

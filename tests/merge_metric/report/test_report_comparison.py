@@ -1,5 +1,3 @@
-"""Models compared in a report: what `merge-nli compare` says of them, and nothing else."""
-
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +28,6 @@ def many(case: Any, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 
 
 def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
-    """In the JSON of both, whatever the number of replicates and the seed."""
     out = tmp_path / "report.json"
     options = ["--dataset", str(case.folder), "--n-bootstrap", "30", "--rng-seed", "5"]
     run("report", *case.files, *options, "--out", out)
@@ -79,7 +76,6 @@ def test_every_output_has_the_differences(
 
 
 def test_a_model_is_shown_beside_those_it_is_not_worse_than(many: Evidence) -> None:
-    """A row for each, the best first; half of the cells, those of better models, are empty."""
     compared = many.configurations[0].comparison
     assert compared is not None
     rows = comparison_rows(compared)
@@ -126,7 +122,6 @@ def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
 
 
 def test_no_seed_in_common(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The report is made all the same."""
     seeds = sorted(row["seed_id"] for row in case.mnli.seeds)
     files = []
     for name, mine in (("a", seeds[:4]), ("b", seeds[4:])):

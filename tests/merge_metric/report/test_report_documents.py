@@ -1,5 +1,3 @@
-"""The report as Markdown, LaTeX, JSON and plots, and the command that writes it."""
-
 import re
 import sys
 from pathlib import Path
@@ -48,7 +46,6 @@ def test_latex(evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path) -
 def test_hardest_as_the_analysis_has_them(
     case: Any, evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
 ) -> None:
-    """Both have the same seeds in the same order, with the same shares: one definition."""
     strong = write_predictions(tmp_path / "strong.parquet", case.snli.predictions(0.85, "strong"))
     analysed, _ = analyse("hardest", [*case.files[:2], str(strong)], case.folder, ["snli"], top=20)
     keys = ("seed_id", "variants_right", "premise", "gold")
@@ -59,7 +56,6 @@ def test_hardest_as_the_analysis_has_them(
 
 
 def test_facts_of_other_makers() -> None:
-    """Provenance of another form is told as it is; settings without a value are not."""
     other = {"generator": "flan-t5-xl", "sampling": {"beams": 10, "seed": None}, "n": 12345}
     further = "generator: flan-t5-xl; sampling, beams: 10; n: 12,345"
     assert dataset_facts(other) == [("Further", further)]
@@ -80,7 +76,6 @@ def test_facts_of_other_makers() -> None:
 def test_missing_extra_is_named_first(
     library: str, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the predictions are read, which here are not there either."""
     monkeypatch.setitem(sys.modules, library, None)
     told = refused("report", "none.parquet", "--dataset", "none", *options)
     expected = f"error: this command needs {library}; run: pip install 'merge-nli[report]'\n"
@@ -88,7 +83,6 @@ def test_missing_extra_is_named_first(
 
 
 def test_no_local_paths(case: Any, tmp_path: Path) -> None:
-    """A report says names of files, not where they were."""
     file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(0.5, "x"))
     evidence = gather_evidence([str(file)], case.folder, n_bootstrap=0)
     for suffix in (".html", ".md", ".tex", ".json"):

@@ -1,5 +1,3 @@
-"""Evidence of a report: models, configurations, figures."""
-
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from merge_metric.score import score_file
 
 
 def test_figures_are_those_of_score(evidence: Evidence, case: Any) -> None:
-    """Every result equals what `merge-nli score` computes from the same file."""
     results = score_file(case.files[0], case.folder, n_bootstrap=40)
     for configuration in evidence.configurations:
         assert configuration.results[0] == results[configuration.name]
@@ -22,7 +19,6 @@ def test_figures_are_those_of_score(evidence: Evidence, case: Any) -> None:
 
 
 def test_files_of_one_name_are_one_model(evidence: Evidence, case: Any) -> None:
-    """A model's predictions may lie in a file per source."""
     assert evidence.names == ["weak", "middle", "strong"]
     assert evidence.models[2].files == ("strong-0.parquet", "strong-1.parquet")
     for configuration, file in zip(("snli", "mnli-m"), case.files[2:], strict=True):
@@ -31,7 +27,6 @@ def test_files_of_one_name_are_one_model(evidence: Evidence, case: Any) -> None:
 
 
 def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
-    """Seeds of replacements and paraphrases overlap; answered differently, they are refused."""
     rows = case.mnli.predictions(0.5, "x")
     seeds = [row for row in rows if row["variant_id"] == row["seed_id"]]
     whole = write_predictions(tmp_path / "whole.parquet", rows)
@@ -64,7 +59,6 @@ def test_names(case: Any, tmp_path: Path) -> None:
 def test_metadata_that_is_no_description(
     case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A list in the metadata is passed over, and one is told."""
     file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(1, "x"), ["no"])
     evidence = gather_evidence([str(file)], case.folder, n_bootstrap=0)
     assert evidence.names == ["x"]
@@ -75,7 +69,6 @@ def test_metadata_that_is_no_description(
 def test_a_model_without_a_configuration(
     case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has no result there, and one is told."""
     file = write_predictions(tmp_path / "part.parquet", case.mnli.predictions(1, "x"))
     with caplog.at_level(logging.WARNING):
         evidence = gather_evidence([case.files[0], str(file)], case.folder, n_bootstrap=0)

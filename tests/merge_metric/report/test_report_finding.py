@@ -86,7 +86,6 @@ def test_one_model() -> None:
 
 
 def test_two_models_apart() -> None:
-    """Each with its share, where tests and intervals tell them apart."""
     models = {
         "tiny": result(0.7, changes=0.33, fall=(0.058, 0.01, 0.1)),
         "large": result(0.845, changes=0.067, fall=(0.088, 0.05, 0.1)),
@@ -147,7 +146,6 @@ def test_many_models() -> None:
     ],
 )
 def test_unsupported_is_unsaid(models: dict[str, Result], unsaid: str) -> None:
-    """Neither from few seeds, which is said, nor where an interval has zero in it."""
     assert say({"m": result(n=9)}) == ["9 seeds: too few for a finding, which takes 30."]
     assert not any(unsaid in sentence for sentence in say(models))
     enough = {"m": result(n=FEW_SEEDS + 20)}
@@ -155,7 +153,6 @@ def test_unsupported_is_unsaid(models: dict[str, Result], unsaid: str) -> None:
 
 
 def test_a_fall_that_is_sure_for_some() -> None:
-    """One other is named, several are counted."""
     models = {"a": result(), "b": result(fall=(0.01, -0.05, 0.05))}
     assert (
         "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; for b "
@@ -166,7 +163,6 @@ def test_a_fall_that_is_sure_for_some() -> None:
 
 
 def test_word_classes_and_sources() -> None:
-    """Named where the intervals of all models are apart, and there are seeds enough."""
     low, high = result(sv=(0.5, 0.45, 0.55)), result(sv=(0.7, 0.66, 0.75))
     whole = result() | {"by_group": {"word_class": {"noun": high, "verb": low}}}
     sentence = "Seeds with replaced verbs are harder than those with replaced nouns: SV@90 is "
@@ -188,7 +184,6 @@ def test_word_classes_and_sources() -> None:
 
 
 def test_replacements_and_paraphrases() -> None:
-    """Named with the models for which the paired interval leaves zero out."""
     base = {"config": "snli_nouns", "n_seeds": 80}
     rows = (
         {**base, "model": "a"},
@@ -227,7 +222,6 @@ def _is_flipped(row: Mapping[str, Any]) -> bool:
 
 
 def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
-    """Texts, marks and answers of a seed that it answers right and a variant that it does not."""
     sources = read_seeds(flips)
     configuration = next(each for each in flips.configurations if each.name == "snli")
     example = flipped_example(flips, configuration, sources)

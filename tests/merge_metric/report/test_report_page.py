@@ -1,5 +1,3 @@
-"""The HTML report: figures, escapes, what it may load, and that it is the same again."""
-
 import base64
 import hashlib
 import json
@@ -91,7 +89,6 @@ def threshold(low: float, high: float | None = None) -> dict[str, float]:
 
 
 def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> None:
-    """A row per model, every figure with its interval; all elements are closed."""
     assert parsed.open == []
     assert [tag for tag, _ in parsed.elements].count("h1") == 1
     for nth, configuration in enumerate(evidence.configurations):
@@ -102,7 +99,6 @@ def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> No
 
 
 def test_cells_by_hand() -> None:
-    """Shares in percent, thresholds as they are, curves by position."""
     result = {
         "seed_accuracy": 0.8125, "seed_accuracy_ci": [0.75, 1.0], **threshold(56.0),
         "relaxed_fooling_rate": None, "relaxed_fooling_rate_ci": None,
@@ -123,7 +119,6 @@ def test_cells_by_hand() -> None:
 
 
 def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
-    """Signature, provenance, models, and the older names of the figures."""
     text = " ".join(parsed.text.split())
     for configuration in evidence.configurations:
         assert configuration.signatures[0] in text
@@ -144,7 +139,6 @@ def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
 
 
 def test_different_seeds_are_told(case: Any, tmp_path: Path) -> None:
-    """Where models lack predictions, the page says not to compare them, and who has which."""
     rows = case.snli.predictions(0.5, "x")
     seed = rows[0]["seed_id"]
     file = write_predictions(tmp_path / "x.parquet", [r for r in rows if r["seed_id"] != seed])
@@ -170,7 +164,6 @@ def test_best_figures() -> None:
 
 
 def test_paths_are_the_curves() -> None:
-    """Walking a path gives every threshold's value back."""
     curve = [100.0, 100.0, 87.5, 87.5, *[40.0] * 95, 10.0]
     path = step_path(curve)
     x, y, walked = 0.0, 0.0, []
@@ -185,7 +178,6 @@ def test_paths_are_the_curves() -> None:
 
 
 def test_texts_stay_texts(page: str, parsed: Page) -> None:
-    """Neither premises nor models' descriptions become elements."""
     assert EVIL not in page
     assert "img" not in {tag for tag, _ in parsed.elements}
     assert "onerror" not in {name for _, attributes in parsed.elements for name in attributes}
@@ -222,7 +214,6 @@ def test_only_its_own_scripts_run(parsed: Page) -> None:
 
 
 def test_nothing_is_loaded(parsed: Page) -> None:
-    """No element refers to anything outside of the page, nor does the style."""
     for tag, attributes in parsed.elements:
         assert "src" not in attributes
         assert "style" not in attributes
@@ -234,7 +225,6 @@ def test_nothing_is_loaded(parsed: Page) -> None:
 
 
 def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
-    """Every # names an element or a seed, every label and description an element."""
     seeds = {seed for each in sources for seed in each.seeds["seed_id"].to_pylist()}
     ids = [of["id"] for _, of in parsed.elements if "id" in of]
     assert len(ids) == len(set(ids))
@@ -249,7 +239,6 @@ def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
 def test_large_pages_show_fewer_variants(
     evidence: Evidence, sources: list[SourceSeeds], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Below the limit, said in the page, with the figures of all."""
     size = len(page.encode())
     monkeypatch.setattr(write, "MAX_BYTES", size - 500)
     smaller = render_html(evidence, sources)

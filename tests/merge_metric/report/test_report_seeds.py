@@ -1,5 +1,3 @@
-"""The problems of a report: counts per seed, the hardest, samples, and texts as embedded."""
-
 import random
 from collections import Counter
 from itertools import chain
@@ -77,7 +75,6 @@ def test_hardest_first(sources: list[SourceSeeds], case: Any) -> None:
 
 
 def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
-    """A seed is as hard as it is for the models that were asked."""
     rows = case.snli.predictions(0.5, "x")
     gone = rows[0]["seed_id"]
     some = [row for row in rows if row["seed_id"] != gone]
@@ -94,7 +91,6 @@ def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
 
 
 def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
-    """Every column, nulls, files without an optional column, and values beyond what is packed."""
     rows = {
         "zipf_frequency": [4.25, None, 7.7], "premise_pll_change": [-3.21, None, -90.0],
         "hypothesis_pll_change": [1.5, None, 2.0], "number_changed": [True, False, None],
@@ -135,7 +131,6 @@ def test_as_many_of_every_seed(sources: list[SourceSeeds], most: int) -> None:
 
 
 def test_few_variants_are_those_of_the_hardest_seeds(sources: list[SourceSeeds]) -> None:
-    """Five of a seed, or none."""
     shown = limit_variants(sources, 50)
     for source in shown:
         counts = source.n_shown
@@ -150,7 +145,6 @@ def test_few_variants_are_those_of_the_hardest_seeds(sources: list[SourceSeeds])
 
 
 def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> None:
-    """A variant is sampled by its id and its seed's variants, not by the order of rows."""
     made = problems(30)
     random.Random(3).shuffle(made.seeds)
     random.Random(4).shuffle(made.variants)
@@ -198,7 +192,6 @@ def replaced(text: str, spans: list[int], new: str) -> tuple[str, list[int]]:
 
 
 def test_texts_of_variants_can_be_told(sources: list[SourceSeeds], case: Any) -> None:
-    """Every variant's texts, spans and answers, from its seed and its replacement."""
     found = told(embed_source(of_source(sources)))
     assert len(found) == len(case.snli.variants)
     answers = [{row["variant_id"]: row for row in rows} for rows in rows_of(case).values()]
@@ -212,7 +205,6 @@ def test_texts_of_variants_can_be_told(sources: list[SourceSeeds], case: Any) ->
 
 
 def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
-    """Paraphrases, other capitals, other spans: as they are, spans included."""
     made = problems(2)
     capital, paraphrase = made.variants[0], made.variants[1]
     capital["premise"] = capital["premise"].upper()
@@ -234,7 +226,6 @@ def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
 
 
 def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
-    """Their texts as they are; in the seed, what each span stands for is marked."""
     made = problems(1)
     (seed,) = made.seeds
     several = made.variants[0]

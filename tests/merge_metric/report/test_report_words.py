@@ -1,5 +1,3 @@
-"""Models that answer in words, in the report: their own words, noise, and what they took."""
-
 import re
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_words_in_the_page(page: str) -> None:
-    """Prompt and answers as text, answers cut; how many name no label, noise, usage and cost."""
     assert '<pre class="prompt">Premise: {premise}\nIs it &lt;right&gt;?</pre>' in page
     assert "The answer is B." in page
     assert "<script>alert(1)" not in page

@@ -1,5 +1,3 @@
-"""Counting in parts: the figures are those of the whole file, and what is wrong is still told."""
-
 import csv
 import json
 import random
@@ -130,7 +128,6 @@ SOME: dict[str, Any] = {"configs": ["snli_verbs", "snli"], "by": ["mlms"], "clus
 def test_figures_are_those_of_the_obvious_road(
     place: Path, tmp_path: Path, order: str, options: dict[str, Any]
 ) -> None:
-    """Figures, intervals and groups, to the last bit, with a dataset and without."""
     path = place / "p.parquet"
     if order != "as written":
         rows = pq.ParquetFile(path).read().to_pylist()
@@ -213,7 +210,6 @@ def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -
 
 @pytest.mark.usefixtures("small_batches")
 def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
-    """Unknown ids, another seed, another label, missing rows, repeated ids, damage."""
     folder, one = place / "merge-nli", pq.ParquetFile(place / "p.parquet").read().to_pylist()[-1]
     cases = {
         "got 1 of .* for ids that none of its configurations holds: 'x:1'": {"variant_id": "x:1"},
@@ -263,7 +259,6 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
 def test_a_seed_that_differs_in_one_file_of_the_dataset_is_told(
     place: Path, tmp_path: Path, column: str, message: str, *, allow_missing: bool
 ) -> None:
-    """Not as if its prediction were missing there; elsewhere it is as in the predictions."""
     folder = Path(shutil.copytree(place / "merge-nli", tmp_path / "merge-nli"))
     (path,) = split_files(folder, "snli_verbs")["seeds"]
     table = pq.ParquetFile(folder / path).read()
@@ -278,7 +273,6 @@ def test_a_seed_that_differs_in_one_file_of_the_dataset_is_told(
 
 @pytest.mark.usefixtures("small_batches")
 def test_an_id_of_two_seeds_is_told_without_a_dataset(place: Path, tmp_path: Path) -> None:
-    """The two rows are in different parts."""
     rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
     variants = [row for row in rows if row["variant_id"] != row["seed_id"]]
     for other in variants[10:40:8]:
@@ -290,7 +284,6 @@ def test_an_id_of_two_seeds_is_told_without_a_dataset(place: Path, tmp_path: Pat
 
 @pytest.mark.usefixtures("small_batches")
 def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
-    """Seeds of the first half are in two subsamples, the others in one."""
     rng = random.Random(2)
     seeds, variants = rows_of(rng)
     for row in variants:
@@ -305,7 +298,6 @@ def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_batches")
 def test_changed_files_are_refused(place: Path, tmp_path: Path) -> None:
-    """Rows in another order are not those that were written; the digest tells."""
     table = pq.ParquetFile(place / "p.parquet").read()
     path = tmp_path / "p.parquet"
     pq.write_table(table.take(list(range(len(table)))[::-1]), path)

@@ -1,5 +1,3 @@
-"""Predictions remember in which subsamples the variants were; another draw is told of."""
-
 import hashlib
 import shutil
 from pathlib import Path
@@ -80,7 +78,6 @@ def test_digests(made: Path) -> None:
 def test_files_of_earlier_releases(
     recorded: object, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Files that do not say it are read as before; what others wrote there harms nothing."""
     metadata = read_metadata(made / "p.parquet")
     del metadata["problems"]["draws"]
     if recorded is not None:
@@ -94,7 +91,6 @@ def test_files_of_earlier_releases(
 def test_the_same_answers_serve_another_draw(
     made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`predict` on the other dataset keeps the file, which is for that one then."""
     path, rows = tmp_path / "p.parquet", read_predictions(made / "p.parquet")
     shutil.copy(made / "p.parquet", path)
     before = read_metadata(path)

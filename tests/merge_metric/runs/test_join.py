@@ -1,5 +1,3 @@
-"""Predictions beside the dataset: which configurations, what is missing, what contradicts."""
-
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +93,6 @@ def test_probabilities_follow_their_rows(folder: Path) -> None:
 
 
 def test_a_dataset_without_subsamples(folder: Path) -> None:
-    """Where no row was drawn into any, every row counts."""
     row = {**problem_row("demo:d/noun/1"), "subsamples": []}
     write_rows(folder / "demo/nouns/variants.parquet", [row])
     (demo,) = joined(predicted("demo"), folder)
@@ -157,7 +154,6 @@ def test_missing_predictions(
 
 
 def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
-    """With variants of one class only, that class is incomplete, not all classes."""
     nouns = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
     told = message(without(nouns, "snli:a/noun/1"), folder)
     assert told.startswith("snli_nouns: predictions are missing for 1 of 5")
@@ -165,7 +161,6 @@ def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
 
 
 def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Seeds lacking their own prediction or that of any variant go, and they are counted."""
     rows = without(predicted("snli"), "snli:c", "snli:a/noun/2")
     (left,) = joined(rows, folder, "snli", allow_missing=True)
     assert left.n_seeds_left_out == 2

@@ -1,5 +1,3 @@
-"""Figures with and without flagged variants: by plain reading."""
-
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -52,7 +50,6 @@ def expected(flag: str) -> tuple[int, float]:
 
 
 def test_score_by_label_flags(folder: Path, tmp_path: Path) -> None:
-    """A variant counts under each of its flags; of no flag, the rest."""
     predictions = write_predictions(tmp_path / "model.parquet", predicted("snli"))
     result = score_file(predictions, folder, ["snli"], by=["label_flags"], n_bootstrap=0)["snli"]
     groups = result["by_group"]["label_flags"]

@@ -40,7 +40,6 @@ def expected_share(flags: list[bool], drawn: int) -> float:
 
 @pytest.mark.parametrize("number", range(20))
 def test_rates_are_those_of_all_draws(number: int) -> None:
-    """Seeds with fewer and more variants than repeats, in subsamples, with answers of no label."""
     rng = random.Random(number)
     n_repeats, seeds = rng.randint(1, 4), {}
     columns: dict[str, list[Any]] = {"p": [], "r": [], "s": [], "o": [], "k": []}
@@ -91,7 +90,6 @@ def test_rates_are_those_of_all_draws(number: int) -> None:
 
 
 def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
-    """Asked again, kept in a column, scored beside the rates; a run without has none."""
     turn = {"n": 0}
 
     def answer(request: Request, number: int) -> Reply:
@@ -148,7 +146,6 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
 
 
 def test_text_of_other_programs(tmp_path: Path) -> None:
-    """Lines of JSON of which the first has neither, and CSV."""
     lines = [{"variant_id": "s/0"}, {"variant_id": "s", "repeats": [1, -1], "answer_text": "B."}]
     json_lines, csv = tmp_path / "p.jsonl", tmp_path / "p.csv"
     json_lines.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -162,7 +159,6 @@ def test_text_of_other_programs(tmp_path: Path) -> None:
 
 
 def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
-    """Parquet of other programs: lists of any kind are read, numbers are not."""
     path = tmp_path / "p.parquet"
     for name, value, expected in (
         ("repeats", [3], "lists"),

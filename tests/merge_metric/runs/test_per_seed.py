@@ -1,5 +1,3 @@
-"""`merge-nli score --per-seed`: a row per seed, in three forms and as a table."""
-
 import csv
 import json
 from pathlib import Path
@@ -47,7 +45,6 @@ EXPECTED: dict[str, Any] = {
 
 
 def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """Parquet, JSON lines and, with votes as a text, CSV agree; figures stay on stdout."""
     for suffix in ("parquet", "jsonl", "csv"):
         result = run(*words(files, "--per-seed", tmp_path / f"new/seeds.{suffix}"))
         assert result.stdout.startswith("snli, averaged over 2 subsamples")
@@ -81,7 +78,6 @@ def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:
 
 
 def test_marks_are_for_csv_alone(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """Where no CSV is written the option is refused; where it is, texts and figures are there."""
     for more, got in ((), "none"), (("--per-seed", "seeds.parquet"), "seeds.parquet"):
         told = refused(*words(files, *more, "--for-spreadsheets"))
         assert "--for-spreadsheets: expected" in told
@@ -91,7 +87,6 @@ def test_marks_are_for_csv_alone(files: tuple[Path, Path], tmp_path: Path) -> No
 
 
 def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """Another suffix, and a file that is there, unless it may be replaced."""
     (tmp_path / "seeds.csv").write_text("mine")
     for arguments, message in (
         (["--per-seed", "seeds.xlsx"], "end in .parquet, .csv, .jsonl, got '.xlsx'"),
@@ -105,7 +100,6 @@ def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Pa
 
 
 def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """Ids, gold labels and answers are there all the same."""
     path = tmp_path / "seeds.parquet"
     run("score", files[0], "--per-seed", path)
     table = pq.read_table(path)

@@ -1,5 +1,3 @@
-"""Warnings of answers that look wrong: each where it belongs, none of what is honest."""
-
 import logging
 from itertools import permutations
 from pathlib import Path
@@ -48,7 +46,6 @@ def random_gold(n: int, seed: int = 0) -> NDArray[np.int64]:
 
 
 def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
-    """In words that fit a weak model, too; not of one that is right on half, nor on few seeds."""
     gold = random_gold(300)
     guessed = random_gold(300, 1)
     right = int((gold == guessed).sum())
@@ -69,7 +66,6 @@ def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
-    """A model that is fooled by most, and under no other order of labels right on more."""
     gold = random_gold(400)
     wrong = np.where(np.arange(400) % 2 == 0, (gold + 1) % 3, (gold + 2) % 3)
     wrong[:80] = gold[:80]
@@ -83,7 +79,6 @@ def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("shift", [1, -1])
 def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCaptureFixture) -> None:
-    """They fit another order of labels by a good deal, and the shift by more."""
     gold = np.delete(np.arange(600) % 3, np.s_[::5])
     said = np.roll(gold, shift)
     orders = [np.array(order) for order in permutations(range(3))]
@@ -94,7 +89,6 @@ def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCapt
 
 
 def test_no_shift_by_chance() -> None:
-    """The best of two thousand shifts of answers at chance stays below what is told."""
     for seed in range(5):
         gold, said = random_gold(400, 10 + seed), random_gold(400, 100 + seed)
         best, _ = best_shift(gold.astype(np.int8), said.astype(np.int8), np.arange(400))
@@ -102,7 +96,6 @@ def test_no_shift_by_chance() -> None:
 
 
 def test_labels_that_are_never_said(caplog: pytest.LogCaptureFixture) -> None:
-    """From a tenth of the gold labels and a hundred problems on; not of the majority baseline."""
     gold = np.repeat([0, 1, 2], [60, 30, 10])
     said = np.where(gold == 2, 0, gold)
     (message,) = told(gold, said, caplog)
@@ -121,7 +114,6 @@ def test_labels_that_are_never_said(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
-    """A model's own order is named where it has one; names have none; there may be two labels."""
     gold = np.arange(120) % 3
     turned = (gold + 1) % 3
     order = {"label_order": ["contradiction", "entailment", "neutral"]}
@@ -173,14 +165,12 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
 def test_models_that_did_otherwise_than_asked(
     metadata: dict[str, Any], expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From one pair in a hundred on; of metadata that others wrote nothing is said."""
     tell_of_model("m", {"name": "m", "max_tokens": 8, **metadata})
     assert expected in caplog.text
     assert bool(caplog.messages) == bool(expected)
 
 
 def test_a_finished_file_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`predict` says the same where the file was there already; of the baseline nothing."""
     folder = problems(40).write(tmp_path / "merge-nli")
     asked = read_problems(str(folder))
     caplog.set_level(logging.WARNING)

@@ -1,5 +1,3 @@
-"""The predictions file."""
-
 import gzip
 import json
 import os
@@ -62,7 +60,6 @@ def names(rows: Rows) -> Rows:
 
 
 def test_columns_come_in_one_form(write: Write) -> None:
-    """Strings and ints, in the order of the file; other columns are left out."""
     rows = [{"model": n, **row} for n, row in enumerate(ROWS)]
     table = read_predictions(write(rows))
     assert table.to_pylist() == ROWS
@@ -70,7 +67,6 @@ def test_columns_come_in_one_form(write: Write) -> None:
 
 
 def test_names_are_read_as_positions(write: Write) -> None:
-    """Gold labels as ints and predictions as names may even meet in one file."""
     assert read_predictions(write(names(ROWS))).to_pylist() == ROWS
     mixed = [{**row, "label": old["label"]} for row, old in zip(names(ROWS), ROWS, strict=True)]
     assert read_predictions(write(mixed)).to_pylist() == ROWS
@@ -107,7 +103,6 @@ def test_columns_that_may_be_absent(write: Write) -> None:
     ],
 )
 def test_other_ways_to_store_the_same(column: str, array: pa.Array, tmp_path: Path) -> None:
-    """Parquet writers choose among several types for strings, ints and lists."""
     columns = {"variant_id": ["a", "b"], "seed_id": ["a", "a"], "label": [1, 1]}
     table = pa.table({**columns, "prediction": [1, 2], column: array})
     pq.write_table(table, tmp_path / "p.parquet")
@@ -117,7 +112,6 @@ def test_other_ways_to_store_the_same(column: str, array: pa.Array, tmp_path: Pa
 
 
 def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
-    """A byte-order mark, carriage returns, blank lines, gzip."""
     text = "\ufeff" + "\r\n\r\n".join(json.dumps(row) for row in ROWS)
     (tmp_path / "p.jsonl").write_bytes(text.encode())
     with gzip.open(tmp_path / "p.jsonl.gz", "wb") as file:
@@ -129,7 +123,6 @@ def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
 
 
 def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
-    """Commas, semicolons or tabs; names in any case; cells in any order, blank lines."""
     path = tmp_path / "p.csv"
     head, *lines = ["model,prediction,label,seed_id,variant_id"] + [
         f"m,{LABELS[r['prediction']].upper()}, {r['label']} ,{r['seed_id']},{r['variant_id']}"
@@ -171,7 +164,6 @@ def test_wrong_probabilities_in_csv(tmp_path: Path) -> None:
 
 
 def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
-    """Lists of many rows are parsed at once; a row without probabilities stays without."""
     path = tmp_path / "p.csv"
     head = "variant_id;seed_id;label;prediction;probabilities\n"
     path.write_text(f"{head}a;a;0;0;[1, 0, 0], [1\na/1;a;0;0;0, 0]\na/2;a;0;0;[0, 0, 1]\n")
@@ -286,7 +278,6 @@ def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> N
 def test_wrong_types_in_parquet(
     column: str, values: list[Any], message: str, tmp_path: Path
 ) -> None:
-    """The types of the file's columns are named."""
     rows = [{**row, column: value} for row, value in zip(ROWS, values, strict=False)]
     path = write_as(tmp_path / "p.parquet", rows)
     with pytest.raises(ValueError, match="expected") as caught:
@@ -309,7 +300,6 @@ def test_wrong_types_in_parquet(
     ],
 )
 def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: Path) -> None:
-    """The line is named, also behind a blank one."""
     lines = [json.dumps(row) for row in changed(2, **{column: value})]
     path = tmp_path / "p.jsonl"
     path.write_text("\n\n".join(lines))
@@ -419,7 +409,6 @@ def flip(path: Path, good: bytes, bit: int) -> None:
 @pytest.mark.parametrize("flips", [40, 600])
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
 def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_path: Path) -> None:
-    """Wherever it is in the file: an error that names the file, or what was written."""
     rows = [
         {"variant_id": f"a/{n}", "seed_id": "a", "label": n % 3, "prediction": n % 2,
          "text_digest": f"{n:016x}", "probabilities": [n / 90, 0.5 - n / 90, 0.5]}
@@ -445,7 +434,6 @@ def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_p
 
 
 def test_changed_by_another_program(tmp_path: Path) -> None:
-    """Parquet that says what was in it no longer has that; the message says what may be."""
     path = tmp_path / "p.parquet"
     rows = [{**row, "probabilities": [0.1, 0.2, 0.7]} for row in ROWS]
     write_predictions(path, with_metadata(pa.Table.from_pylist(rows), {"name": "m"}))

@@ -1,5 +1,3 @@
-"""The one road: what commands read, join and count, and how often."""
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +53,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_each_model_and_configuration_is_counted_once(
     case: tuple[Path, list[str]], counted: Counter[str]
 ) -> None:
-    """Four files of three models on two configurations; `score` takes one file."""
     folder, files = case
     evidence = gather_evidence(files, folder, n_bootstrap=0)
     assert [c.name for c in evidence.configurations] == ["snli", "snli_paraphrases"]

@@ -1,5 +1,3 @@
-"""Predictions know which texts they are for, and datasets with others are refused."""
-
 import json
 import shutil
 from pathlib import Path
@@ -43,7 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_digests_depend_on_ids_texts_and_their_borders() -> None:
-    """No two of these problems have the same one; a set of them is one of any order."""
     columns = {
         "variant_id": ["a", "b", "a", "a", "a", "a1"],
         "premise": ["x y", "x y", "x", "1:x", "", "x y"],
@@ -77,7 +74,6 @@ def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_p
 
 
 def test_the_signature_has_the_texts(made: Path) -> None:
-    """It is one for all files that are verified, whatever rows they have."""
     found = {}
     rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
     part = made / "part.jsonl"
@@ -94,7 +90,6 @@ def test_the_signature_has_the_texts(made: Path) -> None:
 def test_predictions_of_other_programs_are_unverified(
     made: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are scored, with a note on stderr and in the signature; also where some rows know."""
     rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
     path = made / "some.jsonl"
     for row in rows:

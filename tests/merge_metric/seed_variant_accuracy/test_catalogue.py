@@ -1,5 +1,3 @@
-"""The catalogue of figures: complete, in one's own words, and read by whoever shows figures."""
-
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, estimate, figures, percent, sv_at
 from merge_metric.seed_variant_accuracy.scoring import count, read_rows, score
 from merge_metric.tables import figure_column, figure_values
@@ -30,7 +28,6 @@ def test_texts_are_filled_in() -> None:
 
 
 def test_results_are_read_by_it() -> None:
-    """Values and intervals in the figure's unit; SV accuracy at any threshold from the curve."""
     result = score(**COLUMNS, n_bootstrap=20)
     for key, figure in CATALOGUE.items():
         assert estimate(result, figure) == (result[key], *(result[f"{key}_ci"] or ()))
@@ -43,7 +40,6 @@ def test_results_are_read_by_it() -> None:
 
 
 def test_columns_have_its_units() -> None:
-    """Differences of shares are points, of thresholds gains."""
     kinds = {
         key: (figure_column(figure).kind, figure_column(figure, difference=True).kind)
         for key, figure in CATALOGUE.items()

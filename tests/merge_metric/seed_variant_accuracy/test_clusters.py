@@ -1,5 +1,3 @@
-"""Bootstrap over clusters of seeds, such as those of one premise, drawn together."""
-
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -63,14 +61,12 @@ def replicates(rows: list[Row], premises: Sequence[Any] | None = None) -> list[l
 
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_premises_of_one_seed_each_change_nothing(rng: random.Random, several: bool) -> None:
-    """Not one digit of any replicate."""
     rows = random_problems(rng, seeds=6, skill=0.9, subsamples=2 if several else 0)
     premises = [f"premise {n}" for n in range(6)]
     assert repr(replicates(rows, premises)) == repr(replicates(rows))
 
 
 def test_only_intervals_change() -> None:
-    """Figures, spreads and counts stay, and the number of premises comes in."""
     rows = random_problems(random.Random(1), seeds=9, subsamples=2)
     kwargs: dict[str, Any] = {**columns(rows, subsamples=True), "n_bootstrap": 10}
     plain = score(**kwargs)
@@ -85,7 +81,6 @@ def test_only_intervals_change() -> None:
 
 @given(st.randoms(use_true_random=False))
 def test_names_and_order_decide_nothing(rng: random.Random) -> None:
-    """Other names of seeds and premises, rows in another order: the same replicates."""
     rows = random_problems(rng, seeds=8, variants=(1, 3))
     premises = [rng.randrange(4) for _ in range(8)]
     order, names = rng.sample(range(8), 8), rng.sample("abcd", 4)
@@ -96,7 +91,6 @@ def test_names_and_order_decide_nothing(rng: random.Random) -> None:
 
 
 def test_weights_are_of_whole_premises() -> None:
-    """Seeds of a premise are drawn equally often, and as many premises as there are."""
     clusters = {"premise": [*np.repeat(PREMISES, 4)]}
     counts = count(read_rows(**columns(problems(*LINES)), clusters=clusters))
     (weights,) = seed_weights(5, Settings(n_bootstrap=50), counts.clusters)
@@ -107,7 +101,6 @@ def test_weights_are_of_whole_premises() -> None:
 
 
 def test_comparisons_draw_premises() -> None:
-    """Pairs of models see the same premises; other clusters are other data."""
     values = [*np.repeat(PREMISES, 4)]
     better, worse = problems(*LINES), problems(*(f"{line[:2]}N{line[3:]}" for line in LINES))
 
@@ -124,7 +117,6 @@ def test_comparisons_draw_premises() -> None:
 
 
 def test_signature_says_so() -> None:
-    """By the column's name; which seeds share a value belongs to the data."""
     rows = problems(*LINES)
     plain = score(**columns(rows), n_bootstrap=5)
     one, other = (clustered(rows, p, n_bootstrap=5) for p in (PREMISES, "ppppp"))

@@ -12,7 +12,6 @@ from merge_metric.seed_variant_accuracy.divergence import jensen_shannon, kolmog
 
 @pytest.mark.parametrize("labels", [2, 3, 7])
 def test_jensen_shannon_against_scipy(labels: int) -> None:
-    """SciPy's distance squared, in bits; zeros included; symmetric."""
     rng = np.random.default_rng(labels)
     p, q = rng.dirichlet([0.3] * labels, size=(2, 200))
     p[:50, 0], q[25:75, -1] = 0.0, 0.0

@@ -1,5 +1,3 @@
-"""The module of `evaluate`: every way in gives what `score` gives, and what it refuses."""
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -66,7 +64,6 @@ def test_digits_stay_strings(load: Load) -> None:
 
 
 def test_batches_and_single_rows(load: Load) -> None:
-    """In batches of uneven size, one by one, and with the last ones given to `compute`."""
     columns, metric = many(40), load()
     for first in range(0, 40, 7):
         metric.add_batch(**part(columns, first, first + 7))
@@ -101,7 +98,6 @@ def test_subsamples(load: Load, rows: Callable[..., Any]) -> None:
 
 
 def test_options_reach_score(load: Load) -> None:
-    """Every keyword of `score` that is no column is an option of `compute`."""
     probabilities = np.full((4, 3), 1 / 3)
     options: dict[str, Any] = {
         "correctness_threshold": 50, "n_bootstrap": 10, "rng_seed": 3,
@@ -182,7 +178,6 @@ def test_bad_single_rows(load: Load) -> None:
 
 
 def test_batches_of_different_types(load: Load) -> None:
-    """Ints after strings are refused, until the strings have been computed."""
     metric = load()
     strings = {name: named(ROWS[name]) for name in ROWS if name != "seed_ids"}
     strings["seed_ids"] = list("aabb")
@@ -196,7 +191,6 @@ def test_batches_of_different_types(load: Load) -> None:
 
 
 def test_missing_and_unknown_names(load: Load) -> None:
-    """Columns and options are named in the message, and subsamples have a hint."""
     metric = load()
     with pytest.raises(ValueError, match=r"expected the columns predictions, .*, got predictions"):
         metric.compute(predictions=[0], references=[0])
@@ -223,7 +217,6 @@ def test_nothing_given(load: Load, keep_in_memory: bool) -> None:
 
 
 def test_bad_options_lose_nothing(load: Load) -> None:
-    """The rows of a long evaluation survive a mistyped option."""
     metric = load()
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"correctness_threshold": 0.9}, "did you mean 90"),
@@ -242,7 +235,6 @@ def test_bad_options_lose_nothing(load: Load) -> None:
 
 @pytest.mark.parametrize("keep_in_memory", [False, True])
 def test_contradictions_are_forgotten(load: Load, keep_in_memory: bool) -> None:
-    """A seed with two gold labels shows when all is there; then the metric is as new."""
     metric = load(keep_in_memory=keep_in_memory)
     metric.add_batch(**ROWS)
     with pytest.raises(ValueError, match="references: expected one gold label per seed"):
@@ -266,7 +258,6 @@ class LocalAccuracy(evaluate.Metric):
 
 
 def test_combined_with_another_metric(load: Load, tmp_path: Path) -> None:
-    """At once, in batches and one by one, each metric takes what it knows."""
     other = LocalAccuracy(cache_dir=str(tmp_path / "cache"))
     both = evaluate.combine([load(), other])
     expected = score(**ROWS) | {"accuracy": 0.75}
@@ -316,7 +307,6 @@ def test_two_processes(tmp_path: Path) -> None:
 
 
 def test_documentation_of_an_instance(load: Load) -> None:
-    """`evaluate` appends the usage to each instance's methods, and not to the class."""
     metric = load()
     for name in ("compute", "add", "add_batch"):
         text = getattr(metric, name).__doc__
@@ -329,7 +319,6 @@ def test_documentation_of_an_instance(load: Load) -> None:
 
 
 def test_usage_names_every_input_and_result(load: Load) -> None:
-    """Columns, options and keys stand in the text that users get with help()."""
     text = load("subsamples").inputs_description
     names = {*module.CONFIGURATIONS["subsamples"], *module.OPTIONS}
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()

@@ -1,5 +1,3 @@
-"""Kin of SV accuracy under other names: MCA, CAR and CORE, contrast sets, agreement."""
-
 import random
 from fractions import Fraction
 from typing import Any
@@ -43,7 +41,6 @@ def test_minimum_consistency_accuracy_is_sv_accuracy(
 
 @given(SEEDS, st.integers(1, 100))
 def test_against_slow_definitions(seeds: list[tuple[str, str, list[str]]], ct: int) -> None:
-    """Warping by all alignments, a counter per seed; undefined where no seed agrees."""
     rows = rows_of(seeds)
     result, expected = scored(rows, correctness_threshold=ct), oracle.kin(rows, ct)
     for key in KIN:

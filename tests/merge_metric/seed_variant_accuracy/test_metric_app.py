@@ -1,5 +1,3 @@
-"""The page of the metric's Space: what it reads, what it shows, and the whole in a browser."""
-
 import asyncio
 import json
 import os
@@ -105,14 +103,12 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_table_becomes_columns(app: Any) -> None:
-    """Cells are trimmed, rows without entries skipped."""
     rows = [[" s ", "s", "neutral", " neutral"], ["", None, " ", ""], [7, "s", *["neutral"] * 2]]
     columns = [["s", "7"], ["s", "s"], ["neutral", "neutral"], ["neutral", "neutral"]]
     assert list(app.read_table(rows).values()) == columns
 
 
 def test_errors_of_the_table(app: Any) -> None:
-    """Each names the row as the page shows it, and what to do."""
     for rows, message in (
         ([], "at least one variant, got an empty table: fill in a row"),
         ([["", "", "", ""]], "got an empty table"),
@@ -126,7 +122,6 @@ def test_errors_of_the_table(app: Any) -> None:
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
 def test_file_becomes_columns(app: Any, write: Callable[..., Path], tmp_path: Path) -> None:
-    """Both formats give the same; other columns are left alone, and probabilities may lack."""
     rows = [{**row, "word_class": "noun"} for row in file_rows()]
     path = tmp_path / f"predictions.{write.__name__.removeprefix('write_')}"
     columns = app.read_file(write(path, rows))
@@ -155,7 +150,6 @@ ROW = '{"variant_id": "a", "seed_id": "a", "label": 0, "prediction": 0'
     ],
 )  # fmt: skip
 def test_errors_of_files(app: Any, name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    """Each says where, what was expected and what came; never anything but ValueError."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         app.read_file(tmp_path / name)
@@ -168,7 +162,6 @@ def test_errors_of_files(app: Any, name: str, content: bytes, message: str, tmp_
 def test_files_that_are_too_long(
     app: Any, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused with the limit; lines without anything are no rows."""
     path = tmp_path / f"a.{write.__name__.removeprefix('write_')}"
     monkeypatch.setattr(app, "ROWS_AT_MOST", 7)
     write(path, file_rows())
@@ -206,7 +199,6 @@ def test_curve_is_a_step_function_beside_s(app: Any) -> None:
 
 
 def test_errors_are_shown_as_text(app: Any, tmp_path: Path) -> None:
-    """Text of a user reaches the page escaped, and the figures of before disappear."""
     message, results, *shown = app.answer([["<i>"] * 4], None, 90, 0)
     assert message.startswith("<strong>Nothing was computed.</strong>")
     assert "&lt;i&gt;" in message
@@ -371,7 +363,6 @@ def test_page_starts_with_the_example(app: Any, page: Page) -> None:
 
 @pytest.mark.browser
 def test_changing_the_table_and_settings(app: Any, page: Page) -> None:
-    """The figures follow, without pressing anything; an error hides them until it is mended."""
     page.edit(4, 3, CONTRADICTION)
     edited = [list(row) for row in app.EXAMPLE]
     edited[4][3] = CONTRADICTION
@@ -394,7 +385,6 @@ def test_changing_the_table_and_settings(app: Any, page: Page) -> None:
 
 @pytest.mark.browser
 def test_uploading_a_file(app: Any, page: Page, tmp_path: Path) -> None:
-    """It is computed at once, probabilities included; errors of files are read on the page."""
     file = write_jsonl(tmp_path / "predictions.jsonl", file_rows())
     page.upload(file)
     page.wait(lambda: "predictions.jsonl: seeds 2, variants 5" in page.text("message"))
@@ -411,7 +401,6 @@ def test_uploading_a_file(app: Any, page: Page, tmp_path: Path) -> None:
 
 @pytest.mark.browser
 def test_downloading_the_figures(app: Any, page: Page, downloads: Path) -> None:
-    """The file is what `score` returns."""
     (heading,) = [e for e in page.find("button") if e.text.startswith("All figures as JSON")]
     heading.click()
     page.wait(lambda: page.find("#sva-json button[aria-label=Download]"))[0].click()

@@ -43,7 +43,6 @@ def names(cell: str) -> list[str]:
 
 
 def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
-    """One after the other; a comment behind a print is its output. Training has its own test."""
     register_metric(tmp_path / "home" / "modules")
     blocks = [block for block in card_blocks("python") if "compute_metrics" not in block]
     assert len(blocks) == 3
@@ -54,7 +53,6 @@ def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
 
 
 def test_command_of_the_card() -> None:
-    """`merge-nli score` has the options that the card gives it."""
     (command,) = card_blocks("sh")
     program, name, *arguments = command.split()
     help_text = run(name, "--help").stdout
@@ -63,7 +61,6 @@ def test_command_of_the_card() -> None:
 
 
 def test_outputs_are_the_keys_of_a_result() -> None:
-    """Every key is documented and every documented key exists."""
     documented = [name for row in rows(section("Outputs")) for name in names(row[0])]
     assert len(documented) == len(set(documented))
     both = dict.fromkeys(("probabilities", "seed_probabilities"), np.full((4, 3), 1 / 3))
@@ -80,7 +77,6 @@ def test_outputs_are_the_keys_of_a_result() -> None:
 
 
 def test_ranges_of_the_outputs() -> None:
-    """A range in the table holds for results of random predictions, ends included."""
     rng = np.random.default_rng(0)
     bounds = {}
     for key, span, *_ in rows(section("Outputs")):
@@ -113,7 +109,6 @@ def test_ranges_of_the_outputs() -> None:
 
 
 def test_inputs_are_those_of_the_module() -> None:
-    """Columns of both configurations, and all options with their defaults."""
     columns, options = section("Inputs").split("| option |")
     shown = [name for row in rows(columns) for name in names(row[0])]
     assert shown == list(module.CONFIGURATIONS["subsamples"])
@@ -137,7 +132,6 @@ def test_front_matter() -> None:
 
 
 def test_space_has_what_the_package_asks_for() -> None:
-    """Its Python is one that the package is tried with, and its bounds are the package's."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     python = yaml.safe_load(CARD.split("---\n")[1])["python_version"]
     assert isinstance(python, str)  # 3.10 without quotes is 3.1

@@ -1,5 +1,3 @@
-"""The metric loads by every path that is promised: fresh caches, no Hub, foreign directories."""
-
 import ast
 import importlib
 import json
@@ -35,7 +33,6 @@ def loaded(path: str, cwd: Path, home: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["merge_metric/seed_variant_accuracy", "{folder}.py"])
 def test_from_the_checkout(path: str, tmp_path: Path) -> None:
-    """The folder, relative to the repository, and the script itself."""
     given = path.format(folder=SPACE / METRIC_NAME)
     assert loaded(given, ROOT, tmp_path) == score(**ROWS)
 
@@ -91,7 +88,6 @@ def test_the_script_imports_every_sibling() -> None:
 
 
 def test_the_loader_reads_every_import() -> None:
-    """The loader's own reading of the script finds the same siblings."""
     imports = evaluate.loading.get_imports(str(SPACE / f"{METRIC_NAME}.py"))
     internal = {name for kind, name, *_ in imports if kind == "internal"}
     siblings = set(module_files()) - {"__init__.py", f"{METRIC_NAME}.py"}
@@ -128,7 +124,6 @@ def newest(cache: Path) -> str:
 
 
 def test_entry_has_the_files(tmp_path: Path) -> None:
-    """Bytes are those of the folder, without the Space's page; nothing is left beside them."""
     entry = register_metric(tmp_path)
     assert re.fullmatch("[0-9a-f]{64}", entry.name)
     assert sorted(path.name for path in entry.iterdir()) == sorted(module_files())
@@ -140,7 +135,6 @@ def test_entry_has_the_files(tmp_path: Path) -> None:
 
 
 def test_registering_again_marks_it_newest(tmp_path: Path) -> None:
-    """Also before an entry of another version that says it is from the future."""
     entry = register_metric(tmp_path)
     other = entries(tmp_path) / ("0" * 64)
     shutil.copytree(entry, other)
@@ -156,7 +150,6 @@ def test_registering_again_marks_it_newest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "file", "empty"])
 def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
-    """Remains of this very version, from a killed process or a full disk."""
     entry = register_metric(tmp_path)
     if damage == "truncated":
         (entry / "scoring.py").write_text("")
@@ -171,7 +164,6 @@ def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
 
 
 def test_leftovers_do_not_hide_it(tmp_path: Path) -> None:
-    """An entry without the script makes evaluate find none at all: such go, others stay."""
     (entries(tmp_path) / ("1" * 64)).mkdir(parents=True)
     (entries(tmp_path) / ("2" * 64)).write_text("")
     (entries(tmp_path) / "notes").mkdir()
@@ -182,8 +174,6 @@ def test_leftovers_do_not_hide_it(tmp_path: Path) -> None:
 
 
 def test_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error on the way, and there is neither half an entry nor a temporary folder."""
-
     def fail(self: Path, target: Path) -> None:
         raise OSError("disk full")
 
@@ -207,7 +197,6 @@ def test_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_default_cache_is_that_of_evaluate(
     variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rule is that of evaluate's own configuration."""
     with monkeypatch.context() as patched:
         for name in ("HF_HOME", "HF_MODULES_CACHE", "XDG_CACHE_HOME"):
             patched.delenv(name, raising=False)

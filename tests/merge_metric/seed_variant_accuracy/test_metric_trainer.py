@@ -133,7 +133,6 @@ def test_evaluation(make_trainer: Callable[..., Trainer], recipe: dict[str, Any]
 def test_training_keeps_the_best(
     make_trainer: Callable[..., Trainer], recipe: dict[str, Any], dataset: Path
 ) -> None:
-    """`metric_for_best_model` finds the figure, and the log can be written as JSON."""
     trainer = make_trainer(
         max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1, load_best_model_at_end=True,
         metric_for_best_model="seed_variant_accuracy", logging_steps=1,
@@ -156,8 +155,6 @@ def test_reordered_evaluation_is_refused(make_trainer: Callable[..., Trainer]) -
 
 
 def test_a_cut_evaluation_is_refused(recipe: dict[str, Any]) -> None:
-    """Logits for fewer problems than there are."""
-
     class Output:
         predictions = np.zeros((10, 3))
         label_ids = np.zeros(10, int)

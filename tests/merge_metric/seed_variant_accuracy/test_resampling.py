@@ -64,7 +64,6 @@ def test_intervals_are_those_of_all_resamples() -> None:
 
 
 def test_intervals_in_subsamples_are_those_of_all_resamples() -> None:
-    """A seed is resampled with its variants of all subsamples; then figures are averaged."""
     rows = random_problems(random.Random(8), seeds=4, variants=(3, 4), subsamples=2, skill=0.5)
     result = score(**columns(rows, subsamples=True), n_bootstrap=REPLICATES)
     assert 0 < result["seed_accuracy"] < 1
@@ -105,7 +104,6 @@ def test_intervals_depend_on_rng_seed_alone() -> None:
     ("E E EN", "E E EE"), ("E E EN", "E E EENN"),
 ])  # fmt: skip
 def test_names_of_seeds_decide_no_interval(lines: tuple[str, str]) -> None:
-    """Whichever of two nearly equal kinds of seeds is named first."""
     one = problems(*[line for line in lines for _ in range(8)])
     other = problems(*[line for line in reversed(lines) for _ in range(8)])
     first, second = (score(**columns(rows), n_bootstrap=25) for rows in (one, other))
@@ -117,7 +115,6 @@ def test_names_of_seeds_decide_no_interval(lines: tuple[str, str]) -> None:
 def test_intervals_come_out_alike_however_replicates_are_batched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """How many draws are held in memory at a time decides nothing."""
     kwargs = columns(random_problems(random.Random(3), seeds=13, subsamples=2), subsamples=True)
     expected = score(**kwargs, n_bootstrap=50)
     for draws in (1, 13, 100):
@@ -207,7 +204,6 @@ Models = tuple[SeedCounts, SeedCounts, list[Row], list[Row]]
 
 
 def test_comparison_says_both_figures_and_their_difference(two_models: Models) -> None:
-    """For every figure, at the threshold asked for; rows may come in different orders."""
     a, b, first, second = two_models
     result = compare(a, b, Settings(correctness_threshold=60, n_bootstrap=50))
     of_a, of_b = oracle.figures(first, 60), oracle.figures(second, 60)
@@ -245,7 +241,6 @@ def test_comparison_is_antisymmetric(two_models: Models) -> None:
 
 
 def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
-    """Every pair has these digits, the lower position first."""
     a, b, first, _ = two_models
     models = [a, b, *(counts_of(another_model(random.Random(n), first)) for n in (8, 9))]
     settings = Settings(70, n_bootstrap=40, rng_seed=5)
@@ -313,7 +308,6 @@ def test_comparison_of_what_is_undefined() -> None:
     ],
 )
 def test_models_on_other_data_are_not_compared(other: list[Row], telling: str) -> None:
-    """Other seeds, gold labels or variants are an error that names the difference."""
     with pytest.raises(ValueError, match=f"expected the same seeds.*{telling}"):
         compare(counts_of(problems("E E EE", "C C CC")), counts_of(other))
 
@@ -329,7 +323,6 @@ def test_models_with_other_subsamples_or_labels_are_not_compared() -> None:
 
 
 def test_comparison_checks_its_options(two_models: Models) -> None:
-    """As `score` does; and a comparison without replicates is none."""
     wrong = {"correctness_threshold": (0.9, 0, 101), "n_bootstrap": (0, -1), "rng_seed": (-1,)}
     for name, values in wrong.items():
         for value in values:
@@ -356,7 +349,6 @@ def test_p_values_are_calibrated_where_models_are_alike() -> None:
 
 
 def test_mcnemar_against_statsmodels_and_scipy() -> None:
-    """The exact test; the two-sided binomial test of a fair coin."""
     pairs = [(a, b) for a in range(9) for b in range(9)] + [(40, 61), (300, 350), (1200, 1100)]
     for a, b in pairs:
         expected = statsmodels_mcnemar([[5, a], [b, 9]], exact=True).pvalue

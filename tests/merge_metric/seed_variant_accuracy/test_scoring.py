@@ -118,7 +118,6 @@ def test_ties_of_the_gap_are_ties_though_floats_say_otherwise(
 def test_matching_threshold_at_both_ends(
     lines: tuple[str, ...], expected: tuple[float, ...]
 ) -> None:
-    """Models that are right on all seeds or on none."""
     assert thresholds(scored(*lines)) == expected
 
 
@@ -132,7 +131,6 @@ def rates(result: Mapping[str, Any]) -> tuple[float | None, float | None]:
     ("E N NNN", None, None), ("N E CCC", None, None),
 ])  # fmt: skip
 def test_fooling_of_one_seed(line: str, relaxed: float | None, strict: float | None) -> None:
-    """Any change fools; strictly only the opposite does, but for neutral any change again."""
     assert rates(scored(line)) == (relaxed, strict)
 
 
@@ -199,7 +197,6 @@ def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
 
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
-    """Answers that name no label: wrong, changed, no opposite; by label and group, too."""
     rng = random.Random(3000 + number)
     seeds, share = rng.randint(1, 12), rng.choice([0.1, 0.5, 1])
     rows = random_problems(rng, seeds=seeds, subsamples=number % 3, unlabelled=share)
@@ -225,7 +222,6 @@ def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
 
 
 def test_an_answer_without_a_label_by_hand() -> None:
-    """One of a right seed's variants: fooled relaxed, never strict, not even of neutral."""
     for gold, others in ((0, [0, 0, 0]), (1, [1, 1, 1])):
         given = {"references": [gold] * 4, "seed_ids": [7] * 4, "seed_predictions": [gold] * 4}
         result = score(predictions=[None, *others], **given, n_bootstrap=0)
@@ -236,7 +232,6 @@ def test_an_answer_without_a_label_by_hand() -> None:
 
 @pytest.mark.parametrize("number", range(20))
 def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
-    """Two to five labels of one's own and opposites of one's own."""
     rng = random.Random(2000 + number)
     labels = ["up", "down", "left", "right", "still"][: rng.randint(2, 5)]
     rng.shuffle(labels)
@@ -305,7 +300,6 @@ def random_probabilities(rng: random.Random, favoured: int, size: int) -> list[f
 
 @pytest.mark.parametrize("number", range(12))
 def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
-    """Mean JSD, KS and σ of changed and unchanged variants of the seeds answered right."""
     rng = random.Random(number)
     rows = random_problems(rng, seeds=12, skill=(0.1, 0.5, 0.95)[number % 3])
 
@@ -336,7 +330,6 @@ def plain_types(value: Any) -> bool:
 
 @pytest.mark.parametrize("line", ["E E EENC", "E N EENC"])
 def test_result_is_plain_json(line: str) -> None:
-    """Every kind of key at once: plain Python types, no NaN, the same after a round trip."""
     result = score(
         **columns([*problems(line), Row("t:1", "neutral", "entailment", "neutral")]),
         subsamples=[[0, 1], [0], [1], [1], [0, 1]],
@@ -401,7 +394,6 @@ def test_groups_absent() -> None:
     ],
 )  # fmt: skip
 def test_groups_are_distinct_values(values: list[Any], counts: dict[str, int]) -> None:
-    """Values that read alike are one, one named twice holds a row once, missing ones none."""
     result = scored("E E EENC", groups={"g": values})["by_group"]["g"]
     assert {value: figures["n_variants"] for value, figures in result.items()} == counts
     if "bert" in counts:

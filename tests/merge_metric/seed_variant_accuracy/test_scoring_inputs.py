@@ -1,5 +1,3 @@
-"""Values accepted as a column or an option, and the message for everything that is not."""
-
 import re
 from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
@@ -42,7 +40,6 @@ def assert_refused(*telling: str, **changes: Any) -> None:
 )
 @pytest.mark.parametrize("source", [NAMES, INTS], ids=["strings", "ints"])
 def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, Any]) -> None:
-    """All score as lists do; an index of rows is ignored."""
     converted = {name: kind(column) for name, column in source.items()}
     assert score(**converted, n_bootstrap=0) == score(**source, n_bootstrap=0)
 
@@ -72,7 +69,6 @@ def test_tensors() -> None:
 
 
 def test_labels_as_an_enumeration() -> None:
-    """Members of a StrEnum or an IntEnum are strings and ints."""
     names = StrEnum("Label", {label: label for label in LABELS})
     members = {name: [names(label) for label in NAMES[name]] for name in COLUMNS[:2]}
     assert result(**members) == result()
@@ -126,7 +122,6 @@ def test_labels_that_are_no_names(labels: Any) -> None:
     [("entailment", "neutral"), ("entailment", "contradiction")], [(0, 2)],
 ])  # fmt: skip
 def test_opposites_that_are_no_pairs(opposites: Any) -> None:
-    """Pairs of two different known labels, each label once."""
     assert_refused("opposites", "expected pairs of", f"got {opposites!r}", opposites=opposites)
 
 
@@ -214,7 +209,6 @@ def test_columns_of_digits_and_empty_ones() -> None:
 
 
 def test_seeds_with_two_labels() -> None:
-    """The seed and both gold labels, or predictions of its own, are named."""
     two = changed(NAMES["references"], 5, "entailment")
     told = ("expected one gold label per seed", "entailment and neutral", "'s:1'")
     assert_refused("references", *told, references=two)
@@ -240,7 +234,6 @@ WHOLE = [[0, 1]] * len(ROWS)
 
 
 def test_seeds_that_subsamples_miss() -> None:
-    """Empty lists for all rows of a seed, or a seed absent from one subsample, are named."""
     told = ("every seed to have variants", "a seed with no variants", "'s:1'")
     assert_refused(*told, subsamples=[*WHOLE[:4], [], [], [], *WHOLE[7:]])
     assert_refused("a seed with no variants", "'s:0'", "3", subsamples=[[]] * len(ROWS))
@@ -271,7 +264,6 @@ UNIFORM = [[0.5, 0.25, 0.25]] * len(ROWS)
     (["a", "b", "c"], "3 probabilities for each of 9 variants"),
 ])  # fmt: skip
 def test_rows_that_are_no_probabilities(name: str, row: list[Any], telling: str) -> None:
-    """Logits, unnormalised, missing or of another number of labels."""
     tables = {"probabilities": UNIFORM, "seed_probabilities": UNIFORM}
     tables[name] = changed(UNIFORM, 4, row)
     assert_refused(name, "expected", telling, **tables)
@@ -301,7 +293,6 @@ def test_softmaxes_of_low_precision() -> None:
 
 
 def test_groups_that_are_no_columns() -> None:
-    """A mapping from names to columns of one value, or list of values, per row."""
     for values in (["noun"] * 8, ["noun"] * 10, [], "abcdefghi", "noun", 3, None):
         assert_refused("word_class", "expected", "9", groups={"word_class": values})
     for groups in (["noun"] * 9, "word_class", 3):
@@ -317,7 +308,6 @@ FILE = {
 
 
 def test_splitting_a_predictions_file() -> None:
-    """Rows of seeds become the columns of their variants, whatever the order of rows."""
     found = split_predictions(**FILE)
     assert {name: list(column) for name, column in found.items()} == {
         "predictions": ["neutral", "contradiction", "entailment"],
@@ -329,7 +319,6 @@ def test_splitting_a_predictions_file() -> None:
 
 
 def test_splitting_ints_and_probabilities() -> None:
-    """Ints stay ints; each variant gets its own and its seed's probabilities."""
     table = np.arange(10).reshape(5, 2) / 10
     found = split_predictions(
         variant_id=[10, 11, 21, 20, 12], seed_id=[10, 10, 20, 20, 10],

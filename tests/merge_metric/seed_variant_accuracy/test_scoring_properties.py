@@ -1,5 +1,3 @@
-"""Properties of every input."""
-
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -86,7 +84,6 @@ def test_the_area_under_the_curve_is_variant_accuracy(seeds: Seeds) -> None:
 
 @given(subsampled(), st.randoms(use_true_random=False), st.booleans())
 def test_row_order_changes_nothing(rows: list[Row], rng: random.Random, several: bool) -> None:
-    """Not one digit, intervals and signature included, with or without subsamples."""
     for number, row in enumerate(rows):
         groups = (("odd", (str(number % 2),)),)
         rows[number] = replace(row, groups=groups)
@@ -102,7 +99,6 @@ def test_row_order_changes_nothing(rows: list[Row], rng: random.Random, several:
 
 @given(subsampled(), st.permutations(range(9)), st.booleans())
 def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], several: bool) -> None:
-    """Neither other strings in another order nor ints; intervals included."""
     ints = [replace(row, seed_id=numbers[int(row.seed_id[2:])] - 4) for row in rows]
     strings = [replace(row, seed_id="zyxwvutsr"[row.seed_id]) for row in ints]
     first, second, third = (
@@ -114,7 +110,6 @@ def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], seve
 
 @given(SEEDS, st.integers(2, 4))
 def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> None:
-    """Every figure and interval is of shares; only the number of variants grows."""
     rows = rows_of(seeds)
     once, often = (
         without_signature(score(**columns(each), n_bootstrap=10)) for each in (rows, rows * times)
@@ -131,7 +126,6 @@ def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> N
 
 @given(st.lists(st.tuples(LABEL, LABEL, LABEL), min_size=1, max_size=12))
 def test_one_variant_per_seed(seeds: list[tuple[str, str, str]]) -> None:
-    """SV accuracy is then variant accuracy at every threshold."""
     result = plain(rows_of([(gold, own, [other]) for gold, own, other in seeds]))
     assert result["sv_curve"]["accuracy"] == [result["variant_accuracy"]] * 100
 
@@ -152,7 +146,6 @@ def test_strict_is_no_more_than_relaxed(rows: list[Row], several: bool) -> None:
 
 @given(SEEDS)
 def test_the_interval_holds_exactly_the_thresholds_of_least_gap(seeds: Seeds) -> None:
-    """From low to high every gap is the least, outside every gap is greater."""
     rows = rows_of(seeds)
     result = plain(rows)
     low, high = result["matching_threshold_low"], result["matching_threshold_high"]
@@ -166,7 +159,6 @@ def test_the_interval_holds_exactly_the_thresholds_of_least_gap(seeds: Seeds) ->
 
 @given(SEEDS)
 def test_the_holding_threshold_is_the_last_that_holds(seeds: Seeds) -> None:
-    """SV ≥ S up to it and not beyond; it is no less than a match without a gap."""
     rows = rows_of(seeds)
     result = plain(rows)
     holding, own = int(result["holding_threshold"]), oracle.seed_accuracy(rows)
@@ -178,7 +170,6 @@ def test_the_holding_threshold_is_the_last_that_holds(seeds: Seeds) -> None:
 
 @given(subsampled())
 def test_subsamples_that_hold_everything_are_the_whole(rows: list[Row]) -> None:
-    """One subsample has the figures of none, and no spread."""
     whole = [replace(row, subsamples=(5, 0, 2)) for row in rows]
     expected = plain(rows)
     result = score(**columns(whole, subsamples=True), n_bootstrap=0)
@@ -222,7 +213,6 @@ def test_a_label_column_as_group_is_by_label(seeds: Seeds) -> None:
 
 @given(SEEDS)
 def test_labels_average_to_the_whole(seeds: Seeds) -> None:
-    """Seed figures weighted by seeds, variant accuracy by variants."""
     result = plain(rows_of(seeds))
     by_label = result["by_label"].values()
     for key, weight in (
@@ -237,7 +227,6 @@ def test_labels_average_to_the_whole(seeds: Seeds) -> None:
 
 @given(SEEDS, st.permutations(LABELS))
 def test_labels_are_names(seeds: Seeds, names: list[str]) -> None:
-    """Labels permuted in all columns and in the opposites give the same figures, permuted."""
     new = dict(zip(LABELS, names, strict=True))
     rows = rows_of(seeds)
     renamed = [

@@ -1,5 +1,3 @@
-"""The signature says what the numbers depend on, and nothing else."""
-
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +17,6 @@ def signatures(rows: list[Row] = ROWS, **options: Any) -> tuple[str, str]:
 
 
 def test_every_option_changes_it() -> None:
-    """No two settings share a signature, in either form."""
     settings: list[dict[str, Any]] = [
         {}, *({"correctness_threshold": n} for n in (1, 10, 100)),
         *({"n_bootstrap": n} for n in (0, 1, 100)), *({"rng_seed": n} for n in (1, 10, 100)),
@@ -44,7 +41,6 @@ def test_every_option_changes_it() -> None:
     ids=["a variant fewer", "seeds fewer", "another seed", "another gold label", "a variant more"],
 )
 def test_other_data_change_it(rows: list[Row]) -> None:
-    """Seeds, gold labels and numbers of variants are what was scored."""
     assert all(a != b for a, b in zip(signatures(), signatures(rows), strict=True))
 
 
@@ -63,7 +59,6 @@ def test_other_data_and_other_models() -> None:
 
 
 def test_what_it_reads_like() -> None:
-    """One line of name:value parts with the threshold, the counts and the version."""
     long, short = signatures(correctness_threshold=75, rng_seed=42, subsamples=SUBSAMPLES)
     parts = dict(part.split(":") for part in long.split("|"))
     assert parts.items() >= {

@@ -1,5 +1,3 @@
-"""Tables in LaTeX: their form, what fits on a page, escapes, and that pdflatex sets them."""
-
 import ast
 import re
 from pathlib import Path
@@ -39,7 +37,6 @@ def passages(n_rows: int) -> Table:
 
 
 def test_intervals_are_below_their_values() -> None:
-    """A caption that ends, a head for every page, and no page break above an interval."""
     some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
     head = [r"\toprule", r"model & SV@0 & SV@1 \\", r"\midrule"]
     assert some.to_latex().splitlines() == [
@@ -71,7 +68,6 @@ def test_wide_tables_are_several() -> None:
 
 
 def test_passages_stand_in_the_first_column() -> None:
-    """Each on a line of its own, with its heading, in a column as wide as others leave it."""
     lines = passages(1).to_latex().splitlines()
     assert lines[2] == (r"\begin{xltabular}{\linewidth}{@{}>{\raggedright\arraybackslash}Xlr@{}}")
     assert lines[5] == r"seed & gold & right \\"
@@ -110,7 +106,6 @@ def test_escapes() -> None:
 
 
 def test_every_character_of_our_texts_is_known() -> None:
-    """Text as a title, heading, note or value of a table may hold it."""
     folder = Path(merge_metric.__file__).parent
     rooms = ("analyses", "agreement", "report", "seed_variant_accuracy", "tables")
     files = {
@@ -131,7 +126,6 @@ def test_every_character_of_our_texts_is_known() -> None:
 
 @pytest.mark.skipif(not PDFLATEX, reason="needs pdflatex")
 def test_pdflatex_sets_the_tables(tmp_path: Path) -> None:
-    """Without errors, and nothing is wider or higher than the page."""
     many = (table(40, 7, notes=('Δ σ ↔ → ± × ∩ ≥ ’ “x” "y" --z 猫 😀',)), passages(30), table(0, 2))
     log = compiled("\n\n".join(each.to_latex() for each in many), tmp_path)
     assert "Overfull" not in log

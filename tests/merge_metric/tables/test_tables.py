@@ -1,5 +1,3 @@
-"""A table as text, Markdown, LaTeX and JSON."""
-
 import json
 import re
 
@@ -25,7 +23,6 @@ TABLE = Table(
 
 
 def test_text_has_intervals_and_passages_below_their_row() -> None:
-    """Numbers right, texts left, a missing value as a dash, no minus before zero."""
     assert TABLE.to_text().splitlines() == [
         "What is shown", "", "model  seeds              S    MC",
         "---------------------------------", "a|b_c  1,234           81.2  +0.0",
@@ -35,7 +32,6 @@ def test_text_has_intervals_and_passages_below_their_row() -> None:
 
 
 def test_long_passages_are_wrapped() -> None:
-    """Lines of a passage stay together, indented, within the width."""
     table = Table("t", "T", (Column("p", "P", "passage"), Column("m", "m")),
                   ({"p": "word " * 60, "m": "x"},))  # fmt: skip
     lines = table.to_text().splitlines()[5:]
@@ -57,7 +53,6 @@ def test_markdown_escapes_what_would_be_markup() -> None:
 
 
 def test_html_escapes_what_would_be_markup() -> None:
-    """Title, headings, a row per row, intervals below values, notes; no colours or scripts."""
     text = TABLE._repr_html_()
     assert text == TABLE.to_html()
     caption, *rows = re.findall(r"<caption.*?>(.*?)</caption>|<tr>(.*?)</tr>", text)
@@ -98,12 +93,10 @@ def test_json_has_everything() -> None:
     ],
 )
 def test_values_are_shown_by_their_kind(kind: str, value: object, shown: str) -> None:
-    """Shares in percent, differences with a sign, small p-values as a bound."""
     assert Column("k", "K", kind).show({"k": value}) == shown  # type: ignore[arg-type]
 
 
 def test_bounds_and_numbers() -> None:
-    """Bounds of differences without a plus, undefined ones not at all; numbers with decimals."""
     column = Column("d", "D", "points", interval="d_ci")
     assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[−3.1, 5.2]"
     assert column.show_interval({"d_ci": [None, 0.052]}) == column.show_interval({}) == ""
@@ -112,7 +105,6 @@ def test_bounds_and_numbers() -> None:
 
 
 def test_csv_has_unrounded_values_and_bounds() -> None:
-    """Shown columns first; an interval is two values; lists and dictionaries are left out."""
     rows = (
         {"model": 'a,"b"', "n": 3, "x": 1 / 3, "x_ci": [0.25, 0.5], "curve": [1], "more": None},
         {"model": "c", "n": None, "x_ci": None, "by": {}, "extra": -1},
