@@ -1,9 +1,4 @@
-"""Figures in experiment trackers: Weights & Biases, MLflow, TensorBoard.
-
-Names are those under which a `Trainer` with a `SeedVariantCallback` logs there, so that figures of
-training and of later evaluations stand in one chart. Where they go is said by each tracker's own
-environment variables, as for a `Trainer`; a run that is active in this process is used.
-"""
+"""Figures in experiment trackers, under the names that a `SeedVariantCallback` logs there."""
 
 import os
 import re
@@ -34,11 +29,7 @@ _CURES: Final[Mapping[Tracker, str]] = {
 
 
 def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Name figures as a Trainer logs them, shares of 1 and thresholds in percent.
-
-    Undefined ones are left out. Of several configurations names have theirs, as in
-    `eval_merge_snli_nouns_seed_accuracy`.
-    """
+    """Name figures as a Trainer logs them, but undefined ones; of several configurations each."""
     from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 
     several = len(results) > 1
@@ -71,10 +62,7 @@ def log_results(
     dataset: str,
     step: int | None = None,
 ) -> str:
-    """Log the figures of a model, with what they are of, and return where they are.
-
-    Where the tracker does not take them, a ConnectionError says what it says.
-    """
+    """Log the figures of a model; return where they are, or raise ConnectionError."""
     known = require_tracker(tracker)
     about = {"model": model, "dataset": dataset}
     about |= {f"signature_{config}": each["signature"] for config, each in results.items()}

@@ -1,7 +1,4 @@
-"""Metadata of a dataset folder as MLCommons' Croissant, JSON-LD.
-
-Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
-"""
+"""Metadata as Croissant: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html."""
 
 import json
 from collections.abc import Sequence

@@ -126,17 +126,13 @@ def _export(
 
 
 def _splits(suffix: str) -> Callable[[Path, str], Parts]:
-    """Make a file of each split."""
     return lambda folder, config: (
         (f"{split}{suffix}", read_split(folder, config, split)) for split in SPLITS
     )
 
 
 def _subsamples(folder: Path, config: str) -> Parts:
-    """Make a file of the seeds, and one of the variants of each subsample.
-
-    A variant that is in several subsamples is in each of their files. All share the seeds.
-    """
+    """Make a file of the seeds, and one of the variants of each subsample, which may share some."""
     import pyarrow.compute as pc
 
     def drawn_by(subsample: int) -> Iterator[pa.Table]:

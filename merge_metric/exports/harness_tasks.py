@@ -1,7 +1,4 @@
-"""Export tasks for lm-evaluation-harness, lighteval and Inspect; texts and code are templates.
-
-An exported folder does not need this package: it has the metric's modules in it.
-"""
+"""Export tasks for other harnesses, with the metric's modules; texts and code are templates."""
 
 from __future__ import annotations
 
@@ -102,10 +99,7 @@ def prepare(
     hub: Hub = None,
     revision: Revision = None,
 ) -> TaskSettings:
-    """Check the options of an export of tasks, and read the prompts.
-
-    The dataset is found from the folder that is written. Thresholds (`ct`) are integer percents.
-    """
+    """Check the options of an export of tasks, and read the prompts."""
     from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
@@ -164,11 +158,7 @@ def prepare(
 def task_export(
     name: str, **fixed: Any
 ) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
-    """Register a function as an export of tasks, with the options of `prepare` and its own.
-
-    It gets the dataset folder, the one to write, and the settings from `prepare`, of which `fixed`
-    has values that are no options with this harness.
-    """
+    """Register an export of tasks, with options of `prepare` that are not `fixed` and its own."""
 
     def register(write: Callable[..., Exported]) -> Callable[..., Exported]:
         defaults = {"folder": Path("merge-nli"), "out": Path(f"merge-nli-{name}")}

@@ -1,9 +1,4 @@
-"""Registry of exports: each module of this room registers its commands with `export`.
-
-An export is a function with the options of its command as parameters; its docstring is the help.
-It imports heavy libraries when it runs, so that the help answers at once. It never replaces
-anything but an earlier export, whole or not at all, and two at once do not write to one place.
-"""
+"""Registry of exports, functions with the options of a command; docstrings are the help."""
 
 from __future__ import annotations
 
@@ -81,7 +76,6 @@ class Exported:
     contents: Mapping[str, Any]
     """Contents for `--format json`."""
     text: str
-    """Contents as text."""
     next: str
     """The command to run next."""
 
@@ -89,10 +83,7 @@ class Exported:
 def export(
     name: str, *, panel: str, extra: str | None = None
 ) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
-    """Register a function as the command `merge-nli export NAME`, under a heading of the help.
-
-    `extra` is that of this distribution which brings what the function imports.
-    """
+    """Register a function as `merge-nli export NAME`; `extra` brings what it imports."""
 
     def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
         @functools.wraps(run)
@@ -115,11 +106,7 @@ def export(
 
 
 def count(names: Sequence[str], noun: str) -> str:
-    """Count names in words.
-
-    >>> count(["a", "b"], "task")
-    '2 tasks'
-    """
+    """Count names in words, such as 2 tasks."""
     return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
 
 
@@ -190,11 +177,7 @@ def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
 
 
 def place_of(folder: Path, *, seen_from: Path) -> str:
-    """Say where a folder is, from another one: no export holds a path of someone's machine.
-
-    >>> place_of(Path("data/merge-nli"), seen_from=Path("tasks/inspect"))
-    '../../data/merge-nli'
-    """
+    """Say where a folder is, from another one: no export holds a path of someone's machine."""
     relative = os.path.relpath(folder.expanduser().resolve(), seen_from.expanduser().resolve())
     return Path(relative).as_posix()
 

@@ -1,8 +1,4 @@
-"""Figures of a model's answers, for tasks in other harnesses.
-
-This module is exported together with the metric's modules and those named in its imports, which
-then are its siblings, so it imports only them.
-"""
+"""Figures of answers, for tasks in other harnesses; it is exported, so its imports are, too."""
 
 from __future__ import annotations
 
@@ -51,12 +47,7 @@ TaskAnswer = dict[str, Any]
 def load_problems(
     settings: TaskSettings, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
 ) -> datasets.Dataset:
-    """Load the seeds and then the variants of a configuration, but for those that are examples.
-
-    A limit draws seeds at random, with all their variants: those that `merge-nli predict
-    --limit-seeds` draws. The columns are `COLUMNS` and the texts, `text_digest`, and `n_problems`:
-    how many problems the seed has, itself included.
-    """
+    """Load seeds and then variants, but for examples; a limit draws as `predict --limit-seeds`."""
     import datasets
 
     folder = EXPORTED / settings.dataset
@@ -91,11 +82,7 @@ def chosen_problems(
 
 
 def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> set[str]:
-    """Draw a random sample of each source's seeds, independent of the other sources.
-
-    >>> sorted(sample_seeds(["a:1", "a:2", "b:1"], 1))
-    ['a:2', 'b:1']
-    """
+    """Draw a random sample of each source's seeds, independent of the other sources."""
     by_source: dict[str, list[str]] = {}
     for seed in dict.fromkeys(seed_ids):
         by_source.setdefault(seed.partition(":")[0], []).append(seed)
@@ -107,12 +94,10 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
 
 
 def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:
-    """Convert a model's log-probabilities to its answer to a problem.
+    """Convert log-probabilities of the letters, in nats, to an answer to a problem.
 
-    The problem has the columns `KEPT`. Log-probabilities of the letters are in nats, up to a common
-    summand: one for each label, or that many for each way to write the letters, which are added up;
-    `-inf` for a letter that was not returned. Probabilities are normalised over the letters, and
-    equal if no letter was returned.
+    One for each label, or that many for each way to write the letters, which are added up; `-inf`
+    for a letter that was not returned. If none was, probabilities are equal.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
     >>> answer(row | {"text_digest": "00"}, [0.0, -math.inf, 0.0])["probabilities"]
@@ -131,11 +116,7 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int
 def answer_in_words(
     problem: Mapping[str, Any], prompt: Prompt, text: str, *, is_cut: bool = False
 ) -> TaskAnswer:
-    """Read the final answer of what a model wrote, as `merge-nli predict --answers words` does.
-
-    It is as `answer` gives it, without probabilities; `prediction` is -1 where no label is named;
-    `answer_text` has the words. It `is_cut` where the most tokens allowed were used up.
-    """
+    """Read the final answer of what a model wrote, cut or not, as `predict` does."""
     template = prompt.template
     names = template.named(*(problem[field] for field in template.fields))
     code = answer_reader(template.labels, names).read(text, is_cut=is_cut)
@@ -153,12 +134,7 @@ def figures(
     thresholds: Sequence[int] = (90,),
     labels: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Compute the figures of `merge-nli score` for all answers, in any order, without intervals.
-
-    They are `FIGURES` and `sv@CT` at integer percents, averaged over subsamples if there are any,
-    `without_label` (the share of answers that name none, each of which counts as wrong), `n_seeds`
-    and `n_variants`; NaN if a figure is undefined.
-    """
+    """Compute `FIGURES`, `sv@CT` and the share of answers without label; NaN if undefined."""
     if not answers:
         raise ValueError("expected answers to all problems, got none")
     if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds

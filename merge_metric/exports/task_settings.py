@@ -1,7 +1,4 @@
-"""Settings of tasks in other harnesses, as a file beside them has them.
-
-This module is exported with `templates.py`, so it imports only that, and nothing heavy.
-"""
+"""Settings of tasks in other harnesses, as a file beside them has them; exported."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ class TaskSettings:
     """Name for `datasets.load_dataset`, or a folder, as seen from the exported one."""
     revision: str | None
     prompts: dict[str, Prompt]
-    """Configuration → its prompt."""
     left_out: dict[str, list[str]]
     """Configuration → ids of seeds that are examples, and not asked about."""
     thresholds: tuple[int, ...]

@@ -171,10 +171,8 @@ _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
 _CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
 _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
 _ANSWERED_NO: Final = re.compile(r"(?:[^.!?。\n,;–—]|,(?= or\b))*(\?\s*(?=(?i:no|nein|non)\b))?")
-"""Text up to the end of a question that is answered by no, which a group tells, or of a clause:
-each character is looked at once, however long an answer is."""
+"""Text up to the end of a clause, or of a question answered by no (the group): linear in time."""
 _GAP: Final = r"[\s*_`\"“”().!]+"
-"""Between words of a choice's name."""
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
 
 
@@ -190,7 +188,7 @@ class AnswerReader:
     """Reads which of some choices an answer names."""
 
     def __init__(self, labels: Sequence[str], choices: Sequence[str] | None = None) -> None:
-        """Prepare for labels, and what the prompt calls them; by default the same."""
+        """Prepare for labels, and the names that the prompt has for them; by default the same."""
         self.letters = ALPHABET[: len(labels)]
         self._position: dict[str, int] = {}
         for position, (label, choice) in enumerate(zip(labels, choices or labels, strict=True)):
@@ -234,10 +232,7 @@ class AnswerReader:
         )
 
     def read(self, text: str, *, is_cut: bool = False) -> int:
-        """Find the position of the label that an answer names; `NO_LABEL` for none.
-
-        It is cut where the most tokens allowed were used up.
-        """
+        """Find the position of the label that an answer names; `NO_LABEL` for none."""
         said = without_thinking(text)
         if len(said) == 1 and said.upper() in self.letters:
             return self.letters.index(said.upper())
@@ -274,7 +269,6 @@ class AnswerReader:
                 yield _Claim(found.end(), found.start(), named.pop() if is_one else NO_LABEL)
 
     def _objects(self, text: str) -> Iterator[_Claim]:
-        """Find JSON objects that hold an answer."""
         for found in re.finditer(r"\{[^{}]*\}", text):
             try:
                 value = json.loads(found[0])
@@ -345,10 +339,7 @@ def without_thinking(text: str) -> str:
 
 
 def kept_words(text: str, among: int = 1) -> str:
-    """Keep beginning and end of an answer, one of `among` that are kept together.
-
-    What was thought is left out if something else was said.
-    """
+    """Keep beginning and end of what an answer says at last, one of `among` that share the room."""
     said = without_thinking(text) or text.strip()
     most = max(80, _KEPT // among)
     if len(said) > most:
@@ -386,7 +377,6 @@ def _without_conditions(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Bring a name of a choice into the form in which names are compared."""
     return " ".join(re.sub(_GAP, " ", name).casefold().split())
 
 

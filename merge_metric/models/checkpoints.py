@@ -1,9 +1,4 @@
-"""Checkpoints: configuration, tokenizer and weights from a folder, the Hub, or a GGUF file.
-
-The one place that loads weights, whatever head they are wanted with. Everything is of one commit,
-which `inspection` found, and transformers reads it from a folder on this machine: it asks the Hub
-for nothing. No code of a repository is run.
-"""
+"""Checkpoints: configuration, tokenizer and weights of one commit; no code of theirs is run."""
 
 from __future__ import annotations
 
@@ -63,14 +58,12 @@ _UNUSED: Final = re.compile(
 )
 """Names of tensors that belong to a model of another class and change no answer."""
 _HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
-"""Suffixes of the files hashed into a folder's revision: configuration, tokenizer, chat
-template, weights."""
+"""Suffixes of the files hashed into a folder's revision."""
 _LARGEST_KEPT: Final = 2**25 - 2**14
 """Bytes of the largest block from which glibc learns."""
 _MOST_TIMES: Final = 4
 """Most elements of a model for each in its weights: some share theirs under several names."""
 _ADAPTER_PREFIX: Final = "base_model.model."
-"""Beginning of the names of an adapter's tensors."""
 
 
 class Loaded(NamedTuple):
@@ -79,9 +72,7 @@ class Loaded(NamedTuple):
     model: Any
     """The network; `load` packs its linear layers where that is faster."""
     tokenizer: Any
-    """A fast one."""
     name: str
-    """Name in messages, metadata and provenance."""
     revision: str
     """Commit on the Hub, or digest of the files; of an adapter, a plus sign and the base's."""
     weights: dict[str, Any] | None = None
@@ -96,11 +87,7 @@ def require_libraries() -> None:
 
 
 def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
-    """Load a checkpoint's weights with a head, and its tokenizer.
-
-    The device `auto` is a GPU if there is one; the dtype, of `DTYPES`, is bfloat16 on CUDA devices
-    and float32 elsewhere where it is `auto`.
-    """
+    """Load a head, packed where that is faster, and its tokenizer; `dtype` is one of `DTYPES`."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)
@@ -176,10 +163,7 @@ def _warn_of_slow_type(dtype: str) -> None:
 
 
 def max_tokens(model: Any, tokenizer: Any) -> int | None:
-    """Longest input in tokens, special ones included; None where there is no limit.
-
-    RoBERTa and its kin count positions from `padding_idx + 1`.
-    """
+    """Longest input in tokens, special ones included; None where there is no limit."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or -1
     embeddings = getattr(model.base_model, "embeddings", None)
     padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
@@ -253,7 +237,6 @@ def _merge(
 
 
 def _read_config(found: Inspection, folder: Path) -> Any:
-    """Read a checkpoint's configuration, as transformers understands it."""
     from transformers import AutoConfig
     from transformers.models.auto import modeling_auto
 
@@ -315,12 +298,7 @@ def _read_model(
     dtype: torch.dtype,
     replaced: Set[str] = frozenset(),
 ) -> Any:
-    """Build a model and read its weights.
-
-    `kept` is the folder with the weights, `folder` that with the other files. The configuration is
-    changed where the weights have another head than it says. Tensors that an adapter replaces need
-    not be there.
-    """
+    """Build a model, and read its weights in `kept`; `replaced` tensors need not be there."""
     import torch
     import transformers
 

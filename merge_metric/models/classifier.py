@@ -136,10 +136,7 @@ class Classifier:
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell the model's size, how its labels are known, how many pairs are cut, unknown tokens.
-
-        All of it follows from `describe`, where it would make earlier files those of another run.
-        """
+        """Tell the size, evidence of the order of labels, pairs that are cut, unknown tokens."""
         return {
             "parameters": self._model.num_parameters(),
             "truncated": self._n_truncated(pairs),
@@ -201,10 +198,7 @@ class Classifier:
     def resume(
         self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `probabilities` does, without batches whose answers are all known.
-
-        Batches are those of a run that knows nothing, so the answers are, too, to the bit.
-        """
+        """Yield as `PairModel` says; batches, and so answers, are those of an unbroken run."""
         if not self._warned:
             unknown = self._unknown_tokens(pairs)
             unknown.warn(self.name)
@@ -259,7 +253,6 @@ class Classifier:
         return [rows[i] for i in range(len(pairs))]
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
-        """Run one forward pass; shape (number of rows, labels)."""
         import torch
 
         from merge_metric.models.fast_layers import class_logits, padded

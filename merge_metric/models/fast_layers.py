@@ -1,10 +1,9 @@
 """Fast forward passes: layers packed once for CPUs, texts without padding, prefixes run once.
 
-PyTorch gives linear layers in float32 to MKL, which keeps to AVX2 on processors that are not
-Intel's, and packs the weights anew in every call. The operators here are those that
-`torch.compile` puts in their place. They are private, so any PyTorch may change them: they are
-tried once in a process, and where they are gone or compute something else, layers stay as they are.
-On processors that end at AVX2, MKL is a tenth faster at an encoder's layers, and computes these.
+PyTorch gives float32 layers to MKL, which packs the weights anew in every call. The operators here,
+which `torch.compile` puts in their place, are private: they are tried once in a process, and where
+they are gone or compute something else, layers stay as they are. On processors that end at AVX2,
+MKL is a tenth faster at an encoder's layers, and computes these.
 """
 
 import inspect
@@ -38,8 +37,7 @@ _ACTIVATIONS: Final = ("intermediate_act_fn", "transform_act_fn")
 """Names of what is applied to the result of a layer `dense` and nothing else."""
 
 _SHAPES_KEPT: Final = "128"
-"""Shapes of inputs for which PyTorch and oneDNN each keep what they prepared. They keep 1,024
-unless told otherwise, at about a megabyte each; preparing one takes no time to speak of."""
+"""Shapes for which PyTorch and oneDNN keep what they prepared; their 1,024 take a MB each."""
 _ROWS: Final = 512
 """Rows of inputs that weights are laid out for; others come out the same, hardly slower."""
 _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
@@ -52,11 +50,9 @@ class PackedLinear(nn.Module):
     def __init__(
         self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False, by_mkl: bool = False
     ) -> None:
-        """Take over a layer's weights; the layer may be thrown away then.
+        """Take over a layer's weights; not `counted` are those of a head tied to the embeddings.
 
-        Results go through GELU if `gelu`. Weights are `counted` as parameters of the model, but for
-        those of a head that are the input embeddings' and counted there. A layer that is computed
-        `by_mkl` keeps them as they are, and wants sixteen rows for each thread.
+        What is computed `by_mkl` wants sixteen rows for each thread.
         """
         super().__init__()
         self.by_mkl = by_mkl
@@ -82,12 +78,7 @@ class PackedLinear(nn.Module):
 
 
 def pack_linear_layers(model: Any) -> Any:
-    """Replace a model's linear layers in place by packed ones, where that is known to be good.
-
-    The model, for inference only, stays as it was on other devices than x86 CPUs, in other types
-    than float32 and bfloat16, where its type is not in `PACKED`, and, with a warning, where
-    PyTorch's operators do not do what they should.
-    """
+    """Replace linear layers in place where that is known to be good; the model is for inference."""
     if model.config.model_type in PACKED and _can_pack(model.device, model.dtype):
         is_best = torch.backends.mkl.is_available() and keeps_to_avx2()  # type: ignore[no-untyped-call]
         by_mkl = is_best and model.dtype == torch.float32 and _runs_flat(model.config)
@@ -187,15 +178,15 @@ FLAT: Final = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta
 """Types of models with the parts of BERT, by its names."""
 
 HIDING: Final = FLAT | {"albert", "deberta-v2", "distilbert", "mpnet"}
-"""Types of encoders in which tokens that the attention mask hides change no others but by rounding.
-Only accelerators get such tokens: many short batches would keep them waiting. Not ModernBERT: a
-hidden token whose window holds hidden ones alone becomes NaN on some GPUs, which spreads."""
+"""Types of encoders in which hidden tokens change no others but by rounding.
+
+Not ModernBERT: a window of hidden tokens alone becomes NaN on some GPUs, which spreads.
+"""
 _FILLER: Final = 2048
 """Most hidden tokens of a batch: an accelerator takes hardly longer for so many more."""
 
 FEWEST: Final = 16
-"""Rows from which on a row's result of a matrix product does not depend on how many there are:
-kernels for fewer round otherwise."""
+"""Rows from which on a row's product does not depend on how many there are."""
 _FEWEST_OF_A_THREAD: Final = 16
 """Rows of each thread from which on the same is true of MKL, which deals them to threads."""
 _STEPS: Final = 8
@@ -231,9 +222,7 @@ def filler_for(model: Any) -> int:
 
 
 def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return rows of equal length, [rows, longest], and where the texts' own numbers stand.
-
-    The others are 0: any token that the model has will do, as it is hidden.
+    """Fill rows up with 0, [rows, longest], and tell where their own numbers stand.
 
     >>> padded([[5, 6], [7]])[0].tolist()
     [[5, 6], [7, 0]]
@@ -262,10 +251,9 @@ def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = No
 def vectors_at(
     places: Sequence[int], trunk: Any, input_ids: Texts, token_type_ids: Texts | None = None
 ) -> torch.Tensor:
-    """Return [texts or more, width] what an encoder makes of a token of each text, then filler.
+    """Return [texts or more, width], an encoder's vector at the token `places` of each text.
 
-    `places` are the tokens' indices in their texts, `trunk` is the encoder of a model for which
-    `is_flat` holds. Texts of equal length stand side by side; types are 0 by default.
+    `is_flat` holds for the model of `trunk`. Texts of equal length stand side by side.
     """
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
@@ -332,11 +320,7 @@ _SUPPORTED: Final = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's keys and values of the prefix, in front of whatever a batch brings.
-
-    Nothing of a batch is kept: one forward pass per batch is all there is, so the same
-    object serves all batches, and only one layer at a time holds a batch's copies.
-    """
+    """A layer's keys and values of the prefix, in front of a batch's, of which nothing is kept."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -355,11 +339,7 @@ class PrefixCache:
     """The state of a model that has read a prefix."""
 
     def __init__(self, model: Any, ids: Sequence[int]) -> None:
-        """Run a causal LM, for which `unsupported` finds no reason against, over the prefix.
-
-        Every layer keeps all keys and values, sliding windows included: the model's own mask hides
-        what is too far away, as it does in a run without a cache. The prefix has a token at least.
-        """
+        """Run a causal LM over a prefix of a token at least; what windows hide the mask hides."""
         cache: Any = DynamicCache()
         with torch.inference_mode():
             row = torch.tensor([list(ids)], device=model.device)
@@ -374,11 +354,7 @@ class PrefixCache:
         """Memory per token in the largest layer."""
 
     def first(self, length: int) -> DynamicCache:
-        """The state after the prefix's first `length` tokens, for batches of any size.
-
-        What a causal model makes of a token does not depend on what follows it, so a
-        shorter prefix is a part of a longer one.
-        """
+        """The state after the prefix's first `length` tokens, for batches of any size."""
         cache = DynamicCache()
         cache.layers = [
             _PrefixLayer(keys[..., :length, :], values[..., :length, :])

@@ -1,15 +1,9 @@
 """Inspection: describe what lies at a model's name before any weights are fetched.
 
-Reads configurations, tokenizers' files and headers of weights. `checkpoints.load` starts from the
-same description, so nothing is found out twice. transformers builds a model by its configuration,
-however absurd the sizes in it, so what is wrong with one is found here.
-
 >>> from merge_metric.demo import MODEL
 >>> found = inspect(MODEL, CLASSIFIER)
 >>> found.format, found.tokenizer, found.class_names
 ('safetensors', 'tokenizer.json', ('entailment', 'neutral', 'contradiction'))
->>> inspect(MODEL, MASKED_LM).problems[0].partition("config.json: ")[2][:50]
-'expected an architecture that ends in …ForMaskedLM'
 """
 
 from __future__ import annotations
@@ -57,7 +51,6 @@ _TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 """Suffixes of the files beside the weights that a model may need."""
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
-"""Type → bytes of a parameter."""
 _GGUF_SIZES: Final = {
     "num_layers": "block_count",
     "hidden_size": "embedding_length",
@@ -187,11 +180,7 @@ class Inspection:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of a classifier's classes in order, as transformers understands them.
-
-        Empty for adapters with pickled weights and no configuration of their own: how many
-        classes these have is known once they are loaded.
-        """
+        """Names of a classifier's classes in order; empty where they are known once loaded."""
         unread = self.base is not None and self.weights is not None and not self.weights.tensors
         return () if unread and CONFIG not in self.files else class_names(self.config)
 
@@ -258,11 +247,7 @@ class Inspection:
 def inspect(
     model: str | Path, head: Head, *, revision: str | None = None, gguf_file: str | None = None
 ) -> Inspection:
-    """Inspect a model's files; problems are listed in the result, not raised.
-
-    `model` is a directory, a Hub id with an optional `@revision`, or a .gguf file; `gguf_file`
-    names one in a directory or repository.
-    """
+    """Inspect a folder, a Hub id with an optional `@revision`, or a .gguf file; raise nothing."""
     files = find_files(model, gguf_file, revision)
     return _look(Inspection(files=files, head=head, model=str(model)))
 
@@ -397,10 +382,7 @@ def _read_config(files: ModelFiles) -> dict[str, Any]:
 
 
 def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
-    """Read the configuration that names a model's task, and the files it is among.
-
-    For an adapter that does not name its task, it is the base model's.
-    """
+    """Read the configuration that names the task, perhaps an adapter's base's, and its files."""
     if ADAPTER_CONFIG in files:
         base, task = read_adapter(files)
         if task in TASKS:
@@ -444,10 +426,7 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 def problems_of_config(
     files: ModelFiles, config: Mapping[str, Any], head: Head, *, is_base: bool
 ) -> Iterator[str]:
-    """List the problems of a configuration.
-
-    The base model of an adapter may have another head than is wanted.
-    """
+    """List a configuration's problems; an adapter's base may have another head than is wanted."""
     where = files.where(CONFIG)
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -48,7 +48,6 @@ class LabelOrder:
     source: str
     """`id2label`, `documented`, `given`, `default` (of functions), `seeds` or `unknown`."""
     known: tuple[str, ...] = LABELS
-    """The labels of the problems."""
     evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """For provenance: the `document` that states it, or counts on the seeds; JSON-able."""
 
@@ -58,11 +57,7 @@ class LabelOrder:
         return [self.known[position] for position in self.labels]
 
     def rearrange(self, of_classes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn columns of the model's classes into columns of the labels.
-
-        Class k is label `labels[k]`, so column k goes to column `labels[k]`. Reading column
-        `labels[k]` into column k is the inverse: the same thing for orders that swap two
-        labels, another for those that turn all three round.
+        """Turn columns of classes into columns of labels: column k goes to column `labels[k]`.
 
         >>> LabelOrder((2, 0, 1), "given").rearrange(np.array([[0.7, 0.2, 0.1]])).tolist()
         [[0.2, 0.1, 0.7]]
@@ -97,9 +92,7 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
 
 
 def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
-    """Find the label that a word names, in any of its usual spellings.
-
-    Returns its position among the known labels; None where it names none of them.
+    """Find the position of the label that a word names in any of its usual spellings.
 
     >>> label_of("Entailed"), label_of("LABEL_0"), label_of(" yes", ("no", "yes"))
     (0, None, 1)
@@ -126,11 +119,7 @@ def read_order(
     asked: LabelOrder | str | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
-    """Find the labels of a classifier's classes.
-
-    They are those that are asked for; else those that its configuration names, or that a document
-    says, or, where the seeds are to tell (`SEEDS`), an order whose source is `unknown`.
-    """
+    """Find the labels of classes: as asked, configured, documented; else `unknown`, or raise."""
     labels = [str(id2label[number]) for number in sorted(id2label)]
     if len(labels) != len(known):
         expected = f"{name}: expected a classifier of {', '.join(known)}, got one of"
@@ -187,7 +176,6 @@ class OrderCheck:
     """Best labels of predictions 0, 1, …; (0, 1, …) if they are best as they are."""
     best_accuracy: float
     second_accuracy: float
-    """Accuracy of the second best relabelling."""
 
     @property
     def suspicious(self) -> bool:
@@ -209,14 +197,11 @@ def check_order(
 def order_from_seeds(
     classes: NDArray[np.int64], gold: NDArray[np.int64], known: tuple[str, ...] = LABELS
 ) -> LabelOrder:
-    """Find the order of labels that the seeds' gold labels speak for.
+    """Find the order that is right on far more seeds than any other; raise where none is.
 
-    An order is taken where it leads any other by at least `FAR_BETTER`, as those of models that are
-    any good do, and where that is no chance: by an exact sign test against each other order, on the
-    seeds that only one of the two gets right, with Bonferroni's correction for the number of
-    orders. So a model that is as good under two orders, such as one that never says neutral, gets
-    one of them with a probability below `RARE`, whatever its biases. `classes` (n,) are the model's
-    answers as numbers of its classes, `gold` (n,) positions among the labels.
+    That it leads by chance is refused for each other order by a sign test on the seeds on which one
+    of the two is right, with Bonferroni's correction. `classes` (n,) are numbers of the model's
+    classes, `gold` (n,) positions among the labels.
     """
     if len(known) > MOST_LABELS:
         raise ValueError(
@@ -268,17 +253,13 @@ def describe_evidence(evidence: Mapping[str, Any]) -> str:
 def _confusion(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int
 ) -> NDArray[np.int64]:
-    """Count problems by prediction (row) and gold label (column)."""
     confusion = np.zeros((n_labels, n_labels), np.int64)
     np.add.at(confusion, (predictions, gold), 1)
     return confusion
 
 
 def _right_by_order(confusion: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
-    """Count correct predictions under each order of labels, best order first.
-
-    The order (0, 1, …) comes first on a tie, as sorting is stable.
-    """
+    """Count correct predictions under each order of labels, best first; on a tie (0, 1, …)."""
     rows = range(len(confusion))
     orders = permutations(rows)
     right = {order: int(confusion[list(rows), list(order)].sum()) for order in orders}

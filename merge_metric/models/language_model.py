@@ -136,15 +136,7 @@ class LanguageModel:
     def resume(
         self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `probabilities` does, without batches whose answers are all known.
-
-        Batches are those of a run that knows nothing, so the answers are, too, to the bit.
-
-        Args:
-            pairs: All pairs.
-            known: Positions whose probabilities are known.
-            share: Batches wanted.
-        """
+        """Yield as `PairModel` says; batches, and so answers, are those of an unbroken run."""
         if not pairs:
             return
         self._prepare(pairs)
@@ -201,11 +193,7 @@ class LanguageModel:
         return prompts
 
     def _batches(self, lengths: Sequence[int], shared: int) -> list[list[int]]:
-        """Put rows of similar length into batches within the budgets of tokens and memory.
-
-        Long and short batches come in random order, so that the speed seen so far is an
-        honest estimate of the speed to come.
-        """
+        """Put rows of similar length into batches, shuffled so that the pace so far is a guide."""
         batches: list[list[int]] = []
         batch: list[int] = []
         for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
@@ -232,11 +220,7 @@ class LanguageModel:
         )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """Run one forward pass over the prompts' tokens after the first `shared`: (rows, n).
-
-        Shorter rows are filled up at the end. A causal model sees nothing of what follows
-        a token, so this needs no mask and leaves positions as they are.
-        """
+        """Run the tokens after the first `shared`, rows filled up at the end: (rows, labels)."""
         import torch
 
         last = [len(ids) - shared - 1 for ids in prompts]

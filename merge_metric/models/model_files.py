@@ -1,8 +1,4 @@
-"""Files of a model at one commit: in a folder, on the Hub, or in the Hub's cache without a network.
-
-What a name stands for is found out once, and everything that is read afterwards is of that
-commit. Nothing here knows what the files mean.
-"""
+"""Files of a model at one commit: in a folder, on the Hub, or in the Hub's cache."""
 
 import hashlib
 import json
@@ -22,7 +18,7 @@ from merge_dataset.redaction import mask_urls
 log = logging.getLogger(__name__)
 
 _LARGEST_TEXT: Final = 64 * 2**20
-"""Most bytes of a file that is read as a whole: JSON of a model is far smaller."""
+"""Most bytes of a file that is read as a whole."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -49,7 +45,6 @@ class ModelFiles:
     """Folder with all files; None where they still lie on the Hub."""
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether there is such a file."""
         return name in self.sizes
 
     def where(self, name: str) -> str:
@@ -83,10 +78,7 @@ class ModelFiles:
         return folder
 
     def remember(self) -> None:
-        """Record the revision's commit in the Hub's cache, so that it is found offline.
-
-        Called once all files are there: before, an older commit may be whole, and this not.
-        """
+        """Record the commit in the Hub's cache, once all is there, so that it is found offline."""
         if self.commit in (None, self.revision) or self.folder is not None:
             return
         reference = _cache_of(self.source) / "refs" / (self.revision or "main")
@@ -159,11 +151,7 @@ class ModelFiles:
 def find_files(
     model: str | Path, gguf_file: str | None = None, revision: str | None = None
 ) -> ModelFiles:
-    """Tell folders, files and ids on the Hub apart; nothing is listed yet.
-
-    `model` is a directory, a Hub id with an optional `@revision`, or a .gguf file; `gguf_file`
-    names one in a directory or repository.
-    """
+    """Tell folders, .gguf files and ids on the Hub apart; nothing is listed yet."""
     if "://" in str(model):
         raise ValueError(
             f"{mask_urls(str(model))}: expected a folder, a .gguf file, or an id on the Hub such "
@@ -277,7 +265,6 @@ def _digest_at(path: Path, size: int, time: int) -> str:
 
 
 def _cache_of(source: str) -> Path:
-    """Name the folder of a model in the Hub's cache."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -285,10 +272,7 @@ def _cache_of(source: str) -> Path:
 
 
 def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
-    """List names, sizes and times of a local model's files, which tell whether it changed.
-
-    Empty for a model on the Hub.
-    """
+    """List name, size and time of a local model's files, to tell whether it changed."""
     path = Path(model or "")
     files = [path] if path.is_file() else sorted(path.rglob("*")) if model and path.is_dir() else []
     return [

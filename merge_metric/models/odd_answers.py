@@ -1,8 +1,4 @@
-"""Odd answers: of a server, by another model or to a prompt cut short; to words nobody can spell.
-
-What was odd is kept in journals and in the metadata of predictions files, so that nothing of it is
-lost where a run is interrupted, and readers of the file say it again.
-"""
+"""Odd answers of a server: another model's, to prompts cut short; words that are unknown tokens."""
 
 import logging
 import threading
@@ -26,9 +22,7 @@ def beginning(answer: Any) -> str:
 
 
 def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Say what was odd about answers: key of the metadata → sentence; empty where nothing was.
-
-    Metadata are a predictions file's, or the notes and the name of a run so far.
+    """Say what was odd about answers by a predictions file's metadata: their key → sentence.
 
     >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
     ['expected answers of the model m, the server says they are of m-mini']
@@ -64,10 +58,7 @@ class OddAnswers:
     """
 
     def __init__(self, name: str, asked_for: str, *, strict: bool) -> None:
-        """Begin with no answer; `asked_for` is the model's name on the server.
-
-        Oddities are errors if `strict`.
-        """
+        """Begin with no answer of the model `asked_for`; oddities are errors if `strict`."""
         self._name, self._asked_for, self._strict = name, asked_for, strict
         self._notes: dict[str, Any] = {}
         self._most_tokens = 0
@@ -111,10 +102,9 @@ class OddAnswers:
 # missing, broken, or of another language answers all the same.
 
 SHARE: Final = 0.03
-"""Largest share of unknown tokens without a warning: at 24 tokens a problem, as in SNLI, most
-problems have one then; vocabularies that fit are hundreds of times below."""
+"""Largest share of unknown tokens without a warning; vocabularies that fit are far below it."""
 _TEXTS: Final = 2000
-"""Texts that are looked at, evenly spaced: 24 tokens each tell 3 % to within 0.2."""
+"""Texts that are looked at: 24 tokens each tell 3 % to within 0.2."""
 _EXAMPLES: Final = 5
 
 log = logging.getLogger(__name__)
@@ -130,7 +120,6 @@ class UnknownTokens:
     tokens: int
     unknown: int
     words: tuple[str, ...]
-    """The most frequent words with unknown tokens, where these are many."""
 
     @property
     def many(self) -> bool:

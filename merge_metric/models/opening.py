@@ -1,10 +1,4 @@
-"""Open a model, by its name or as it lives in a program, to ask it about pairs of texts.
-
-A name, whose kind is found out, or a model as it lives in a program: a function, a scikit-learn
-estimator, a transformers pipeline, a `Trainer`, a model with its tokenizer, a `CrossEncoder` of
-sentence-transformers, a client of an OpenAI-compatible server. Each becomes a `PairModel`. Nothing
-is imported to find out what a model is.
-"""
+"""Open a model, by its name or as it lives in a program, as a `PairModel`; nothing is imported."""
 
 from __future__ import annotations
 
@@ -156,11 +150,7 @@ def open_model(
 
 
 def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
-    """Find the kind of a model from its request and its configuration.
-
-    Users may be told to name the kind where the configuration does not. Raises ValueError where
-    there is no such model, or it is of neither kind.
-    """
+    """Find a model's kind; messages advise to name it if users `can_be_told`."""
     if request.base_url:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):
@@ -244,11 +234,7 @@ def find_order(
 
 
 class AskedFunction:
-    """A function that is asked for labels, or for their probabilities, in batches.
-
-    Its description says which run this is: nobody can tell whether a function is still the same,
-    so that answers from before are never taken for its own.
-    """
+    """A function from pairs to labels or probabilities; each run of it has its own description."""
 
     def __init__(
         self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
@@ -349,18 +335,11 @@ def as_pair_model(
     batch_size: int = 256,
     strict_server: bool = False,
 ) -> PairModel:
-    """Make a model that can be asked about pairs.
+    """Make a model that can be asked about pairs, out of anything that `_KINDS` names.
 
-    The model is a folder, Hub id or .gguf file; a function that takes a list of (premise,
-    hypothesis) and returns labels (names, or numbers) or probabilities (n, 3), at most `batch_size`
-    at a time; an estimator with `classes_`; a pipeline; a `Trainer`; a pair of model and tokenizer;
-    a `CrossEncoder`; a client with `base_url`, which needs `name` (`strict_server` refuses answers
-    of another model, or to prompts that were cut); or a `PairModel`.
-
-    `label_order` says what its classes 0, 1, 2 mean, as `parse_order` reads it, or is "seeds",
-    which finds it out from gold labels where nothing else says it. By default it is what the
-    configuration says; a function's numbers and columns are 0 entailment, 1 neutral, 2
-    contradiction. The others are as `open_model` takes them.
+    A function takes a list of at most `batch_size` pairs, and returns labels or probabilities
+    (n, 3); a client with `base_url` needs `name`. `label_order` says what classes 0, 1, 2 mean;
+    otherwise the configuration does, and of a function they are the labels in order.
     """
     labels = problem_format.labels
     order: LabelOrder | str | None = label_order

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     """Batches of pairs, each as positions, and a function that asks a model about one."""
 
 Pair = tuple[str, ...]
-"""Premise and hypothesis; of other formats than NLI, the first text and the others, or to a model
-with `reads_fields` each text by itself."""
+"""Texts of a problem: the first and the others, or with `reads_fields` each by itself."""
 
 _LM, _SERVER = "Language models", "Models on a server"
 _WORDS = "Answers in words"
@@ -31,10 +30,7 @@ PREDICTION: Final = "prediction"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of a model's batches: number `index` of `count`.
-
-    Batches are those of a run without shares, so the answers are, too, to the bit.
-    """
+    """A share of a run's batches, number `index` of `count`."""
 
     index: int = 0
     count: int = 1
@@ -50,7 +46,6 @@ class Share:
         return cls(index, count)
 
     def __str__(self) -> str:
-        """Write it as `parse` reads it."""
         return f"{self.index}/{self.count}"
 
     def takes(self, batch: int, window: int, windows: int) -> bool:
@@ -65,7 +60,6 @@ class Share:
 
 
 WHOLE: Final = Share()
-"""All batches."""
 
 
 class Known(Set[int]):
@@ -80,15 +74,12 @@ class Known(Set[int]):
         return frozenset(positions)
 
     def __contains__(self, position: Any) -> bool:
-        """Tell whether one is known."""
         return position in range(len(self._is_known)) and bool(self._is_known[position])
 
     def __iter__(self) -> Iterator[int]:
-        """List those that are known."""
         return (int(position) for position in self._is_known.nonzero()[0])
 
     def __len__(self) -> int:
-        """Count them."""
         return int(self._is_known.sum())
 
     def issuperset(self, positions: Iterable[int]) -> bool:
@@ -104,10 +95,7 @@ def unknown_batches(
     window: int,
     prepare: Callable[[Sequence[Pair], int], Prepared],
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-    """Yield as `PairModel.resume` does, from batches that are cut out of one window at a time.
-
-    `prepare` encodes and groups the pairs of a window, of which it gets the first one's position.
-    """
+    """Yield as `PairModel.resume` does; `prepare` encodes a window's pairs, from a position on."""
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
         end = min(start + window, len(pairs))
@@ -125,8 +113,7 @@ _BATCH_TOKENS: Final = {
     "classifier": (2048, 32_768),
     "language model": (512, 16_384),
 }
-"""Kind of model → tokens of a forward pass on a CPU, and on an accelerator. Encoders over texts
-laid end to end have batches of their own (`fast_layers.tokens_for`)."""
+"""Kind of model → tokens of a forward pass on a CPU, and on an accelerator."""
 
 
 def batch_tokens_for(kind: str, device: str) -> int:
@@ -138,12 +125,10 @@ def batch_tokens_for(kind: str, device: str) -> int:
 def batches_of(
     shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool, filler: int = 0
 ) -> list[list[int]]:
-    """Group positions of texts into batches, as a rule with no padding.
+    """Group positions of texts, by shape, into shuffled batches of at most `budget` tokens.
 
-    Short and long batches come in random order, so that the speed seen so far is an honest estimate
-    of the speed to come. A shape is a text's number of tokens, and what else it shares with the
-    others of a batch. Where shapes may not be `mixed`, batches have `filler` tokens of padding at
-    most. `budget` is the most tokens of a batch that is not a single text.
+    A shape is a text's number of tokens, and what texts of a batch share unless shapes may be
+    `mixed`; if not, batches have `filler` tokens of padding at most.
 
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
     [[1, 3], [2], [0]]

@@ -25,12 +25,11 @@ class Preset:
     """Its training data: `S`, `M`, `SMFA`; or `LLM`."""
     kind: Literal["classifier", "lm"] = "classifier"
     label_order: str | None = None
-    """Labels of its classes 0, 1, 2, where they are documented: `c,e,n`; `seeds` where no
-    document is known; None where its configuration names them."""
+    """Labels of its classes, `seeds` where no document is known; None where it names them."""
     label_order_source: str | None = None
     """Address of the document that says so."""
     not_on_hub: str | None = None
-    """Why it cannot be run."""
+    """Reason why it cannot be run."""
 
 
 def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
@@ -64,11 +63,7 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
 
 
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
-    """Fill in the model of a list.
-
-    A `label_order` is for classifiers; without one, that of models of which no document is known is
-    found out from the seeds.
-    """
+    """Fill in the model of a list; where no document is known, the seeds tell a label order."""
     order = request.label_order if entry.kind == "classifier" else None
     if order is None and entry.label_order == "seeds":
         order = "seeds"
@@ -76,10 +71,7 @@ def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
 
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
-    """Leave out models of a list that are not on the Hub, and say so on stderr.
-
-    A model that is asked for by name is not left out.
-    """
+    """Leave out models that are not on the Hub, and say so; raise if one is asked for by name."""
     named = {each.casefold() for each in only}
     missing = [preset for preset in presets if preset.not_on_hub]
     for preset in missing:
@@ -90,13 +82,10 @@ def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
 
 
 def documented_order(model: str) -> tuple[str, str] | None:
-    """Look up the labels of a model's classes, for configurations that do not name them.
+    """Look up the labels of a model's classes, and the address of the document that says so.
 
-    Returns the order, and the address of the document that says so.
-
-    >>> order, document = documented_order("textattack/bert-base-uncased-snli")
-    >>> order, document.rpartition("/")[2]
-    ('c,e,n', 'dataset_args.py')
+    >>> documented_order("textattack/bert-base-uncased-snli")[0]
+    'c,e,n'
     """
     for presets in _read().values():
         for preset in presets:

@@ -1,8 +1,4 @@
-"""Prompts for language models: few-shot examples and questions of one's own, and token ids.
-
-As token ids, every prompt is tokenised whole, with the answer, and split afterwards: what a
-tokenizer makes of a text can depend on what stands beside it.
-"""
+"""Prompts for language models: few-shot examples and questions of one's own, and token ids."""
 
 import json
 import logging
@@ -239,11 +235,10 @@ _FORMS: Final = (" ", "")
 
 
 class PromptTokens:
-    """Makes token ids of prompts.
+    """Makes token ids of prompts, each tokenised whole with its answer, and split afterwards.
 
-    `letters` are the token ids of A, B, …, one row per form: after a space and, where that is
-    another token after the same context, without one. `shared` are the tokens that prompts begin
-    with, as far as some differing ones tell.
+    `letters` are the token ids of A, B, …, a row per form: after a space and, where that is another
+    token, without one. `shared` are the tokens that prompts begin with, as far as probes tell.
     """
 
     def __init__(self, tokenizer: Any, prompt: Prompt, *, chat: bool = False) -> None:
@@ -321,10 +316,7 @@ class PromptTokens:
         return rows
 
     def _letters(self, form: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Find the tokens before the letters in a form, and each letter's token.
-
-        None if they are not single, distinct tokens.
-        """
+        """Find the tokens before the letters, and each letter's; None if any has several."""
         text = self._texts(self._probe)[0] + form
         encoded = self._encode([text + letter for letter in self._choices])
         contexts = {tuple(ids[:-1]) for ids in encoded}
@@ -335,11 +327,7 @@ class PromptTokens:
 
 
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:
-    """Find the longest sequence that all rows begin with.
-
-    >>> common_prefix([[1, 2, 3], [1, 2, 4], [1, 2]])
-    [1, 2]
-    """
+    """Find the longest sequence that all rows begin with."""
     # The smallest and the largest row differ first where any two do.
     first, last = min(rows), max(rows)
     for i, (a, b) in enumerate(zip(first, last, strict=False)):

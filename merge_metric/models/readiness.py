@@ -1,8 +1,4 @@
-"""Looking at models before a long run begins: can each be loaded, and is there room for it?
-
-`inspection` tells what lies at a name; here is what a run adds: the label order that is asked
-for, the machine, and that all models are looked at before any is complained about.
-"""
+"""Looking at all models before a long run begins: can each be loaded, and is there room for it?"""
 
 from __future__ import annotations
 
@@ -29,8 +25,7 @@ if TYPE_CHECKING:
 _PROCESS: Final = 600_000_000
 """Bytes of a process with torch and transformers, before a model."""
 _CPU_COPIES: Final = 2
-"""Copies of the weights while they are packed for a CPU. Both as `make bench` measured masked LMs
-of 50 to 360 million parameters: 0.6 GB and twice the weights, to within a tenth."""
+"""Copies of weights while they are packed; as `_PROCESS`, measured to a tenth by `make bench`."""
 _AT_ONCE: Final = 8
 """Models that are looked at at the same time: the Hub's answers are waited for."""
 
@@ -49,7 +44,6 @@ class Machine:
     owner: str = ""
     """Name for messages of the one that has the memory; by default the device."""
     remedy: str = "take another machine"
-    """Advice where it is too little."""
 
 
 def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
@@ -63,10 +57,7 @@ def inspect_models(
     machine: Machine | None = None,
     labels: tuple[str, ...] = LABELS,
 ) -> list[Inspection]:
-    """Inspect models side by side; problems are listed in the results, not raised.
-
-    They run one after another on the machine, if it is known.
-    """
+    """Inspect models side by side, to run one after another; problems are listed, not raised."""
     require_libraries()
 
     def look(asked: NamedModel) -> Inspection:
@@ -135,11 +126,7 @@ def this_machine(device: str) -> Machine:
 
 
 def machine_for(distribution: Distribution | None, device: str) -> Machine:
-    """Describe the machine a model runs on: this one, or a task's, as far as it is known.
-
-    On this machine, tasks that run at a time share its memory, unless each has GPUs of its own.
-    On a cluster only what is asked for is known, which is no GPU's memory.
-    """
+    """Describe the machine a model runs on: this one, a part of it, or a task's as far as known."""
     if distribution is None:
         return this_machine(device)
     resources = distribution.resources

@@ -1,9 +1,4 @@
-"""Language models behind an OpenAI-compatible server.
-
-The server is sent one prompt per request, as not every server takes lists, and several
-requests at a time. It is asked for one token and the log-probabilities of the most probable, or for
-an answer in words.
-"""
+"""Language models behind an OpenAI-compatible server: a prompt per request, several at a time."""
 
 from __future__ import annotations
 
@@ -270,14 +265,7 @@ class RemoteModel:
         return found if self.words else found[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
-        """Take what counts out of the answer to a request.
-
-        Returns:
-            Log-probabilities of tokens or, of answers in words, a `Said`.
-
-        Raises:
-            ValueError: it is no such answer, or odd, and the model is strict.
-        """
+        """Take log-probabilities of tokens, or a `Said`, out of an answer, or raise ValueError."""
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         text = "\n".join(str(message["content"]) for message in messages)
         try:
@@ -325,11 +313,7 @@ class RemoteModel:
 
 
 def alternatives(answer: Any) -> dict[str, float]:
-    """Read the first token's alternatives out of a completion: token → log-probability in nats.
-
-    Both endpoints' forms are understood, wherever they come from: a table of tokens, and a
-    list of records. Empty if the completion has no token.
-    """
+    """Read the first token's alternatives out of either endpoint's completion, in nats."""
     try:
         choice = answer["choices"][0]
         given = choice.get("logprobs") or {}
@@ -360,13 +344,7 @@ def alternatives(answer: Any) -> dict[str, float]:
 
 
 def said_in(answer: Any) -> Said:
-    """Read what a model says out of a completion of either endpoint.
-
-    What it thinks (`reasoning_content`, `reasoning`) is left out.
-
-    >>> said_in({"choices": [{"message": {"content": "B"}, "finish_reason": "stop"}]})
-    Said(text='B', is_cut=False)
-    """
+    """Read what a model says, but not what it thinks, out of a completion of either endpoint."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message")
@@ -401,12 +379,10 @@ class Endpoint:
         retries: int,
         backoff: float,
     ) -> None:
-        """Prepare; nothing is sent yet.
+        """Prepare; the key is sent as a bearer token, and like the URL's query nowhere shown.
 
-        The query of the server's URL stays; the key is sent as a bearer token, and nowhere shown.
-        After `timeout` seconds without a byte an attempt counts as broken. `retries` are attempts
-        after the first, one at most while nothing listens at the address; before the second one
-        `backoff` seconds pass, doubled for each further one, a minute at most; a server's own
+        After `timeout` seconds without a byte an attempt is broken. Then there are `retries`, the
+        first after `backoff` seconds, twice as many each time, a minute at most; a server's own
         `Retry-After` comes first.
         """
         import httpx
@@ -434,11 +410,9 @@ class Endpoint:
         self.client = partial(httpx.Client, headers=headers, timeout=timeout, limits=limits)
 
     def post(self, client: httpx.Client, payload: dict[str, Any]) -> Any:
-        """Send a JSON document, by a `client` of this endpoint; return the answer, itself JSON.
+        """Post JSON by a `client` of this endpoint, and return the answer with our secrets masked.
 
-        Our own secrets are masked in it, so that nothing made of it can show them. Raises
-        ValueError where the server refuses or its answer is no JSON, ConnectionError where no
-        attempt succeeds.
+        Raises ValueError where it is refused or no JSON, ConnectionError where no attempt succeeds.
         """
         import httpx
 
@@ -504,11 +478,7 @@ class Endpoint:
 
 
 def joined(stream: str) -> dict[str, Any]:
-    r"""Join the events of a stream to the completion that a server would send as one.
-
-    >>> joined('data: {"choices": [{"delta": {"content": "B"}}]}\n\ndata: [DONE]\n')["choices"]
-    [{'message': {'content': 'B'}, 'finish_reason': None}]
-    """
+    r"""Join the events of a stream to the completion that a server would send as one."""
     said: dict[str, list[str]] = {}
     whole: dict[str, Any] = {}
     reason, is_whole = None, False

@@ -1,10 +1,6 @@
-"""Questions to language models: a template with places for a problem's texts, examples before it.
+"""Questions to language models: a template with places for texts, examples before it.
 
-The template of NLI is that of the paper (appendix, Table 6, after Madaan et al. 2025): one block
-per example, a blank line between blocks, and the last block left open for the answer. Other
-problems are asked about in the same way, or as a file says (`prompts.read_prompt`).
-
-This module is exported with tasks for other harnesses, beside `answer_words`.
+NLI's is the paper's (appendix, Table 6, after Madaan et al. 2025). Exported beside `answer_words`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Weights in files: their format, their tensors, whether they are complete; pickles converted once.
-
-Of safetensors and GGUF files headers are read, on this machine or, by parts of files, on the Hub.
-"""
+"""Weights in files: their format and tensors, from headers alone; pickles, converted once."""
 
 from __future__ import annotations
 
@@ -52,8 +49,7 @@ _SCALARS: Final = {
 """Number of a type of values in GGUF → format of struct."""
 _STRING, _ARRAY = 8, 9
 _GGUF_HEADERS: Final = (2**22, 2**24, 2**26, 2**28)
-"""Bytes of a GGUF file that are read for its header, until that is among them; the largest
-vocabularies take about 10 MB."""
+"""Bytes that are read for a GGUF header, until it is among them; vocabularies take 10 MB."""
 _MOST_DIMENSIONS: Final = 8
 
 
@@ -194,10 +190,7 @@ def _half(files: ModelFiles, name: str, expected: int) -> ValueError:
 
 
 class _Header:
-    """Values at the beginning of a file, one after the other.
-
-    Where it ends, they raise `struct.error`; where no more of it would help, LookupError.
-    """
+    """Values at a file's beginning; `struct.error` at its end, LookupError if more is no help."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
@@ -327,10 +320,7 @@ def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
 
 
 def count_classes(weights: Weights) -> int | None:
-    """Count the classes of a classification head that is saved with an adapter.
-
-    None where no head is, or the weights are pickled, so that nothing is known of them yet.
-    """
+    """Count the classes of an adapter's saved head; None if there is none, or it is pickled."""
     for name, tensor in weights.tensors.items():
         if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(tensor.shape) == 2:
             return tensor.shape[0]
@@ -450,16 +440,11 @@ def described_names(weights: Weights) -> str:
 
 
 def in_megabytes(size: int) -> str:
-    """Write a number of bytes for people, such as `438 MB`.
-
-    >>> in_megabytes(437_960_000), in_megabytes(1200)
-    ('438 MB', '0.1 MB')
-    """
+    """Write a number of bytes for people, such as `438 MB`."""
     return f"{size / 1e6:,.0f} MB" if size >= 10**6 else f"{max(size / 1e6, 0.1):.1f} MB"
 
 
 def _is_whole(folder: Path) -> bool:
-    """Tell whether a folder of converted weights is complete."""
     try:
         sizes = json.loads((folder / _ORIGIN).read_bytes())["bytes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())

@@ -1,8 +1,7 @@
-"""Token ids of texts from those of their words, each of which is tokenised once.
+"""Token ids of texts from those of their words, each tokenised once: six times as fast.
 
-BERT's tokenizers change characters one by one and cut texts at spaces and punctuation, and only
-then look for pieces. So a text has the tokens of its words one after the other, and to look these
-up takes a sixth of the time. That it holds is known of ASCII, which most English texts are in.
+BERT's tokenizers change single characters and cut at spaces and punctuation before they look for
+pieces, so a text in ASCII has the tokens of its words one after the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Models that answer in words: they write, and their final answer is read (`answer_words`).
-
-Several answers to a question make shares, which are its probabilities; the most frequent label is
-the prediction, and a tie is broken by a hash.
-"""
+"""Models that answer in words: several answers to a question make shares, its probabilities."""
 
 from __future__ import annotations
 
@@ -54,10 +50,8 @@ class Words:
     """Settings of models that answer in words; they identify a run."""
 
     max_tokens: int = 1024
-    """Most tokens of an answer."""
     temperature: float = 0.0
     samples: int = 1
-    """Answers to each question."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of a server; None takes away what would be sent otherwise."""
 
@@ -119,10 +113,7 @@ class Words:
     def read(
         self, prompt: Prompt, pair: Pair, answers: Sequence[Said]
     ) -> tuple[list[float], list[float], str]:
-        """Read the answers to a question.
-
-        Returns shares of the labels among the answers that name one, all equal where none does; the
-        measures `MEASURED`; the words that are kept.
+        """Read the answers to a question: shares of the labels named, the measures, the words kept.
 
         >>> from merge_metric.models.prompts import read_prompt
         >>> said = [Said("B"), Said("Neutral."), Said("A"), Said("Hm.")]
@@ -246,7 +237,6 @@ class WritingModel:
     def _answer(
         self, pairs: Sequence[Pair], prompts: Sequence[list[int]], positions: Sequence[int]
     ) -> NDArray[np.float64]:
-        """Let the model write, and read what it wrote."""
         said = [self._write(prompts, (n, positions)) for n in range(self.words.samples)]
         found = [
             self.words.read(self.prompt, pair, answers)

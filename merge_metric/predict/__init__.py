@@ -1,8 +1,5 @@
 """Models over a dataset: from problems to predictions files, also of baselines.
 
-`predict` asks any `merge_metric.models.PairModel` about each distinct pair of a table of problems,
-which `read_problems` makes of a dataset; `open_for` opens a model for one.
-
 >>> from pathlib import Path
 >>> from tempfile import TemporaryDirectory
 >>> import pyarrow as pa
@@ -18,8 +15,6 @@ which `read_problems` makes of a dataset; `open_for` opens a model for one.
 ...     outcome = predict(Classifier.load(MODEL, device="cpu"), problems, out, progress=False)
 ...     read_predictions(out)["prediction"].to_pylist()
 [2, 0]
->>> outcome.problems, outcome.metadata["name"]
-(2, 'bert-tiny-nli')
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Baselines, which read no premises, or nothing at all; and the files they are trained on.
-
-The only module here that imports scikit-learn.
-"""
+"""Baselines, which read no premises, or nothing at all; and the files they are trained on."""
 
 from __future__ import annotations
 
@@ -149,7 +146,6 @@ class TrainingData:
     description: dict[str, object]
     """Name and digest of the file, and the number of problems left out."""
     known: tuple[str, ...] = LABELS
-    """The labels."""
 
 
 def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> TrainingData:

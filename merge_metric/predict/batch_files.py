@@ -1,9 +1,4 @@
-"""Before and instead of asking a server: what a run takes, and batch files in OpenAI's format.
-
-A batch file has a request per line, with an id that names the run, the question and the sample; a
-file of results has the answers under these ids, in any order. Answers go into the run's journal, so
-that they may come from several files, and what failed can be asked again, in a batch or directly.
-"""
+"""Before and instead of asking a server: what a run takes, and batch files in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -49,11 +44,7 @@ def require_server(model: PairModel, what: str) -> RemoteModel:
 def write_requests(
     model: PairModel, problems: pa.Table, out: Path, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
-    """Write the requests that are not answered yet to batch files, whole or not at all.
-
-    The first file is `path`; further ones get -2, -3, … before their ending, and older ones of
-    these names go. It returns the files, and how many requests each has.
-    """
+    """Write unanswered requests to `path`, and further files `-2`, …; return each one's number."""
     server, run = require_server(model, "batch_out"), PredictRun(model, problems, out)
     run.require_replaceable(overwrite=overwrite)
     samples = server.words.samples if server.words else 1
@@ -99,10 +90,7 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> int:
-    """Put the answers of files of results into a run's journal; return how many were answered.
-
-    Files may be in any order, with some of the answers or all.
-    """
+    """Put the answers of files of results into a run's journal; return how many were answered."""
     server = require_server(run.model, "batch_in")
     samples = server.words.samples if server.words else 1
     pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
@@ -154,7 +142,6 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
 
 
 def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
-    """Tell which questions are not answered yet."""
     if run.finished():
         return np.zeros(len(run.asked), bool)
     return np.isnan(read_journals(run.journal, len(run.asked), run.width)[0][:, 0])
@@ -216,12 +203,7 @@ def plan(
     prices: tuple[float, float] | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
-    """Say what a run would take, but for what its journal has; nothing is asked.
-
-    Tokens are counted by a tokenizer.json, if there is one. It returns `requests`, `prompt_tokens`
-    and how they were `counted_by`, `most_answer_tokens` and, with prices of a million tokens of
-    prompts and of answers, `most_cost`.
-    """
+    """Say what a run takes that its journal lacks: requests, tokens and, by prices, the cost."""
     run = PredictRun(model, problems, out)
     words = getattr(model, "words", None)
     samples = words.samples if words else 1

@@ -158,12 +158,7 @@ def predict(
 def answer_share(
     model: PairModel, problems: pa.Table, out: Path, share: Share, *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Ask a model about a share of the pairs, for `predict` to make a file once all are done.
-
-    It returns, JSON-able, what the model says of itself and of the pairs (`description`, `notes`,
-    `measured`, `has_probabilities`), the file, the pairs that it was asked about this time, and the
-    seconds that took.
-    """
+    """Ask a model about a share of the pairs; return, JSON-able, what `predict` needs of it."""
     run = PredictRun(model, problems, out)
     inferred, seconds, notes = 0, 0.0, dict[str, Any]()
     if not run.finished():
@@ -223,10 +218,7 @@ class PredictRun:
         return there if there.get("fingerprint") == self.fingerprint else None
 
     def renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Note the dataset's draw in the finished file, where it was another; return the metadata.
-
-        The same problems have the same answers, in whatever subsamples they are.
-        """
+        """Note another draw of the dataset in the finished file; return the metadata."""
         problems = description_of(self.problems)
         recorded = metadata.get("problems") or {}
         if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
@@ -253,10 +245,7 @@ class PredictRun:
         require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
-        """Ask about the missing pairs of a share; return how many there were, and the seconds.
-
-        A progress bar says `name`; with None there is no bar.
-        """
+        """Ask about a share's missing pairs; return how many, and the seconds. No name, no bar."""
         if getattr(self.model, "strict", False):
             noted = {"name": self.description["name"], **journal.notes}
             require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")
@@ -414,10 +403,7 @@ def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def check_output(out: Path | None, *, is_folder: bool = False) -> None:
-    """Raise ValueError or OSError if predictions cannot be written to a file, or to a folder.
-
-    Neither need exist. None is for the folder `PREDICTIONS`.
-    """
+    """Raise ValueError or OSError if predictions cannot be written to a file, or to a folder."""
     if out is None or is_folder:
         folder = out or PREDICTIONS
     else:
@@ -449,11 +435,9 @@ def require_replaceable(
     *,
     overwrite: bool,
 ) -> None:
-    """Raise FileExistsError if a file has predictions of another run.
+    """Raise FileExistsError where a file's metadata differ in texts, or in a description.
 
-    That is so where its metadata differ in the texts of the problems, or in any key of the
-    description, or it has none. The description is all of `PairModel.describe()` and the run's
-    `fingerprint`, or, before the model is loaded, some of it.
+    It is all of `PairModel.describe()` and the run's `fingerprint` or, before loading, some of it.
     """
     if overwrite or not out.exists():
         return

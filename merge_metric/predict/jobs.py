@@ -1,9 +1,7 @@
 """Open models for a dataset's problems and run them, one or a list, a file for each source.
 
 Here, or dealt to tasks: each answers a share of a model's batches, and here files are made. Such a
-call has a folder of its own beside the predictions, whose name stands for what is asked. It has
-the problems, the jobs, what each share says of itself, and the logs, and is removed once all files
-are there. Answers are in journals, as those of a single process.
+call has a folder beside the predictions, removed once all are there; answers are in journals.
 """
 
 import logging
@@ -152,11 +150,7 @@ def run_here(
     folder: Path = PREDICTIONS,
     overwrite: bool = False,
 ) -> tuple[list[Outcome], list[str]]:
-    """Run models one after another; one of a list that fails does not stop the others.
-
-    It returns what was done, and for each model of a list that failed why. `out` is the file of
-    the one job; by default there is one per job and source, in `folder`.
-    """
+    """Run models one after another; tell what was done, and of a list which failed and why."""
     outcomes, failed = list[Outcome](), list[str]()
     for job in jobs:
         name, model_name = job.extra.get("short_name"), getattr(job.request, "model", "")
@@ -182,11 +176,7 @@ def open_files(
     folder: Path = PREDICTIONS,
     short_name: str | None = None,
 ) -> Iterator[tuple[PairModel, pa.Table, Path]]:
-    """Open a model, and yield it with the problems and the file of each source, or of all: `out`.
-
-    Few-shot examples are those of the source, so that language models are opened for each, unless
-    there is one file.
-    """
+    """Open a model; yield it with problems and file of each source, or of all of them if `out`."""
 
     def files(model: PairModel, part: pa.Table) -> Iterator[tuple[PairModel, pa.Table, Path]]:
         for each in by_source(part) if out is None else [part]:
@@ -215,9 +205,7 @@ def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 def file_name(
     description: Mapping[str, Any], problems: pa.Table, short_name: str | None = None
 ) -> str:
-    """Name the predictions file of a model, as it describes itself, for problems.
-
-    Models, few-shot examples, configurations and samples of seeds have files of their own.
+    """Name a predictions file by model, few-shot examples, configurations and sample of seeds.
 
     >>> problems = pa.table({}).replace_schema_metadata({"merge_nli": '{"configs": ["snli"]}'})
     >>> file_name({"name": "google/gemma-2-9b", "shots": "mix"}, problems)
@@ -257,11 +245,7 @@ def run_models(
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Done:
-    """Look at a model or baseline, or at all `entries` of a list, and run it or them.
-
-    They run here or in tasks. Of a list `request` has the settings of all models, and `out` is the
-    folder of their predictions files.
-    """
+    """Look at a model or all `entries` of a list, whose settings are the request's; run them."""
     if distribution is not None and getattr(request, "base_url", None):
         raise ValueError(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
@@ -304,12 +288,7 @@ def _run(
     folder: Path = PREDICTIONS,
     overwrite: bool,
 ) -> Done:
-    """Run models, here or in tasks, each of which has one model, and write predictions files.
-
-    Files have the same bytes whatever the number of tasks, an even share of which each model gets,
-    at least one. What was answered before is not asked again. `out` is the file of the one job; by
-    default there is one per job and source, in `folder`.
-    """
+    """Run models, here or in tasks of one model each, whose number changes no byte of a file."""
     if distribution is None:
         return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
     target = folder if out is None else out.parent
@@ -381,10 +360,7 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 
 @says
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
-    """Do a unit of work: ask a model about a share of the pairs.
-
-    It returns what `answer_share` says of each predictions file.
-    """
+    """Ask a model about a share of the pairs; return `answer_share` of each predictions file."""
     name, _, text = unit.rpartition(" ")
     plan, path = plan_of(folder), folder / _PROBLEMS
     settings = plan["jobs"][name]["request"]

@@ -1,8 +1,4 @@
-"""A model's answers so far, on disk: an interrupted run goes on from them.
-
-A run has a journal of its own, and so has each task of one that is dealt to tasks. Whoever goes on
-reads them all.
-"""
+"""A model's answers so far, on disk: an interrupted run goes on from them."""
 
 import json
 import os
@@ -51,10 +47,7 @@ class Journal:
         answers: NDArray[np.float64],
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep answers, (n, numbers), and their notes, JSON-able, in memory and on disk.
-
-        What is there at a position already is replaced. No first number is NaN.
-        """
+        """Keep answers, (n, numbers), and their JSON-able notes; no first number is NaN."""
         before = b""
         if notes:
             said = json.dumps(notes).encode()
@@ -71,11 +64,9 @@ class Journal:
 def open_journal(
     path: Path, size: int, width: int, *, share: Share | None = None
 ) -> Iterator[Journal]:
-    """Open or make a journal; a batch that a kill left half-written is dropped.
+    """Open or make a journal, with the whole batches of all journals of the run.
 
-    It begins with the answers of all journals of the run. When the block ends without an error,
-    that of the whole run has served and is removed, with those of shares. Nothing in a journal says
-    whose it is, so its name must. No other process may have that of the same share open.
+    Its name says whose it is. Once the block of a whole run ends without an error, all go.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")
@@ -113,7 +104,6 @@ def _journals_of(path: Path) -> list[Path]:
 
 
 def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add notes to others."""
     for name, value in more.items():
         if isinstance(value, int):
             notes[name] = notes.get(name, 0) + value

@@ -55,11 +55,7 @@ _FORMAT: Final = "format"
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Return the columns of a table of problems; `label` is a position among the format's labels.
-
-    Of a seed, `variant_id` is `seed_id`. A table's metadata say under `merge_nli` where the
-    problems are from, and of what format.
-    """
+    """Return the columns of problems; a label is a position, a seed's `variant_id` its own."""
     texts = [(field, pa.string()) for field in problem_format.fields]
     ids = [("variant_id", pa.string()), ("seed_id", pa.string())]
     return pa.schema([*ids, *texts, ("label", pa.int64())])
@@ -155,11 +151,7 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
 
 
 def pairs_of(problems: pa.Table, *, fields: bool = False) -> Iterator[Pair]:
-    """Yield each problem as a pair of texts: the first one, and the others.
-
-    Premise and hypothesis of NLI; three texts or more are put together by a space from
-    the second on, or stay as they are with `fields`.
-    """
+    """Yield each problem as its first text and the others, joined by a space unless `fields`."""
     for piece in pieces(problems):
         for texts in rows_of(piece, format_of_problems(problems).fields):
             yield texts if fields else (texts[0], " ".join(texts[1:]))
@@ -181,17 +173,14 @@ class Pairs(Sequence[Pair]):
         return Pairs(self._problems, rows, fields=self._fields)
 
     def __len__(self) -> int:
-        """Count them."""
         return len(self._rows)
 
     def __getitem__(self, place: int | slice) -> Any:
-        """Read one, or a list of some."""
         if isinstance(place, slice):
             return list(self._read(self._rows[place]))
         return next(pairs_of(self._problems.slice(self._rows[place], 1), fields=self._fields))
 
     def __iter__(self) -> Iterator[Pair]:
-        """Read all, one after the other."""
         for start in range(0, len(self._rows), _PAIRS):
             yield from self._read(self._rows[start : start + _PAIRS])
 
@@ -266,11 +255,9 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
 
 
 def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
-    """Take a few seeds of each source away, with all their variants, to show them as examples.
+    """Take the same few seeds of each label and source away, to show them as examples (`SHOTS`).
 
-    Of each label as many, the last of the order in which `sample_seeds` draws: so a sample that
-    leaves them out anyway stays the same. None has the texts of another problem. In the description
-    of the other problems, `SHOTS` has id, texts and label of each example by source.
+    They are the last that `sample_seeds` would draw, and share their texts with no other problem.
     """
     problem_format = format_of_problems(problems)
     each = max(1, _SHOTS // len(problem_format.labels))
@@ -325,11 +312,7 @@ def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
 
 
 def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
-    """Find for each problem the row of the first one that is the same pair of texts.
-
-    Of the columns the first is a text, and the others, of which there may be none, are one. They
-    are compared by MD5, so that the engine holds no texts.
-    """
+    """Find for each problem the first row with the same columns, the first of which is a text."""
     one, *others = (f'"{name}"' for name in names)
     # With a length, as nothing can stand between texts that does not occur in texts.
     rest = f"concat_ws(' ', {', '.join(others)})" if others else "''"
@@ -523,10 +506,7 @@ _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
 
 
 def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Put tables together, one at a time, in one whose columns lie in a temporary file.
-
-    The file has no name and ends with the table, or with the process.
-    """
+    """Put tables together, one at a time, in an unnamed temporary file that ends with the table."""
     with naming(Path(gettempdir())), TemporaryFile() as file:
         with pa.ipc.new_stream(file, schema) as writer:
             for table in tables:
@@ -546,10 +526,7 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def forget_read() -> None:
-    """Give back the memory that holds what was read so far of tables on disk.
-
-    The system would take it back where it needs it. Until then it would count as the process's.
-    """
+    """Give back the memory of what was read of tables on disk; it counts as the process's."""
     if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
         for mapped in _MAPPED:
             mapped.madvise(mmap.MADV_DONTNEED)
