@@ -45,7 +45,6 @@ hypothesis.settings.load_profile("fast")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out folders that no argument names."""
     if collection_path.parent != TESTS or collection_path.name not in OF_THEIR_OWN:
         return None
     asked = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
@@ -104,13 +103,11 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def shared_data() -> Path:
-    """The folder of real SNLI and MultiNLI files."""
     return SHARED / "data"
 
 
 @pytest.fixture
 def shared_models() -> Path:
-    """The folder of small real models."""
     return SHARED / "models"
 
 

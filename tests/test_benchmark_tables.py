@@ -13,7 +13,6 @@ def side(name: str, *cpu: float) -> Side:
 
 
 def measured(*rows: Row, section: str = "suggestions") -> list[dict[str, Any]]:
-    """Measurements as they are read from JSON."""
     machine = {"cpu": "x", "cores": 1, "instructions": [], "memory_gb": 1, "system": "y",
                "torch_threads": 1}  # fmt: skip
     found = [

@@ -29,13 +29,11 @@ def entries() -> dict[str, dict[str, str]]:
 
 
 def plain(text: str) -> str:
-    """Without TeX."""
     text = text.replace(r"{\u{a}}", "ă").replace("{", "").replace("}", "")
     return " ".join(text.split())
 
 
 def test_required_fields() -> None:
-    """Fields that version 1.2.0 requires, and the version and licence of the package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert CITATION["cff-version"] == "1.2.0"
     assert CITATION["message"]
@@ -63,7 +61,6 @@ def test_the_works_are_those_of_the_cards() -> None:
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work["url"].rpartition("/")[2])
 def test_a_work_agrees_with_the_cards(work: dict[str, Any]) -> None:
-    """Title, authors, year, pages and, as far as there are any, identifiers."""
     entry = entries()[work["url"]]
     assert work["title"] == entry["title"]
     authors = [f"{person['family-names']}, {person['given-names']}" for person in work["authors"]]

@@ -1,7 +1,4 @@
-"""Every figure on the pages has a source: `claims.toml` says which, section by section.
-
-A figure that changes, or a new one, fails here until its source is stated.
-"""
+"""Every figure on the pages has a source: `claims.toml` says which, section by section."""
 
 import csv
 import re

@@ -97,7 +97,6 @@ def test_likelihoods(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_answers_in_words(kind: str) -> None:
-    """Words are equal, as the most probable token is taken each time."""
     make = partial(WritingModel, prompt=read_prompt("none"), words=Words(max_tokens=8))
     both = on_both(make, tiny_language_models, kind, tiny_language_models.tiny_lm(kind))
     said = []

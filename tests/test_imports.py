@@ -53,10 +53,7 @@ def is_module(name: str) -> bool:
 
 
 def imports_of(source: str, module: str, *, is_package: bool = False) -> set[str]:
-    """Every module that a source text imports, anywhere in it, also for type checkers.
-
-    `from a import b` is an import of a.b where that is a module of ours, else of a.
-    """
+    """Every module that a text imports: `from a import b` is a.b if that is a module, else a."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -92,7 +89,6 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """Module → what it imports, over all packages."""
     return {
         module: imports_of(
             path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py"
@@ -203,7 +199,6 @@ def test_what_stands_alone() -> None:
 
 
 def test_no_circles() -> None:
-    """Whoever reads a room need not read those above it."""
     assert circles({module: of_ours(module) - {module} for module in imports()}) == []
     rooms: dict[str, set[str]] = {}
     for module in imports():
@@ -213,7 +208,6 @@ def test_no_circles() -> None:
 
 @pytest.mark.parametrize("package", [*OURS, "merge_metric.models", "merge_metric.predict"])
 def test_public_names_are_there(package: str) -> None:
-    """A package offers what `__all__` lists; each name is imported on first use."""
     module = import_module(package)
     assert len(module.__all__) > 2
     assert len(set(module.__all__)) == len(module.__all__)  # ruff keeps their order
@@ -282,7 +276,6 @@ for command in {list(HELP)!r}:
 
 
 def test_importing_these_is_cheap() -> None:
-    """A package, its settings and its files need none of the heavy libraries, nor all together."""
     cheap = (
         "generation", "generation.config", "generation.run_folder", "merge_dataset.files",
         "generation.paraphrases.config", "merge_metric.commands.score",

@@ -1,5 +1,3 @@
-"""The list of mutants fits the code: `make test-mutants` can make each of them."""
-
 from collections import Counter
 
 from mutants.run import PACKAGES, ROOT, read_mutants

@@ -1,5 +1,3 @@
-"""The pages "your own …" run as written: their commands, code and output, block by block."""
-
 import math
 import os
 import re
@@ -45,17 +43,12 @@ OTHER_OPTIONS = {
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """Language and text of each block of code, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def run_page(page: str, home: Path, replaced: Mapping[str, str] | None = None) -> list[str]:
-    """Run a page's blocks in the working directory: what each that runs printed.
-
-    A block `text` is what came before it; `replaced` has words of commands that stand for something
-    of the reader's.
-    """
+    """Run a page's blocks here: what each printed; `replaced` are words of the reader's."""
     outputs: list[str] = []
     for language, code in blocks(page):
         if language == "text":
@@ -94,7 +87,6 @@ _RUNNERS = {"sh": run_shell, "python": run_python}
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -117,7 +109,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.slow
 def test_your_own_data(here: Path, tmp_path: Path) -> None:
-    """A file, and what stands for a dataset on the Hub: a folder of the same name."""
     folder = here / "your-name" / "your-pairs"
     folder.mkdir(parents=True)
     (folder / "validation.csv").write_text(
@@ -156,7 +147,6 @@ def test_pairs_that_repeat_are_asked_about_once(here: Path, asked: Counter[str])
 
 @pytest.mark.slow
 def test_other_tasks(here: Path, tmp_path: Path) -> None:
-    """Two formats in one folder: made, loaded, predicted, scored and compared."""
     outputs = run_page("generation/other-tasks.md", tmp_path)
     assert "pairs.jsonl: 64 problems, 0 without a label left out" in outputs[1]
     assert outputs[1].endswith("merge-nli: good\n")
@@ -211,7 +201,6 @@ def test_your_own_mlm(
 
 @pytest.mark.slow
 def test_beyond_the_papers_limits(here: Path, tmp_path: Path) -> None:
-    """Each option changes what the page says it changes."""
     pieces, families, pairs, articles, joint = run_page("generation/beyond.md", tmp_path)
     assert re.search(r"^all +\d[\d,]* +[\d,]+ +[1-9]\d*$", pieces, flags=re.MULTILINE)
     plain, longer = (
@@ -274,7 +263,6 @@ def test_your_own_model(here: Path, tmp_path: Path, server: Server) -> None:
 
 
 def test_what_contributing_names_is_there() -> None:
-    """Targets of make, markers, and names in modules."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"\bmake ([a-z-]+)", text))
@@ -297,7 +285,6 @@ def test_what_contributing_names_is_there() -> None:
 
 
 def test_options_are_known() -> None:
-    """Also those of commands that stand in a sentence."""
 
     def options(group: TyperGroup) -> set[str]:
         commands = group.commands.values()

@@ -1,5 +1,3 @@
-"""The commands and code of the READMEs run as written."""
-
 import json
 import os
 import re
@@ -49,10 +47,7 @@ def run(command: list[str], cwd: Path, home: Path) -> str:
 
 @pytest.fixture
 def demo(once: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, str]:
-    """Working directory, cache and output of `merge-nli demo`, which `make demo` runs.
-
-    It runs once for all tests; each has a copy.
-    """
+    """Working directory, cache and output of `merge-nli demo`, run once; each has a copy."""
 
     def make(folder: Path) -> None:
         (folder / "cwd").mkdir()
@@ -111,7 +106,6 @@ def test_demo_runs_a_model(demo: tuple[Path, Path, str]) -> None:
 
 @pytest.mark.slow
 def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
-    """All Python blocks, in order, in the directory where the demo ran."""
     cwd, home, _ = demo
     output = run([sys.executable, "-c", "\n".join(blocks("python"))], cwd, home)
     assert "SV@90" in output
@@ -202,7 +196,6 @@ def test_model_commands_of_the_readme_run(demo: tuple[Path, Path, str]) -> None:
 
 @pytest.mark.slow
 def test_generate_commands_of_the_readme_run(tmp_path: Path) -> None:
-    """Problems in a CSV file, and the paper's recipe with a file in SNLI's format."""
     lines = (ROOT / "generation/demo/problems.jsonl").read_text(encoding="utf-8").splitlines()[:12]
     (tmp_path / "snli_1.0_test.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (data,) = [block for block in blocks("sh") if block.startswith("cat > pairs.csv")]

@@ -1,5 +1,3 @@
-"""The site that `make docs` builds: all pages are in its navigation, and it needs no network."""
-
 import os
 import re
 import subprocess

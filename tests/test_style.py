@@ -13,7 +13,6 @@ PACKAGES = ("generation", "merge_dataset", "merge_metric")
 
 @cache
 def modules(*folders: str) -> dict[Path, ast.Module]:
-    """Parsed modules below the folders, by path."""
     return {
         path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
         for folder in folders

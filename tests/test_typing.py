@@ -1,5 +1,3 @@
-"""A user's program that mypy checks strictly: public names have types."""
-
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +54,6 @@ evaluate_model(overlap, "merge-nli", limit="100")  # type: ignore[call-arg]
 
 @pytest.mark.slow
 def test_a_program_of_a_user(tmp_path: Path) -> None:
-    """Values have the types that they should, and two mistakes are found."""
     for package in ("generation", "merge_dataset", "merge_metric"):
         assert (ROOT / package / "py.typed").is_file()
     program = tmp_path / "program.py"

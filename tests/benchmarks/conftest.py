@@ -1,5 +1,3 @@
-"""Options of the benchmarks; the table is printed when all are done."""
-
 import json
 import os
 import time
@@ -48,7 +46,6 @@ class Progress:
     started: float = 0.0
 
     def done(self, item: pytest.Item) -> Path:
-        """The file that says that a measurement was made."""
         name = "".join(c if c.isalnum() else "-" for c in item.name)
         return FOLDER / "done" / f"{item.path.stem}-{name}"
 
@@ -79,7 +76,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Say how far the run is, and note what is measured."""
     progress = item.config.stash.get(PROGRESS, None)
     if progress is None:
         return (yield)
@@ -128,6 +124,5 @@ def problem_file(shared_data: Path) -> Path:
 
 @pytest.fixture
 def labelled(problem_file: Path) -> list[dict[str, str]]:
-    """Its labelled problems."""
     rows = [json.loads(line) for line in problem_file.read_text(encoding="utf-8").splitlines()]
     return [row for row in rows if row["gold_label"] != "-"]

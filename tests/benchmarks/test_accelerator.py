@@ -1,4 +1,4 @@
-"""Large models on a GPU, against the code that one writes for it; `make bench`."""
+"""Large models on a GPU, against the code that one writes for it."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,6 @@ pytestmark = [
 
 DTYPES: Final = ("float32", "bfloat16")
 BATCH: Final = 512
-"""Texts in a batch of the peers."""
 QUESTIONS: Final = 32_768
 FEWEST: Final = 64
 """Questions in a turn, however slow the contender."""
@@ -152,7 +151,6 @@ def masked_words(problems: Sequence[dict[str, str]], folder: Path) -> list[Conte
 
 
 def large_classifier(shared_models: Path) -> Path:
-    """A RoBERTa-large with random weights and three classes, made once."""
     folder = FOLDER / "models" / "RoBERTa-large-nli"
     if not folder.is_dir():
         source = model_folder("RoBERTa-large", shared_models)

@@ -1,9 +1,4 @@
-"""Asking only what can matter against asking everything: suggest and build; `make bench`.
-
-Two masked LMs are real ones; more are these with noise on their weights, as the answers of random
-weights are more probable than any original. The first two of these are twice as wide, the others
-four times.
-"""
+"""Asking only what can matter against asking everything, of real masked LMs and noisy copies."""
 
 from collections.abc import Callable
 from itertools import count
@@ -29,7 +24,6 @@ PROBLEMS: Final = {2: 2048, 4: 2048, 8: 1024}
 def pipeline(
     file: str, models: list[str], run: str, ask_all: bool, limit: int
 ) -> Callable[[], Callable[[], dict[str, Any]]]:
-    """`suggest` and `build`, in a new folder each time."""
     numbers = count()
 
     def answer() -> Callable[[], dict[str, Any]]:

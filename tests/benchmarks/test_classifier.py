@@ -1,4 +1,4 @@
-"""Classifiers over distinct pairs, against a batch loop over all subsamples; `make bench`."""
+"""Classifiers over distinct pairs, against a batch loop over all subsamples."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -30,7 +30,6 @@ SEEDS: Final = 256
 PAIRS: Final = {"bert-tiny-nli": 3000, "minilm-l6-nli": 1000}
 """Model → number of pairs that runtimes are asked about."""
 TOLERANCE: Final = 1e-4
-"""Tolerance for probabilities: batches of other sizes round otherwise."""
 
 
 def over_distinct_pairs(model: str, dataset: str, out: str) -> Callable[[], Callable[[], Any]]:
@@ -172,7 +171,6 @@ def all_rows(dataset: Path) -> Iterator[tuple[str, str]]:
 def test_classifier(
     model: str, dataset: Path, tmp_path: Path, shared_models: Path, rounds: int, budget: float
 ) -> None:
-    """Equal probabilities, and how long they take."""
     places = (shared_models / model, Path(merge_metric.__file__).parent / "demo" / model)
     folder = next((place for place in places if place.is_dir()), None)
     if folder is None:

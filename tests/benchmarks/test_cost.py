@@ -1,7 +1,4 @@
-"""Cost of a question for each of the paper's masked LMs; `make bench`.
-
-`make bench BENCH="-k cost --device cuda"` measures a GPU.
-"""
+"""Cost of a question for each of the paper's masked LMs; `-k cost --device cuda` on a GPU."""
 
 import statistics
 from pathlib import Path
@@ -33,7 +30,6 @@ def test_cost(
     budget: float,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Time per question in both precisions, with weights drawn at random."""
     device = request.config.getoption("--device")
     every = find_contexts(labelled, shared_models, 10 * request.config.getoption("--contexts"))
     contexts = [each for each in every if len(each[0].split()) == WORDS]

@@ -1,5 +1,3 @@
-"""How much faster the pipeline is than the obvious order; `make bench`."""
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
@@ -33,7 +31,6 @@ GOALS: Final = {
 
 
 def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[list[str]]]]:
-    """`generate`, in a new folder each time; found are the replacements."""
     numbers = count()
 
     def answer() -> Callable[[], list[list[str]]]:
@@ -57,7 +54,6 @@ def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[
 def test_generate_against_the_obvious_order(
     model: str, tmp_path: Path, problem_file: Path, shared_models: Path, rounds: int, budget: float
 ) -> None:
-    """The whole path from problems to variants, loading of models included: the same sets."""
     folder = model_folder(model, shared_models)
     if folder is None:
         pytest.skip(f"needs {shared_models / model}")
@@ -95,7 +91,6 @@ def test_generate_against_the_obvious_order(
 
 
 def fresh_run(run: str) -> Callable[[int], None]:
-    """The demo, into a numbered folder."""
 
     def answer(number: int) -> None:
         config = Config.from_recipe("demo", run=f"{run}/{number}")

@@ -1,7 +1,4 @@
-"""How time and memory grow with the number of problems; `make bench`.
-
-`make bench BENCH="-k growth --problems 1000,1000000"` goes as far as a million.
-"""
+"""Time and memory by number of problems: `make bench BENCH="-k growth --problems 1000,1000000"`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +21,6 @@ PER_PROBLEM: Final = 1.1
 
 
 def first_phase(data: str, run: str) -> Callable[[], None]:
-    """`suggest`, with the bundled model."""
 
     def answer() -> None:
         suggest(Config.from_recipe("demo", source="bench", data=data, run=run))
@@ -33,7 +29,6 @@ def first_phase(data: str, run: str) -> Callable[[], None]:
 
 
 def second_phase(run: str) -> Callable[[], None]:
-    """`build` from what `suggest` left."""
 
     def answer() -> None:
         build(run)

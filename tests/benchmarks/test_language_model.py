@@ -1,7 +1,4 @@
-"""Language models with six examples: beside llama.cpp and transformers, and without our cache.
-
-`make bench`. All peers but "the whole prompt each time" read the examples once, too.
-"""
+"""Language models with six examples, which all peers but one read once, and our prefix cache."""
 
 import os
 import sys
@@ -50,7 +47,6 @@ def random_llama(prefix_cache: bool) -> LanguageModel:
 
 
 def real_smollm2(prefix_cache: bool) -> LanguageModel:
-    """SmolLM2-135M-Instruct."""
     prompt = read_prompt("snli", start="<|endoftext|>")
     return LanguageModel(load_lm(smollm2()), prompt=prompt, prefix_cache=prefix_cache)
 
@@ -76,7 +72,6 @@ def ask(model: str, prefix_cache: bool) -> Callable[[list[tuple[str, str]]], Cal
 
 @pytest.fixture
 def server_python() -> str:
-    """The interpreter of the environment that `make test-server` installs llama.cpp in."""
     if not (python := os.environ.get("MERGE_NLI_SERVER_PYTHON")):
         pytest.skip("needs llama.cpp: make bench")
     return python
@@ -135,7 +130,6 @@ def test_peers(problem_file: Path, tmp_path: Path, server_python: str, rounds: i
 
 @pytest.mark.parametrize(("model", "count"), [*zip(MODELS, (96, 32), strict=True)])
 def test_the_prefix_cache(model: str, count: int, problem_file: Path, rounds: int) -> None:
-    """Several times faster, and the same answers."""
     if MODELS[model] is real_smollm2:
         smollm2()  # skips where there is none
     measurement = Measurement("language-model", model.split()[0].lower())

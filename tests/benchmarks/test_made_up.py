@@ -1,10 +1,4 @@
-"""Large sources in slices, from problems to figures, with a masked LM and without; `make bench`.
-
-`make bench BENCH="-k slices --problems 1000000"` goes as far as a million with the bundled one,
-`make bench BENCH="-k made_up --problems 10000000"` goes as far as ten million, with slices of a
-million; it needs 15 GB. The problems are real texts in new pairs. The masked LM's answers are made
-up, which its name says wherever it stands, and the predictions are a baseline's and made-up ones.
-"""
+"""Large sources in slices, `BENCH="-k made_up --problems 10000000"` up to ten million (15 GB)."""
 
 import os
 import shutil
@@ -25,7 +19,6 @@ from merge_dataset.layout import split_files
 pytestmark = pytest.mark.benchmark
 
 PEAK_MB: Final = 1500
-"""Largest resident set wanted, however many problems there are."""
 LARGEST_SLICE: Final = 1_000_000
 SMALLEST_SLICE: Final = 1_000
 """In fewer, hardly a problem has a shared word."""
@@ -55,7 +48,6 @@ def build_alone(folder: str) -> Callable[[], None]:
 
 
 def export_alone(folder: str) -> Callable[[], None]:
-    """The export of a finished build."""
 
     def answer() -> None:
         from merge_dataset.export import export_dataset
@@ -169,7 +161,6 @@ def test_slices(
 def test_made_up(
     problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time and memory of each step, in a process of its own; one round."""
     for count, folder in folders("made-up", problem_file, request, monkeypatch):
         measurement, rows = Measurement("slices", f"made-up-{count:010}"), []
         write_made_up_mlm(folder)

@@ -1,5 +1,3 @@
-"""Time and memory of the metric, beside what `evaluate` itself takes; `make bench`."""
-
 import csv
 import json
 import os
@@ -81,7 +79,6 @@ MOST_SECONDS: Final = {
 """Command and rows → CPU seconds wanted at most."""
 
 COLUMNS: Final = {"default": million_rows, "subsamples": ten_subsamples}
-"""Configuration → columns."""
 
 
 def own_score(configuration: str, plain: bool = False) -> Callable[[int], Callable[[], Any]]:
@@ -180,7 +177,6 @@ PLAIN: Final = {
 
 
 def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
-    """A command on made-up files beside their dataset, which are made if need be."""
     place = Path(folder)
     seeds = range(rows // ROWS_OF_A_SEED)
     if not (place / "merge-nli").is_dir():
@@ -217,7 +213,6 @@ def plain_query(folder: str, command: str) -> Callable[[], None]:
 
 
 def _write_text(path: Path, predictions: Path) -> None:
-    """Write predictions as CSV or JSON lines, some at a time."""
     with path.open("w", encoding="utf-8", newline="") as file:
         cells = csv.writer(file)
         for number, table in enumerate(read_row_groups(predictions)):

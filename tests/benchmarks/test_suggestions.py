@@ -1,4 +1,4 @@
-"""Suggestions for the same masked contexts: ours beside every peer; `make bench`."""
+"""Suggestions for the same masked contexts: ours beside every peer."""
 
 import json
 import statistics
@@ -47,8 +47,6 @@ NEAR_TIE: Final = 1e-4
 
 @dataclass(frozen=True)
 class Asked:
-    """A contender's rounds, and the contexts that it was asked about."""
-
     contender: Contender
     rows: list[int]
     replies: list[Reply]
@@ -72,7 +70,6 @@ def test_suggestions(
     budget: float,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Equal top 200, and how long they take."""
     folder = model_folder(model, shared_models)
     if folder is None:
         pytest.skip(f"needs {shared_models / model}")
@@ -181,11 +178,7 @@ def ask_in_turn(
     budget: float,
     yardsticks: Sequence[Contender] = (),
 ) -> tuple[list[Asked], list[list[Reply]]]:
-    """Ours about all contexts, the others about as many as they manage in `budget` seconds.
-
-    A turn of less than a tenth of it is repeated at once: what is short is noisy. Yardsticks, which
-    are asked nothing, take their turns, too.
-    """
+    """Ours about all, others in `budget` seconds; short turns, which are noisy, are repeated."""
     trial, chosen, requests = spread(range(contexts), FEWEST), [], []
     with ExitStack() as running:
         for contender in contenders:

@@ -1,11 +1,4 @@
-"""Try what would be released: `make test-release`.
-
-Builds sdist and wheel of a clean clone, as `make test-bounds` does, checks their metadata and
-contents, and installs the wheel with each extra into an empty environment, at the tested versions:
-its requirements agree, everything that the extra names can be imported, and the command starts.
-With the README's extras the demo runs, from the wheel alone. `bounds.release WORD…` tries only the
-extras named; `base` is none, `demo` the README's.
-"""
+"""Try sdist, wheel and each extra (or those of WORD…) from a clean clone: `make test-release`."""
 
 import os
 import shutil
@@ -65,7 +58,6 @@ def main(words: Sequence[str]) -> int:
 
 
 def try_extra(name: str) -> bool:
-    """Install the wheel with an extra into an empty environment, and try it elsewhere."""
     extras = {BASE: [], DEMO: run.demo_extras()}.get(name, [name])
     place = run.PLACE / f"release-{name}"
     wheel = f"{run.wheel()}[{','.join(extras)}]" if extras else str(run.wheel())
@@ -94,7 +86,6 @@ def try_extra(name: str) -> bool:
 
 
 def shown(*words: str) -> bool:
-    """Run a command and show what it says."""
     done = run.call(*words, cwd=run.CLONE)
     run.say(done.stdout + done.stderr)
     return done.returncode == 0

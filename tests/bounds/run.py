@@ -1,17 +1,4 @@
-"""Try the bounds of pyproject.toml: the lowest and the newest versions. `make test-bounds`.
-
-`run.py WORD…` tries only environments whose names have one of the words, such as `3.13` or
-`lowest`. For each Python of the classifiers that this machine has, and for both ends of the
-bounds, environments are made anew by uv, with the wheel of a clean clone, and tried outside the
-checkout:
-
-- demo: with the extras that the README names for it, `merge-nli demo`.
-- base: the package alone loads that dataset and computes the metric; the demo says what it needs.
-- tests: with all extras, the fast tests, in the clone.
-
-The versions of each are kept beside the environments, the table of results is printed. The exit
-status is 1 where something failed. What is not committed is not tried.
-"""
+"""Try lowest and newest versions, or environments named by WORD…: `make test-bounds`."""
 
 import os
 import re
@@ -34,7 +21,6 @@ ENDS: Final = {"lowest": "lowest-direct", "newest": "highest"}
 """Our names of the ends of the bounds → those of uv."""
 PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
 LONGEST: Final = 3600
-"""Seconds for a command."""
 
 LOAD: Final = """
 import evaluate
@@ -57,8 +43,6 @@ LACKING: Final = "error: this command needs "
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A Python and an end of the bounds."""
-
     python: str
     end: str
 
@@ -81,7 +65,6 @@ class Trial:
 
 
 def main(words: Sequence[str]) -> int:
-    """Try the environments with the words in their names."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     classifiers = tomllib.loads(text)["project"]["classifiers"]
     versions = [line.rpartition(" :: ")[2] for line in classifiers]
@@ -113,7 +96,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def make_distributions() -> None:
-    """Build both from a clean clone, the wheel from the sdist; raise where a file is missing."""
+    """Build both from a clean clone, the wheel from the sdist."""
     for folder in (CLONE, DIST):
         shutil.rmtree(folder, ignore_errors=True)
     if changed := call("git", "status", "--porcelain", cwd=ROOT).stdout:
@@ -136,7 +119,6 @@ def make_distributions() -> None:
 
 
 def try_demo(trial: Trial) -> tuple[bool, str]:
-    """Run the demo with the extras that the README names for it."""
     extras = [word for name in demo_extras() for word in ("--extra", name)]
     commands = trial.environment("demo", *extras)
     place = new_folder(trial, "demo")
@@ -147,7 +129,6 @@ def try_demo(trial: Trial) -> tuple[bool, str]:
 
 
 def try_base(trial: Trial) -> tuple[bool, str]:
-    """Load the demo's dataset and compute the metric by the base alone."""
     made = PLACE / "run" / f"{trial.name}-demo" / "merge-nli"
     if not made.is_dir():
         return False, "no dataset"
@@ -172,10 +153,7 @@ def try_base(trial: Trial) -> tuple[bool, str]:
 
 
 def try_tests(trial: Trial) -> tuple[bool, str]:
-    """Run the fast tests in the clone.
-
-    What libraries say of their own futures, or leave open, is no failure.
-    """
+    """Run the fast tests in the clone, where warnings of libraries are no failure."""
     commands = trial.environment("tests", "--all-extras")
     options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
     kinds = ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning")
@@ -221,7 +199,6 @@ def interpreter(version: str) -> str | None:
 
 
 def wheel() -> Path:
-    """The wheel that was built."""
     (file,) = DIST.glob("*.whl")
     return file
 
@@ -244,7 +221,6 @@ def new_folder(trial: Trial, kind: str) -> Path:
 
 
 def uv(*words: str | None, into: Path | None = None) -> str:
-    """Run uv in the clone; raise where it fails."""
     if into is not None:
         os.environ["VIRTUAL_ENV"] = str(into)
     done = call("uv", *(word for word in words if word), cwd=CLONE)
@@ -268,7 +244,6 @@ def call(*words: str, cwd: Path, check: bool = False) -> subprocess.CompletedPro
 
 
 def say(text: str) -> None:
-    """Print at once."""
     print(text, flush=True)
 
 

@@ -1,5 +1,3 @@
-"""Fixtures that the executors' tests share."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -17,14 +15,12 @@ def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ray_folder() -> Iterator[str]:
-    """For Ray's own files."""
     with short_folder() as folder:
         yield folder
 
 
 @pytest.fixture(scope="session")
 def running_slurm() -> Iterator[SlurmCluster]:
-    """A cluster for all tests."""
     # Not skipped: who asks for these tests wants them run.
     if missing := slurm_cluster.missing():
         pytest.fail(missing)

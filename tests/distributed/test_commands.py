@@ -29,7 +29,6 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the commands read."""
     folder = tmp_path_factory.mktemp("prepared")
     prepare(folder)
     return folder
@@ -37,7 +36,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wholes() -> dict[str, dict[str, bytes]]:
-    """Files that one process makes, by command, of those that were run."""
     return {}
 
 
@@ -45,7 +43,6 @@ def wholes() -> dict[str, dict[str, bytes]]:
 def whole(
     request: pytest.FixtureRequest, prepared: Path, wholes: dict[str, Any], tmp_path: Path
 ) -> dict[str, bytes]:
-    """Files that one process makes of the test's command."""
     name = request.getfixturevalue("name")
     if name not in wholes:
         shutil.copytree(prepared, tmp_path / "whole")
@@ -61,14 +58,12 @@ def whole(
 
 @pytest.fixture
 def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Works in a folder with what the commands read."""
     shutil.copytree(prepared, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
 
 
 @pytest.mark.parametrize("name", ["suggest", "build", "signals", "predict", "baseline"])
 def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -> None:
-    """The message says so; the same command does the rest, and ends with the same bytes."""
     options = ("--executor", "local", "--tasks", "2", "--workers", "2")
     with killing(name, kill_worker) as killed:
         failed = run(name, *options)
@@ -87,7 +82,6 @@ def test_every_command_is_tried_on_a_cluster() -> None:
 @pytest.mark.slurm
 @pytest.mark.parametrize("name", ON_SLURM)
 def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: SlurmCluster) -> None:
-    """The bytes are equal; a cancelled task is named, and the same command does the rest."""
     options = ("--executor", "slurm", "--tasks", "2", "--workers", "2")
     if ON_SLURM[name]:
         with killing(name, lambda: on_slurm.ask("scancel", "--user=root")):
@@ -104,7 +98,6 @@ def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: Slur
 def on_ray(
     prepared: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[Path, dict[str, Any]]]]:
-    """Commands on one cluster: their folders, and what became of them."""
     if missing := namespaces.missing():
         pytest.fail(missing)
     folder = tmp_path_factory.mktemp("ray")
@@ -130,7 +123,6 @@ def test_on_ray(
     on_ray: dict[str, tuple[Path, dict[str, Any]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The bytes are equal, also where a task was killed, which the first message names."""
     folder, said = on_ray[name]
     assert said["code"] == 0, said["output"]
     assert said["killed"] == ([1, True] if ON_RAY[name] else [])

@@ -1,5 +1,3 @@
-"""Units in processes of this machine, and what becomes of a run when they fail."""
-
 import importlib.util
 import os
 import signal
@@ -35,7 +33,6 @@ def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait for it; whether it came in time."""
     end = time.monotonic() + 30
     while not (came := condition()) and time.monotonic() < end:
         time.sleep(0.1)
@@ -72,7 +69,6 @@ def test_markers_and_logs_are_datatroves(tmp_path: Path) -> None:
 
 
 def test_units_are_dealt() -> None:
-    """Unit i to task i modulo the tasks, each to one."""
     names = tuple("abcdefg")
     plan = Plan(function="m:f", folder="x", units=names, tasks=3, cpus=1, working_folder="/")
     assert plan.share(1) == {1: "b", 4: "e"}
@@ -81,7 +77,6 @@ def test_units_are_dealt() -> None:
 
 
 def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each gets its threads, and GPUs that no other has."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7,9")
     names = ["environment-0", "environment-1"]
@@ -90,7 +85,6 @@ def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_unit_that_raises(tmp_path: Path) -> None:
-    """The others are done, also those of its task; the message says what to know."""
     names = units(6, "raise-0")
     assert failure_of(tmp_path, names) == [
         "1 of 2 tasks failed:",
@@ -201,7 +195,6 @@ cp -r "$1/out" "$4-out"'''
 
 
 def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options, resources, units, GPUs that there are, what is installed."""
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"executor": "pbs"}, r"executor: expected one of \('local', 'ray', 'slurm'\), got 'pbs'"),
         ({"tasks": 0}, "tasks: expected at least 1, got 0"),

@@ -1,5 +1,3 @@
-"""Units on a real Ray cluster."""
-
 import json
 import sys
 from collections.abc import Callable
@@ -47,10 +45,7 @@ def _namespaces() -> None:
 
 
 def test_faults_and_the_rest(ray_folder: str, tmp_path: Path) -> None:
-    """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal.
-
-    The task of a killed Ray worker is run again on another; the process it leaves behind ends.
-    """
+    """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal."""
     names, orphan = units(5, "raise-0", "kill-0"), units(3, "orphan-0")
     runs = [
         {"folder": f"{tmp_path}/run", "names": names, "tasks": 4, "memory_gb": 1},

@@ -1,5 +1,3 @@
-"""Units on a real Slurm cluster of one machine, which listens on 127.0.0.1 only."""
-
 import os
 import shutil
 import signal
@@ -142,7 +140,6 @@ exec {shutil.which("squeue")} "$@"
 def test_a_controller_that_does_not_answer(
     cluster: SlurmCluster, tmp_path: Path, failing_squeue: Callable[[str], None]
 ) -> None:
-    """Before anything is submitted."""
     failing_squeue("1")
     with pytest.raises(RuntimeError, match="expected an answer of squeue, got: no controller"):
         run(tmp_path, ["fine-0"], 1)

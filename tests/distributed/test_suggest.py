@@ -38,7 +38,6 @@ def tasks_of(tasks: int) -> Distribution:
 
 
 def contents(path: Path) -> bytes:
-    """Bytes of a file; of the record of a run without the digest of its settings."""
     if path.name != "suggested.json":
         return path.read_bytes()
     record = read_record(path)
@@ -47,10 +46,7 @@ def contents(path: Path) -> bytes:
 
 
 def made(run: Path) -> dict[str, bytes]:
-    """Every file of a run, but settings (which name the folder) and logs of tasks.
-
-    Nor the temporary file that a killed task may leave: nobody reads it.
-    """
+    """Every file of a run, but settings, logs and a temporary file of a killed task."""
     return {
         str(path.relative_to(run)): contents(path)
         for path in sorted(run.rglob("*"))
@@ -63,7 +59,6 @@ def made(run: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Files of a run in one process."""
     files = made(suggest(config(tmp_path_factory.mktemp("one") / "run")).path)
     assert sum("/parts/" in name for name in files) > 7
     assert "asked.bin" in files
@@ -74,7 +69,6 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
 def test_the_number_of_tasks_changes_no_byte(
     tasks: int, in_one_process: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """Contents of questions, stores and the record of both."""
     run = suggest(config(tmp_path / "run"), distribution=tasks_of(tasks))
     assert made(run.path) == in_one_process
 
@@ -91,7 +85,6 @@ def test_words_of_several_pieces_are_the_same_in_any_task(tmp_path: Path) -> Non
 def test_a_part_that_is_damaged(
     in_one_process: dict[str, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is named and made again, by whichever task has its shard."""
     run = suggest(config(tmp_path / "run"))
     part = sorted(run.store.rglob("parts/*.parquet"))[2]
     part.write_bytes(part.read_bytes()[:-9])

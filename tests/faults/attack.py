@@ -1,18 +1,4 @@
-"""Seeded tries of fault injection, counted by area, each of which can be repeated alone.
-
-A test asks its fixture `attack` for tries, and checks what it does to the project inside of each:
-
-    def test_flips(attack: Attack) -> None:
-        for each in attack.tries("bit flips", 500):
-            with each:
-                flip(each.random.randrange(1000))
-                assert ...
-
-All tries of a test are made, whatever fails; at its end it fails with the failures, each with the
-command that repeats it. Three environment variables: `FAULTS_SHARE`, the share of the tries that
-is made (0.1 of them, drawn at random; 1, all, by `make test-faults`; 3 is three times as many),
-`FAULTS_SEED` (0), and `FAULTS_ONLY`, the number of a try to be repeated alone.
-"""
+"""Seeded tries of fault injection: FAULTS_SHARE, FAULTS_SEED and FAULTS_ONLY choose them."""
 
 from __future__ import annotations
 
@@ -37,16 +23,13 @@ RESULTS: Final = Path(__file__).parents[2] / "build" / "faults" / "results.md"
 
 @dataclass
 class Try:
-    """One try; as a context manager it counts itself, and keeps what goes wrong."""
-
     attack: Attack
     area: str
     number: int
-    random: Random
-    """Drawn from seed, area and number alone."""
+    random: Random  # drawn from seed, area and number alone
 
     def of(self, area: str, ends: str) -> Self:
-        """Count it under another area, of which the table says how tries are meant to end."""
+        """Count it under another area."""
         self.area, self.attack.ends[area] = area, ends
         return self
 
@@ -75,24 +58,17 @@ class Try:
 
 @dataclass
 class Attack:
-    """The tries of one test."""
-
     test: str
     seed: int
     share: float
     only: int | None = None
     counts: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """Number of tries by area and whether they held."""
     failures: list[str] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
-    """Area → how its tries are meant to end, and why."""
+    """Area → how its tries are meant to end (refused, said or let pass), and why."""
 
     def tries(self, area: str, whole: int, ends: str = "", least: int = 0) -> Iterator[Try]:
-        """Yield tries of an area, whose name several tests may share: `whole`, where all are made.
-
-        `ends` says how they are meant to end: refused, said or let pass, and why. The first `least`
-        are made whatever share is drawn.
-        """
+        """Yield tries of an area: `whole`, where all are made; else `least` and a share of them."""
         if ends:
             self.ends[area] = ends
         numbers = range(math.ceil(whole * max(self.share, 1)))
@@ -108,14 +84,12 @@ class Attack:
             yield Try(self, area, number, Random(f"{self.seed} {area} {number}"))
 
     def finish(self) -> None:
-        """Fail if a try did."""
         if self.failures:
             shown = "\n\n".join(self.failures[:20])
             pytest.fail(f"{len(self.failures)} failed tries\n\n{shown}", pytrace=False)
 
 
 def from_environment(test: str) -> Attack:
-    """Make the attack of a test."""
     only = os.environ.get("FAULTS_ONLY")
     return Attack(
         test,

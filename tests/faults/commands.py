@@ -101,19 +101,15 @@ def words(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Workshop:
-    """A folder in which commands run, and how it was before."""
-
     forks: Forks
     base: Path
     outcomes: dict[str, Outcome]
 
     @property
     def folder(self) -> Path:
-        """The folder in which commands run."""
         return self.forks.folder
 
     def restore(self) -> None:
-        """Bring back the files of the beginning."""
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(self.base, self.folder, dirs_exist_ok=True)
@@ -137,24 +133,17 @@ class Workshop:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An undisturbed command."""
-
     before: dict[str, str]
-    """Digests of files by name."""
     after: dict[str, str]
     sizes: dict[str, int]
     """Bytes of the files that are there afterwards."""
     changes: list[str]
-    """All changes of files that it makes, in order."""
     seconds: float
     stdout: str
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Digests of all files by name, without what the libraries keep for themselves.
-
-    Times, which differ from run to run, are left out of the annotators' answers.
-    """
+    """Digests of all files by name, without times and what libraries keep for themselves."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -171,7 +160,6 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """Variables of commands that work in a folder."""
     own = {"HF_HOME": "hf", "HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "home/cache"}
     return {
         **{name: str(folder / part) for name, part in own.items()},

@@ -1,5 +1,3 @@
-"""The fixtures of fault injection, and how its tests end."""
-
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from faults.forking import forks_in
 
 @pytest.fixture
 def attack(request: pytest.FixtureRequest) -> Attack:
-    """Seeded tries, which are counted, and fail the test at its end if one fails."""
     return from_environment(request.node.nodeid)
 
 

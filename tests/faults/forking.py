@@ -1,9 +1,4 @@
-"""Commands of merge-nli in forks of a process that has imported everything.
-
-A command then starts in a hundredth of a second. It can end itself, by a signal, at a change of
-files of a given number: each way in which files can be left behind is found by counting up.
-The process is a server of its own: `python -m faults.forking`, one JSON object per line.
-"""
+"""Commands in forks of a process that has imported everything, ended at the nth change of files."""
 
 import contextlib
 import ctypes
@@ -47,8 +42,6 @@ CHANGES: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate
 
 @dataclass(frozen=True)
 class Call:
-    """A command, and what happens to it."""
-
     arguments: Sequence[str]
     end_at: int | None = None
     """Number of the change of files before which the process gets `signal`, from 0."""
@@ -60,7 +53,6 @@ class Call:
     stdout: str | None = None
     """A file such as /dev/full, `closed`, or `unread`: a pipe whose reader has gone."""
     stderr: str | None = None
-    """As `stdout`."""
     as_anyone: bool = False
     """Whether root has no more rights than others."""
     trace: str | None = None
@@ -69,10 +61,7 @@ class Call:
 
 @dataclass
 class Ended:
-    """A command that has ended."""
-
     status: int
-    """Exit code; negative: the signal that ended it."""
     stdout: str
     stderr: str
     seconds: float
@@ -85,14 +74,12 @@ class Forks:
     """Runs commands in a folder."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path, logs: Path) -> None:
-        """Use `forks_in`."""
         self.folder = folder
         self._process, self._logs = process, logs
         self._ended: dict[int, int] = {}
         self._began: dict[int, float] = {}
 
     def start(self, *arguments: str | Path, **more: Any) -> int:
-        """Start a command; its process."""
         call = Call([str(each) for each in arguments], **more)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(call)) + "\n")
@@ -109,7 +96,6 @@ class Forks:
             os.kill(pid, by)
 
     def end(self, pid: int) -> Ended:
-        """Wait for a command to end."""
         ended = self.ended(pid, PATIENCE)
         if ended is None:
             os.kill(pid, signal.SIGKILL)
@@ -127,7 +113,6 @@ class Forks:
         return Ended(self._ended.pop(pid), *read, time.monotonic() - self._began.pop(pid))
 
     def run(self, *arguments: str | Path, **more: Any) -> Ended:
-        """Run a command to its end."""
         return self.end(self.start(*arguments, **more))
 
     def _waited(self, pid: int, seconds: float) -> bool:
@@ -170,7 +155,6 @@ def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterat
 
 
 def main(folder: str, logs: str) -> None:
-    """Start commands, and tell when they end, until nobody listens."""
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -245,7 +229,6 @@ def _work(call: Call, folder: str, logs: str) -> None:
 
 
 def _redirect(number: int, name: str, to: str | None) -> None:
-    """Give an output of the command another end."""
     if to == "closed":
         os.close(number)
         setattr(sys, name, None)
@@ -258,7 +241,6 @@ def _redirect(number: int, name: str, to: str | None) -> None:
 
 
 def _surround(call: Call) -> None:
-    """Set what a command finds around it: variables, limits, rights."""
     for name, value in call.environment.items():
         os.environ.pop(name, None)
         if value is not None:

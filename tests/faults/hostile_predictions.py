@@ -22,7 +22,6 @@ Change = Callable[[Random, Rows], int | None]
 
 
 def _spelt(random: Random, rows: Rows) -> int | None:
-    """Labels by name, in any case, or as digits."""
     how = random.choice((str.upper, str.title, lambda name: f" {name} ", str))
     for row in rows:
         for name in ("label", "prediction"):
@@ -31,7 +30,6 @@ def _spelt(random: Random, rows: Rows) -> int | None:
 
 
 def _shuffled(random: Random, rows: Rows) -> int | None:
-    """Rows in another order."""
     random.shuffle(rows)
     return None
 
@@ -45,7 +43,6 @@ def _more_columns(random: Random, rows: Rows) -> int | None:
 
 
 def _nothing(random: Random, rows: Rows) -> int | None:
-    """As they were."""
     return None
 
 

@@ -1,8 +1,4 @@
-"""Hostile rows, drawn at random, and what becomes of each by a slow and obvious reading.
-
-A row is a dictionary of columns as a file of some kind has it, or a text that is put there in its
-place. `expected` says which rows stay; it is written apart from the package, without a look at it.
-"""
+"""Hostile rows, drawn at random, and by a slow and obvious reading what becomes of each."""
 
 import csv
 import io
@@ -67,8 +63,6 @@ BYTES = b"a,caf\xe9 dog,a dog,e"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file."""
-
     columns: dict[str, Any]
     raw: bytes | None = None
     """In its place; never a problem."""
@@ -99,7 +93,6 @@ def _row(random: Random, kind: str, number: int) -> Row:
 
 
 def _value(random: Random, name: str, kind: str) -> Any:
-    """Draw a value that a file of this kind can hold."""
     many: tuple[Any, ...]
     if name == "label":
         good = random.choice(list(LABELS.values()))
@@ -122,7 +115,6 @@ def _is_cell(value: Any, kind: str) -> bool:
 
 
 def write(path: Path, rows: Sequence[Row], random: Random) -> None:
-    """Write rows in a file of the kind that its suffix says."""
     if path.suffix == ".parquet":
         columns = {name: [row.columns[name] for row in rows] for name in COLUMNS}
         types = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
@@ -156,8 +148,6 @@ def _line(suffix: str, row: Row) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """A problem that stays."""
-
     id: str
     premise: str
     hypothesis: str

@@ -1,11 +1,4 @@
-"""Typical mistakes on the command line and what the commands say of them: `mistakes.toml`.
-
-To read the messages is to test them: each is one line, says what was expected, what came and what
-to do, and speaks the command line's words. After a change, record them anew and read the
-difference:
-
-    make mistakes
-"""
+"""Typical mistakes on the command line and what is said of them; `make mistakes` records them."""
 
 import json
 import re
@@ -29,10 +22,7 @@ MISTAKES = Path(__file__).with_name("mistakes.toml")
 
 @dataclass(frozen=True)
 class Mistake:
-    """A command that somebody typed, and how it ends."""
-
     what: str
-    """The mistake in it."""
     command: str
     """Words after `merge-nli`, with spaces between."""
     exit: int = 2
@@ -41,7 +31,6 @@ class Mistake:
 
 
 def recorded() -> list[Mistake]:
-    """Read the mistakes."""
     return [Mistake(**each) for each in tomllib.loads(read_text(MISTAKES))["mistake"]]
 
 
@@ -162,7 +151,6 @@ def _message(said: str, folder: Path) -> str:
 
 
 def record(mistakes: Sequence[Mistake]) -> None:
-    """Make the mistakes, and write down how they end."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small_world.make(folder)

@@ -19,7 +19,6 @@ ROWS = [
     {"pairID": "2", "gold_label": "neutral", "sentence1": PREMISE, "sentence2": "A boy is late."},
     {"pairID": "3", "gold_label": "contradiction", "sentence1": PREMISE, "sentence2": "It sleeps."},
 ]
-"""Problems as SNLI's files have them."""
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
@@ -32,7 +31,6 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 
 def make(folder: Path) -> None:
-    """Make it: `merge-nli` of nine seeds, the run, three models' predictions, and `study`."""
     with chdir(folder):
         for command in (
             "generate --recipe demo --limit 12 --run runs/demo --out merge-nli",

@@ -1,5 +1,3 @@
-"""The frame itself: tries are drawn, counted and repeated."""
-
 from faults.attack import Attack
 
 
@@ -23,7 +21,6 @@ def test_tries_are_drawn_from_seed_and_number() -> None:
 
 
 def test_failures_are_counted_and_can_be_repeated() -> None:
-    """All tries are made; those that fail say which they were."""
     attack = Attack("tests/x.py::test_x", seed=3, share=1)
     for each in attack.tries("area", 4):
         with each:

@@ -40,8 +40,6 @@ PARTS = "build --run runs/demo --into parts --out parts --with-column form_attes
 
 @dataclass(frozen=True)
 class Reader:
-    """A command, the files that it reads, and the number of tries."""
-
     area: str
     command: str
     files: tuple[str, ...]
@@ -111,7 +109,6 @@ def make(folder: Path) -> None:
 
 
 def _interrupt_predictions() -> None:
-    """Leave the journal of a command that was stopped after some batches."""
     batches = []
 
     def add(journal: Journal, *batch: Any) -> None:
@@ -128,7 +125,6 @@ def _interrupt_predictions() -> None:
 
 @contextmanager
 def damaged(path: Path, others: Sequence[Path], random: Random) -> Iterator[str]:
-    """Damage a file while the block runs, and say how."""
     whole = path.read_bytes()
     alike = [other for other in others if other.suffix == path.suffix and other != path]
     way = ("flip", "flip", "flip", "flip", "cut", "swap" if alike else "cut", "gone")

@@ -1,7 +1,4 @@
-"""Disks that are full, and folders that cannot be written to: a line says so, and nothing is lost.
-
-The small disk is a tmpfs, which only root can mount; without, files may only have some size.
-"""
+"""Full disks (a tmpfs for root, else limits of sizes): a line says so, nothing is lost."""
 
 import os
 import re
@@ -30,7 +27,6 @@ WRITING = [name for group, (_, names) in GROUPS.items() for name in names
 
 @pytest.fixture(scope="module")
 def can_mount() -> bool:
-    """Whether file systems can be mounted here."""
     if os.name != "posix" or os.geteuid():
         return False
     tried = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
@@ -61,7 +57,6 @@ def _remount(workshop: Workshop, options: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_no_room(part: int, attack: Attack, workshop: Workshop, can_mount: bool) -> None:
-    """The command says which file and what to do; with room it ends well."""
     names = WRITING[part::3]
     ends = "refused: by the file's name and a cure; with room the same command ends well"
     for each in attack.tries("full and read-only disks", 3 * len(names), ends):
@@ -120,10 +115,7 @@ def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
 
 
 def again(workshop: Workshop, name: str, *, renamed: bool = False) -> None:
-    """Run a command to its end, and compare what is there then with what it usually leaves.
-
-    What locked a folder that was renamed meanwhile stays: nobody finds it at its old name.
-    """
+    """Run to its end, and compare; a renamed folder's lock stays under its old name."""
     ended = workshop.forks.run(*words(COMMANDS.get(name, name)))
     if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
         assert ended.status == 0, (name, ended.stderr)

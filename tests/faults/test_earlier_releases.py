@@ -47,7 +47,6 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_everything_reads_them(release: str) -> None:
-    """Commands end well, and leave the files as they are."""
     before = snapshot(Path())
     kept = {name.split("/")[0] for name in before}
     for command in READERS:
@@ -92,7 +91,6 @@ def test_another_draw_replaces_nothing_without_overwrite(release: str, command: 
 
 
 def _rows(path: Path) -> list[dict[str, object]]:
-    """Read all but the numbers that masked LMs gave."""
     table = pq.read_table(path)
     exact = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
     return list(table.select(exact).to_pylist())

@@ -1,5 +1,3 @@
-"""Hostile rows of problems and predictions: used as they are, or refused by file and row."""
-
 import json
 import re
 import shutil
@@ -47,7 +45,6 @@ def said(error: str, *, lines: int = 1) -> str:
 
 
 def read(path: Path, *, skip: bool) -> tuple[list[Kept], int]:
-    """Read problems by the package; how many rows it leaves out is the second value."""
     seeds: list[Any] = []
     settings = {**COLUMNS, "skip_bad_rows": skip, "data": str(path)}
     problems = load_problems(Config(source="mine", **settings), seeds.append)
@@ -95,7 +92,6 @@ def _check_problems(path: Path, rows: Sequence[Row]) -> None:
 
 
 def test_problems_through_the_commands(attack: Attack, tmp_path: Path) -> None:
-    """`generate` builds a dataset of what stays, and lists what it leaves out."""
     ends = "passes: with --skip-bad-rows the rest is built, and what is left out is listed"
     for each in attack.tries("hostile problems, commands", 60, ends):
         folder = tmp_path / f"{each.number}"
@@ -136,7 +132,6 @@ def _check_generate(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _check_the_rest(count: int) -> None:
-    """Every other command takes the dataset of hostile texts."""
     for command in (
         "check",
         "baseline majority --dataset merge-nli --out p.parquet",
@@ -169,7 +164,6 @@ COMMANDS = (
 
 
 def make_scored(folder: Path) -> None:
-    """A dataset of fifteen problems, and the answers of two models."""
     write_folder(folder / "merge-nli")
     rows = predicted()
     hostile_predictions.write(folder / "model.jsonl", rows, Random(0))

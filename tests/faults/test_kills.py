@@ -49,7 +49,6 @@ def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -
 
 @pytest.mark.slow
 def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
-    """Ctrl+C stops a command, which says so, or comes too late: none goes on with a traceback."""
     names = ("build", "build", "predict", "report", "score p.parquet --dataset merge-nli")
     ends = "said: in a line what is kept and how to go on, or too late to stop anything"
     for each in attack.tries("interrupts", 120, ends):
@@ -70,7 +69,6 @@ def test_every_command_is_killed() -> None:
 
 
 def _kill(workshop: Workshop, name: str, each: Try) -> None:
-    """Kill a command once or twice, and run it to its end."""
     good = workshop.undisturbed(name)
     workshop.restore()
     arguments, said = words(COMMANDS[name]), [name]

@@ -86,14 +86,12 @@ KINDS = (
 
 
 def make(folder: Path) -> None:
-    """The small world, with an export."""
     small_world.make(folder)
     with chdir(folder):
         assert small_world.call(*_LINES.split())[0] == 0
 
 
 def test_links(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
-    """A link is followed or replaced as the table says, or refused in a line."""
     world = once("links", make)
     for each in attack.tries("links", 2 * len(KINDS)):
         kind = KINDS[each.number % len(KINDS)]

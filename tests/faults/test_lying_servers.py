@@ -67,7 +67,6 @@ def _everything(folder: Path) -> str:
 def test_keys_that_servers_repeat(
     attack: Attack, once: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither shown nor kept: on stderr, in predictions, journals and notes of who is at work."""
     monkeypatch.setattr("merge_metric.models.remote._LONGEST_WAIT", 0.001)
     monkeypatch.setenv("THE_KEY", KEY)
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
@@ -105,7 +104,6 @@ def _ask(number: int, random: Random) -> None:
 def test_keys_in_urls_that_are_no_servers(
     where: str, once: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A URL that stands where a name or file belongs is refused without its password."""
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     url = f"https://me:{KEY.replace('/', '')}@host/v1"
     commands = {

@@ -1,5 +1,3 @@
-"""Typical mistakes on the command line end as `mistakes.toml` has it."""
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +19,7 @@ def make(folder: Path) -> None:
 
 
 def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> None:
-    """Each says what it said when somebody read it, in one line without Python, and makes nothing.
-
-    After a change, read the messages again: `make mistakes` records them.
-    """
+    """Each says in a line what was recorded (`make mistakes`), and makes nothing."""
     folder = once("mistakes", make)
     everything = mistakes.recorded()
     before = set(folder.rglob("*"))
@@ -42,6 +37,5 @@ def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> 
 
 
 def test_there_are_enough_mistakes() -> None:
-    """A hundred and more, no command twice."""
     commands = [each.command for each in mistakes.recorded()]
     assert len(commands) == len(set(commands)) >= 100

@@ -26,7 +26,6 @@ MOVED = {
     "build": ("run", "merge-nli"), "predict": ("merge-nli", "new"), "jsonl": ("merge-nli",),
     "report": ("merge-nli",), "annotate": ("merge-nli", "new"), "signals": ("run",),
 }  # fmt: skip
-"""Commands, and folders that they read or write."""
 
 REPLACE = "build --run run --set subsamples=1 --out merge-nli --overwrite"
 
@@ -155,7 +154,6 @@ _BLOCK = 4096
 
 
 def _copy_slowly(source: str, copy: str, *, pause: float) -> None:
-    """Copy a file a block at a time, with a pause after each."""
     with Path(source).open("rb") as old, Path(copy).open("wb") as new:
         while block := old.read(_BLOCK):
             new.write(block)

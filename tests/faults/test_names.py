@@ -1,7 +1,4 @@
-"""Names of files and folders that mean something to a shell, to DuckDB or to nobody; and links.
-
-The same command on files of such a name gives the same results as on files of a plain one.
-"""
+"""Names that mean something to a shell or to DuckDB: the results are those of plain names."""
 
 import os
 import shutil
@@ -58,7 +55,6 @@ NAMES = {
 
 
 def _rows_of(path: Path) -> str:
-    """Digest of a file's rows, without its metadata, which name files."""
     return digest_of(repr(pq.read_table(path, partitioning=None).to_pylist()))
 
 
@@ -96,7 +92,6 @@ def _run(
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_names(kind: str, attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
-    """Names are names: nothing in them is run, matched or put in."""
     world = once("names", small_world.make)
     whole = 2 * len(COMMANDS)
     ends = "passes: nothing in a name means anything"

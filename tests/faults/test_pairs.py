@@ -1,8 +1,4 @@
-"""Two commands at once in one place: it ends as if one had come after the other.
-
-The first is stopped before one of its changes of files, the second runs meanwhile, and then the
-first goes on. So each way in which they can meet is found by counting up.
-"""
+"""Two commands, the first stopped at each change of files: as if one came after the other."""
 
 import os
 import signal
@@ -135,7 +131,6 @@ def _both(
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Wait until a process is stopped, or has ended."""
     for _ in range(6000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
@@ -148,7 +143,6 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def _require_words(ended: Ended) -> None:
-    """A command that gave way says so in a line."""
     assert ended.status in (0, 2), ended.stderr
     if ended.status:
         line = ended.stderr.rstrip().rpartition("\n")[2]

@@ -1,8 +1,4 @@
-"""Surroundings of a command: folders, outputs, limits, files of other users.
-
-Each kind is refused in a line, or passes with the same result; nothing is half-written, and the
-same command ends well where nothing is odd any more. The table of tries says which, and why.
-"""
+"""Odd folders, outputs, limits and owners: refused in a line, or the same result."""
 
 import os
 import re
@@ -36,8 +32,6 @@ NOBODY = 65534
 
 @dataclass(frozen=True)
 class Kind:
-    """Something odd around a command."""
-
     what: str
     around: Around
     ends: Literal["refused", "passes", "either"]
@@ -74,7 +68,6 @@ def _limit(name: str, least: int, most: int) -> Around:
 
 
 def _foreign(*patterns: str, mode: int) -> Around:
-    """Give files or folders to somebody else."""
 
     def around(workshop: Workshop, random: Random) -> dict[str, Any]:
         found = sorted({path for each in patterns for path in workshop.base.glob(each)})
@@ -136,7 +129,6 @@ def test_odd_surroundings(part: int, attack: Attack, workshop: Workshop) -> None
 
 
 def _home(state: str) -> Around:
-    """Let caches go where HOME leads, and lead it somewhere."""
 
     def around(workshop: Workshop, random: Random) -> dict[str, Any]:
         place = workshop.folder.with_name(f"home-{state.replace(' ', '-')}")
@@ -175,7 +167,6 @@ OF_A_PROCESS = (
 
 
 def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> None:
-    """A process of its own writes and says what a fork does."""
     commands = ("build", "predict", "report", "jsonl", "per-seed", "annotate", SCORE, CHECK)
     for each in attack.tries("surroundings of a process", 2 * len(OF_A_PROCESS)):
         kind = OF_A_PROCESS[each.number % len(OF_A_PROCESS)]

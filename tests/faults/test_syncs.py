@@ -8,7 +8,6 @@ from faults.commands import COMMANDS, Workshop
 
 @pytest.mark.slow
 def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
-    """Each file that is renamed, and each in a folder that is, was synced after it was written."""
     ends = "passes: what has its name after a crash of the machine is whole"
     for each in attack.tries("synced before renamed", len(COMMANDS), ends):
         name = sorted(COMMANDS)[each.number]
@@ -18,7 +17,6 @@ def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
 
 
 def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:
-    """List files that were renamed before they were synced, by an `Outcome`'s changes."""
     synced: set[str] = set()
     found = []
     for change in changes:
@@ -35,7 +33,6 @@ def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:
 
 
 def test_what_is_not_synced_is_found() -> None:
-    """A file written again after it was synced, and one in a folder, are told."""
     file = ["open a", "fsync a", "open a", "os.rename a b"]
     folder = ["open f/x", "open f/y", "fsync f/x", "os.rename f g"]
     good = ["open c", "fsync c", "os.rename c d", "os.rename d .d.old"]

@@ -48,7 +48,6 @@ def good(random: Random, gold: list[int]) -> list[int]:
 
 
 def shuffled(random: Random, gold: list[int]) -> list[int]:
-    """Shuffle the answers of a good model."""
     answers = good(random, gold)
     random.shuffle(answers)
     return answers
@@ -186,7 +185,6 @@ WAYS = (
 
 @cache
 def _problems() -> Problems:
-    """Four hundred seeds in no order of their labels, each with some variants."""
     made, random = Problems(), Random("wrong figures")
     for n in range(400):
         words = {("noun", "dog"): ("cat", "horse", "cow", "bird", "fish")[: 3 + n % 3]}
@@ -207,7 +205,6 @@ def _make(folder: Path) -> None:
 def test_wrappers_of_models(
     attack: Attack, once: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Values that are no labels are refused by their kind; what looks wrong is said once."""
     folder = once("wrong-figures", _make)
     for each in attack.tries("wrong figures, wrappers", 4 * len(WAYS), least=len(WAYS)):
         way = WAYS[each.number % len(WAYS)]
@@ -242,16 +239,12 @@ def _evaluate(model: Callable[[Pairs], Any], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that happens to a predictions file, or to the dataset beside it."""
-
     what: str
     change: Callable[[Random, list[Row], Row], None]
     """Changes rows of a file, and its metadata."""
     says: str
-    """A part of the message; empty where it passes."""
     ends: Literal["refused", "said", "passes"] = "said"
     why: str = ""
-    """Why it passes."""
 
 
 def _shift(rows: list[Row], by: int) -> None:
@@ -268,7 +261,6 @@ def _shuffle(random: Random, rows: list[Row]) -> None:
 
 
 def _set(random: Random, rows: list[Row], name: str, change: Callable[[Any], Any]) -> None:
-    """Change a value of one variant."""
     row = random.choice(rows[400:])
     row[name] = change(row.get(name))
 

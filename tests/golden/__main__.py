@@ -1,5 +1,3 @@
-"""Compare with the golden record, or record anew, in an empty home: see `record.py`."""
-
 import os
 import sys
 import tempfile
@@ -9,10 +7,7 @@ from helpers.processes import processor_flags
 
 
 def set_environment(home: Path) -> None:
-    """Begin in an empty home, offline, with one thread and a terminal of 80 columns.
-
-    Before anything is imported, as libraries read this then.
-    """
+    """Begin in an empty home, offline, with one thread and 80 columns, before any import."""
     os.environ |= {
         "HOME": str(home), "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache"),
         "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",

@@ -1,16 +1,8 @@
-"""The golden record: what commands print and write, kept, and compared with what they do today.
+"""Compare what commands print and write with the record in `kept`, or record it anew (`--keep`).
 
-    make golden         # compare; a part: make golden GOLDEN="--quick" or GOLDEN="made messages"
-    make golden-keep    # record anew what is compared, to read the difference
-
-Each world of `worlds.py` has a folder of files and a list of commands. `kept/WORLD.txt` has for
-each command its exit code and the lines of stdout, of stderr and of every file that it wrote. JSON
-stands there value by value, with each float as Python writes it, that is to the last bit; rows of
-Parquet files stand one a line. Short texts are kept whole. Of long ones the first lines are kept,
-and a digest of every line, so that a difference names its lines; a copy of all lines stays in
-`build/golden` of the checkout that recorded them, and `--before FOLDER` shows old lines from there.
-
-What is allowed to differ is listed in `VOLATILE` and nowhere else.
+Long texts are kept by their first lines and a digest of each; `build/golden` of the checkout that
+recorded them has the whole, from which `--before FOLDER` shows old lines. All that may differ is in
+`VOLATILE`.
 """
 
 from __future__ import annotations
@@ -43,7 +35,6 @@ from golden.worlds import SHARED, WORLDS, World
 
 KEPT: Final = Path(__file__).with_name("kept")
 WHOLE: Final = Path(__file__).parents[2] / "build" / "golden"
-"""Where the lines stay that `kept` has only digests of."""
 SHORT: Final = 2_000
 """Characters of a text that is kept whole."""
 FIRST: Final = 12
@@ -51,7 +42,6 @@ FIRST: Final = 12
 MANY: Final = 50_000
 """Rows of a Parquet file that are not read; its bytes stand for them."""
 SHOWN: Final = 20
-"""Lines of a difference that are shown."""
 
 VOLATILE: Final[tuple[tuple[str, str, str], ...]] = (
     ("version of the package", r"version:\d+\.\d+\.\d+\w*", "version:…"),
@@ -79,13 +69,11 @@ Parts = dict[str, Lines]
 
 
 def processor() -> str:
-    """Name the processor's instructions, on which the last bits of a figure depend."""
     found = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
     return " ".join([platform.machine(), *sorted(name for name, has in found.items() if has)])
 
 
 def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, Parts]]:
-    """Make a world's files, and yield its commands with what they give."""
     with chdir(folder):
         started = time.monotonic()
         world.make(folder)
@@ -115,7 +103,6 @@ def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, P
 
 
 def _call(command: str) -> tuple[int | str, str, str]:
-    """Call a command in this process."""
     from generation.cli import app
 
     logging.getLogger().handlers.clear()  # one that writes to the last command's stderr
@@ -141,7 +128,6 @@ _UNREAD: Final = re.compile(r"\.(lock|log|pyc|npy|npz)$|(^|/)(stores|suggestions
 
 
 def _files(folder: Path, before: Mapping[str, object]) -> Parts:
-    """Read the files that are new or changed."""
     return {
         name: list(_file_lines(folder / name, folder))
         for name, status in _state(folder).items()
@@ -287,7 +273,6 @@ class Kept:
 
     @classmethod
     def of(cls, lines: Lines) -> Kept:
-        """Keep a part."""
         if sum(map(len, lines)) <= SHORT:
             return cls(lines)
         digests = [_short_digest(line) for line in lines]
@@ -299,7 +284,6 @@ def _digest_of(lines: Lines) -> str:
 
 
 def write(path: Path, commands: Mapping[str, Parts]) -> None:
-    """Write the record of a world."""
     out = []
     for command, parts in commands.items():
         out.append(f"$ {command}")
@@ -315,7 +299,6 @@ def write(path: Path, commands: Mapping[str, Parts]) -> None:
 
 
 def read(path: Path) -> dict[str, dict[str, Kept]]:
-    """Read the record of a world: by command, by part."""
     found: dict[str, dict[str, Kept]] = {}
     parts: dict[str, Kept] = {}
     kept = Kept([])
@@ -336,10 +319,7 @@ def read(path: Path) -> dict[str, dict[str, Kept]]:
 def differences(
     before: Mapping[str, Mapping[str, Kept]], now: Mapping[str, Parts], whole: Mapping[str, Parts]
 ) -> Iterator[str]:
-    """Yield a text on each command that does something else than the record has: parts, and lines.
-
-    `whole` has all lines of before, where they are known.
-    """
+    """Yield a text on each command that differs; `whole` has all lines of before, if known."""
     for command in [*before, *(each for each in now if each not in before)]:
         if command not in now:
             yield f"$ {command}\n  is no longer run"

@@ -1,5 +1,3 @@
-"""Commands print and write what `kept` says."""
-
 import os
 import subprocess
 import sys
@@ -21,7 +19,6 @@ QUICK = [name for name, world in WORLDS.items() if world.quick]
 )
 @pytest.mark.parametrize("world", QUICK)
 def test_commands_give_what_is_recorded(world: str) -> None:
-    """Every line of what they print and of the files that they write; `make golden` says more."""
     done = subprocess.run(
         [sys.executable, "-m", "golden", world, "--before", str(WHOLE)], cwd=TESTS,
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS)))},
@@ -35,7 +32,6 @@ COMMAND = {"score a": {"exit": ["0"], "stdout": ["S  57.1", "", "  seeds: 7"], "
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Short texts whole, long ones by their first lines and digests."""
     write(tmp_path / "w.txt", COMMAND)
     kept = read(tmp_path / "w.txt")
     assert kept == {

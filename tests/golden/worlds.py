@@ -1,8 +1,4 @@
-"""Worlds of the golden record: files, and the commands that are run on them.
-
-A world's files are made by commands of this project, or written here; nothing here calls the code
-that reads, joins, counts or reports, so that all of this may change behind the record.
-"""
+"""Worlds of the golden record: files, and the commands that are run on them."""
 
 import csv
 import gzip
@@ -35,8 +31,6 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class World:
-    """Files, and commands on them."""
-
     name: str
     make: Callable[[Path], None]
     """Fills the folder, in which it is called."""
@@ -59,10 +53,7 @@ def problems_of(dataset: Path, *, source: str = "") -> list[Row]:
 
 
 def answers(rows: Iterable[Row], model: str, ability: float, *, labels: int = 3) -> list[Row]:
-    """Answer problems as a model that is right as often as its ability says, 0 to 1.
-
-    Each answer is drawn by the ids of seed and problem: seeds are easy or hard for all models.
-    """
+    """Answer problems, drawn by their ids, as a model that is right in `ability` of them."""
     made = []
     for row in rows:
         common = random.Random(f"{row['seed_id']}").random()
@@ -105,7 +96,6 @@ def write(path: Path, rows: Sequence[Row], *, metadata: Row | None = None) -> No
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Make a column; of values of several types, of strings."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -113,7 +103,6 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def named(rows: Iterable[Row], labels: Sequence[str]) -> list[Row]:
-    """The rows with names of labels."""
     return [
         row | {"label": labels[row["label"]], "prediction": labels[row["prediction"]]}
         for row in rows
@@ -330,7 +319,6 @@ size = ["some/large-mlm"]
 
 
 def make_made(folder: Path) -> None:
-    """Write its runs, the dataset of these, and predictions of three models."""
     for source, count in (("snli", 48), ("mnli-m", 32)):
         made = report_data.problems(count, source)
         mlms = ("some/mlm", "some/large-mlm", "other/mlm")
@@ -386,13 +374,11 @@ MADE_COMMANDS: Final = (
 
 
 def make_formats(folder: Path) -> None:
-    """Copy the problems of two formats."""
     for name in ("pairs.jsonl", "reading.jsonl"):
         shutil.copy(ROOT / "generation/demo" / name, folder)
 
 
 def format_answers(folder: Path) -> None:
-    """Write predictions for the datasets of two formats, which stand there by then."""
     for source, labels in (("pairs", ("different", "paraphrase")),
                            ("reading", ("incorrect", "correct"))):  # fmt: skip
         rows = problems_of(folder / "merge-nli", source=source)
@@ -445,7 +431,6 @@ FORMAT_COMMANDS: Final = (
 
 
 def make_messages(folder: Path) -> None:
-    """Write a small dataset, and predictions files for it, each with something wrong."""
     report_data.problems(6).write(folder / "merge-nli")
     other = report_data.problems(6)
     for row in [*other.seeds, *other.variants]:
@@ -510,7 +495,6 @@ MESSAGE_COMMANDS: Final = (
 
 
 def make_snli(folder: Path) -> None:
-    """Name the models by folders beside the run."""
     for name in ("bert-tiny-mlm", "minilm-l6-mlm", "bert-tiny-nli", "minilm-l6-nli"):
         (folder / name).symlink_to(SHARED / "models" / name)
     (folder / "snli_test.jsonl").symlink_to(SHARED / "data" / "snli_test.jsonl")
@@ -544,7 +528,6 @@ SNLI_COMMANDS: Final = (
 
 
 def make_million(folder: Path) -> None:
-    """Write a run of a million rows, and two models' predictions for it."""
     seeds = range(1_000_000 // 22)
     export_dataset(write_made_up_run(folder / "run", seeds), folder / "merge-nli")
     write_made_up_predictions(folder / "a.parquet", seeds)
@@ -582,4 +565,3 @@ WORLDS: Final = {
         World("million", make_million, MILLION_COMMANDS, quick=False),
     )
 }
-"""By name, in the order in which they are compared."""

@@ -29,7 +29,6 @@ _CHANGED: dict[str, Row] = {
     "probabilities-null": {"probabilities": None},
     "probabilities-inner-null": {"probabilities": [0.5, None, 0.5]},
 }  # fmt: skip
-"""Fault → values that the sixth row has then."""
 
 
 def _made(good: Sequence[Row], name: str) -> list[Row]:

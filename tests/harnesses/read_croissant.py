@@ -1,7 +1,4 @@
-"""Print as JSON what mlcroissant reads.
-
-Runs without pytest, in an environment of its own: `read_croissant.py FILE RECORD_SET…`.
-"""
+"""Print as JSON what mlcroissant reads: `read_croissant.py FILE RECORD_SET…`."""
 
 import json
 import sys
@@ -18,7 +15,6 @@ def plain(value: Any) -> Any:
 
 
 def main(file: str, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """The records of some record sets, columns by their own names."""
     import mlcroissant
 
     dataset = mlcroissant.Dataset(jsonld=file)

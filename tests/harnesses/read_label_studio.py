@@ -1,8 +1,4 @@
-"""Check tasks and an export against Label Studio's own code, and convert the export.
-
-Runs without pytest, in an environment of its own:
-`read_label_studio.py CONFIG TASKS EXPORT FOLDER` writes FOLDER/result.json as JSON-MIN.
-"""
+"""Check tasks and an export by Label Studio's own code; FOLDER/result.json is its JSON-MIN."""
 
 import json
 import sys
@@ -10,7 +6,6 @@ from pathlib import Path
 
 
 def main(config: str, tasks: str, export: str, folder: str) -> dict[str, object]:
-    """Names of the controls and objects that Label Studio finds in the configuration."""
     from label_studio_sdk.converter import Converter
     from label_studio_sdk.label_interface import LabelInterface
 

@@ -47,7 +47,6 @@ def test_records_are_the_rows(folder: Path) -> None:
 
 
 def test_other_content_is_noticed(folder: Path) -> None:
-    """A file that is not the one described is not read."""
     path = folder / "snli/verbs/variants.parquet"
     pq.write_table(pq.ParquetFile(path).read().slice(1), path)
     with pytest.raises(AssertionError, match=r"[Hh]ash"):

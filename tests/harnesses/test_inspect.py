@@ -81,7 +81,6 @@ eval("hf/somebody/merge-nli", model="rule/x", log_dir=sys.argv[1], log_format="j
 
 
 def test_the_hubs_benchmark(place: Place) -> None:
-    """Inspect runs a task of the published eval.yaml, by the Hub's name alone."""
     with loopback_hub() as hub:
         files = {
             path.relative_to(place.dataset).as_posix(): path.read_bytes()
@@ -116,7 +115,6 @@ def test_the_hubs_benchmark(place: Place) -> None:
 @pytest.mark.parametrize("answers", ["letters", "words"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
-    """Three texts, four labels, choices of each problem's own, seeds as examples; and words."""
     problem_format, shots = CASES[case]
     place = make_place(tmp_path, chat=True, problem_format=problem_format, shots=shots)
     config = "snli" if shots == "seeds" else "mine"

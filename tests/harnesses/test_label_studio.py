@@ -19,7 +19,6 @@ SPANS = {"premise": [[6, 9]], "hypothesis": [[2, 5]]}
 
 
 def items(count: int) -> dict[str, Item]:
-    """Items of which only texts and marks matter."""
     made = [
         Item(
             variant_id=f"snli:{number}/noun/cat/dog",

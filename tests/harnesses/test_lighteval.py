@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.harness, pytest.mark.slow]
 
 
 def test_figures_and_probabilities_are_ours(tmp_path: Path) -> None:
-    """For a configuration of all classes and one of verbs, at two thresholds."""
     place = make_place(tmp_path)
     out = tmp_path / "tasks"
     place.export(
@@ -54,7 +53,6 @@ def test_figures_and_probabilities_are_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answers", ["letters", "words"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
-    """Three texts, four labels, choices of each problem's own, seeds as examples; and words."""
     problem_format, shots = CASES[case]
     place = make_place(tmp_path, problem_format=problem_format, shots=shots)
     config = "snli" if shots == "seeds" else "mine"

@@ -40,7 +40,6 @@ def lm_eval(place: Place, tasks: str, *options: str) -> tuple[dict[str, Any], li
 
 
 def test_figures_and_probabilities_are_ours(place: Place) -> None:
-    """For a configuration of all classes and one of verbs, at two thresholds."""
     out = str(place.path / "tasks")
     place.export(
         "lm-eval", str(place.dataset), "--out", out, "--letters", "both", "--ct", "50", "--ct", "90"
@@ -106,7 +105,6 @@ def test_a_chat(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answers", ["letters", "words"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
-    """Three texts, four labels, choices of each problem's own, seeds as examples; and words."""
     problem_format, shots = CASES[case]
     place = make_place(tmp_path, problem_format=problem_format, shots=shots)
     config = "snli" if shots == "seeds" else "mine"

@@ -81,7 +81,6 @@ def run(
 
 
 def text_of(seed: str) -> dict[str, Any]:
-    """Premise, hypothesis and votes of a seed."""
     return {
         "premise": f"The {seed} & its premise.",
         "hypothesis": f"A {seed}.",
@@ -90,7 +89,6 @@ def text_of(seed: str) -> dict[str, Any]:
 
 
 def seed_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows of the split `seeds` for such rows, by id."""
     gold = {row.seed_id: LABELS.index(row.gold) for row in rows}
     return [
         {"variant_id": seed, "seed_id": seed, "label": label, **text_of(seed)}
@@ -99,7 +97,6 @@ def seed_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def seeds_table(rows: Sequence[Row]) -> pa.Table:
-    """The split `seeds` of such rows."""
     return pa.Table.from_pylist(seed_rows(rows), schema=arrow_schema())
 
 
@@ -121,7 +118,6 @@ def signals_of(name: str, row: Row) -> dict[str, Any]:
 
 
 def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
-    """A dataset folder of one source, whose seeds are called `source:…`."""
     variants = [
         {
             "variant_id": name,

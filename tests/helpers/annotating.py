@@ -1,5 +1,3 @@
-"""Talks to the annotation page's server as a page does, and as other pages might."""
-
 import json
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -12,13 +10,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests 
 from generation.cli import app
 app(prog_name="merge-nli")
 """
-"""The command `merge-nli`, for `python -c`."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer of the server."""
-
     status: int
     headers: dict[str, str]
     body: bytes
@@ -30,8 +25,6 @@ class Reply:
 
 @dataclass(frozen=True)
 class Client:
-    """Knows the address that the command printed."""
-
     url: str
 
     def ask(
@@ -55,10 +48,8 @@ class Client:
             connection.close()
 
     def session(self) -> Any:
-        """Ask for what the page needs to go on."""
         return self.ask("GET", "/session").json
 
     def save(self, position: int, event: object) -> Reply:
-        """Save an event."""
         body = json.dumps({"position": position, "event": event}).encode()
         return self.ask("POST", "/events", body)

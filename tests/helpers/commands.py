@@ -1,5 +1,3 @@
-"""`merge-nli` in this process, as tests run it."""
-
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
@@ -8,7 +6,6 @@ _RUNNER = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
 
 def run(*words: object, code: int = 0) -> Result:
-    """Run a command, which ends with this exit code."""
     result = _RUNNER.invoke(app, [*map(str, words)])
     assert result.exit_code == code, result.output
     return result

@@ -11,8 +11,6 @@ from typing import Any
 
 @dataclass
 class Reply:
-    """One answer."""
-
     body: Any = None
     """The reply: sent as JSON, or bytes as they are."""
     status: int = 200
@@ -23,24 +21,15 @@ class Reply:
 
 @dataclass
 class Request:
-    """One question."""
-
     path: str
     payload: dict[str, Any]
     headers: dict[str, str]
 
 
 class Server:
-    """A request: its content and address.
-
-    Attributes:
-        url: The base URL, with /v1.
-        requests: All that came in.
-        most_at_once: The largest number of requests that were being answered together.
-    """
+    """A server at `url`, with /v1, its requests, and how many were answered together at most."""
 
     def __init__(self, answer: Callable[[Request, int], Reply]) -> None:
-        """Answer with `answer`."""
         self._answer = answer
         self._lock = threading.Lock()
         self._open = 0

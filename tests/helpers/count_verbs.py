@@ -1,8 +1,4 @@
-"""Counts what follows verbs, for the column `valency`: `python -m helpers.count_verbs`.
-
-Run in `tests/`. Reads the development sets of SNLI and MultiNLI (matched) in `../shared/data` and
-writes `generation/signals/verb_patterns.toml`.
-"""
+"""Writes verb_patterns.toml from SNLI's and MultiNLI's development sets; run in `tests/`."""
 
 import json
 from collections import Counter
@@ -45,7 +41,6 @@ def count(texts: Iterable[str], tagger: Tagger) -> dict[str, Counter[str]]:
 
 
 def render(counts: Mapping[str, Counter[str]], texts: int) -> str:
-    """Write the file."""
     lines = [
         "# What follows verbs: python -m helpers.count_verbs, in tests/. Numbers are occurrences",
         f"# in {texts:,} texts of SNLI's and MultiNLI's (matched) development sets, in the order:",
@@ -58,7 +53,6 @@ def render(counts: Mapping[str, Counter[str]], texts: int) -> str:
 
 
 def main() -> None:
-    """Count and write."""
     texts = read_texts()
     write_text(SHIPPED, render(count(texts, Tagger.load()), len(texts)))
 

@@ -1,7 +1,4 @@
-"""Files of runs, datasets and predictions, and their rows: the one builder of all tests' folders.
-
-Rows are dictionaries by column. What a row lacks is empty in the files, as in a seed's row.
-"""
+"""Files of runs, datasets and predictions, whose rows are dictionaries; what they lack is empty."""
 
 import json
 import re
@@ -62,10 +59,7 @@ def variant_row(
     validated: Mapping[str, Sequence[str]],
     **columns: Any,
 ) -> dict[str, Any]:
-    """A row of `variants`: in the texts named in `validated` a word is replaced wherever it stands.
-
-    `validated` has the masked LMs that validate that in each text.
-    """
+    """A row of `variants`: in the texts of `validated` (text → masked LMs) a word is replaced."""
     row = dict(seed) | {
         "variant_id": variant_id(seed["seed_id"], word_class, word, replacement),
         "word_class": word_class,
@@ -104,7 +98,6 @@ def run_manifest(source: str, **changes: Any) -> dict[str, Any]:
 
 
 def write_rows(path: Path, rows: Iterable[Row], problem_format: ProblemFormat = NLI) -> Path:
-    """Write rows in the columns of the dataset; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     empty = empty_row(problem_format)
     table = [{**empty, **row} for row in rows]
@@ -154,10 +147,7 @@ def write_source(
     provenance: Row | None = None,
     paraphrase_provenance: Row | None = None,
 ) -> Path:
-    """Write a source's configurations into a dataset folder, where others may be, in order.
-
-    Seeds that have only paraphrases are only theirs; each provenance is of its kind of variants.
-    """
+    """Write a source's configurations into a dataset folder, with seeds for each kind."""
     source = seeds[0]["seed_id"].partition(":")[0]
     classes: dict[str, set[str]] = {row["seed_id"]: set() for row in seeds}
     by_class: dict[str, list[Row]] = {}

@@ -1,8 +1,4 @@
-"""Commands that deal their work to tasks: small ones, what they need, and what they make.
-
-Run as a program, this module runs some of them twice and says what became of it: the tests have
-Ray only for a process in namespaces of its own.
-"""
+"""Commands that deal their work to tasks; as a program, for Ray, runs some of them twice."""
 
 import json
 import os
@@ -34,12 +30,8 @@ _SMALL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command in a folder that `prepare` filled."""
-
     words: tuple[str, ...]
-    """Its arguments."""
     made: str
-    """Glob of all that it makes."""
     begun: str
     """Glob of files that are there once a task has done something."""
 
@@ -85,7 +77,6 @@ COMMANDS: Final = {
 
 
 def prepare(folder: Path) -> None:
-    """Put everything that the commands read into a folder."""
     from helpers.problem_folder import many_problems, write_folder
     from helpers.tiny_classifiers import folder_of, tiny_classifier
     from helpers.tiny_generators import saved_generator
@@ -127,7 +118,6 @@ def _prepare_paraphrases(folder: Path) -> None:
 
 
 def run(name: str, *options: str) -> Result:
-    """Run a command in the working folder."""
     return _invoke([*COMMANDS[name].words, *options])
 
 
@@ -139,10 +129,7 @@ def _invoke(words: list[str]) -> Result:
 
 
 def made(name: str) -> dict[str, bytes]:
-    """All files that a command has made in the working folder.
-
-    But locks, and the temporary files that a killed task may leave, which nobody reads.
-    """
+    """Files that a command has made here, but locks and temporary files, which nobody reads."""
     return {
         str(path): path.read_bytes()
         for path in sorted(Path().glob(COMMANDS[name].made))
@@ -152,10 +139,7 @@ def made(name: str) -> dict[str, bytes]:
 
 @contextmanager
 def killing(name: str, kill: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Kill once a task of the command has done something; yield what was killed.
-
-    `kill` returns None where no task is at work at that moment, and is called again.
-    """
+    """Kill once a task has done something, and yield what; `kill` gives None if none is at work."""
     killed: list[Any] = []
     over = False
 

@@ -1,10 +1,4 @@
-"""Fits the models of the column `quality`: `python -m helpers.fit_quality DATE`, in `tests/`.
-
-Reads judged variants and their signals, writes `generation/signals/quality.toml`, and prints how
-well the models do on judgements that they were not fitted on, with and without the signals of the
-masked LMs. Wants scikit-learn. `python -m helpers.fit_quality measure MODELS` asks the two small
-masked LMs for these signals anew.
-"""
+"""Writes quality.toml (`DATE`) and says how good it is; `measure MODELS` asks masked LMs."""
 
 import csv
 import io
@@ -74,7 +68,6 @@ class Judged:
 
 
 def read_judged(folder: Path) -> Judged:
-    """Read a session with its signals."""
     session = read_session(folder)
     passes = [current(read_standing(path)) for path in sorted((folder / "answers").glob("*.jsonl"))]
     with (folder / SIGNALS).open(encoding="utf-8", newline="") as stream:
@@ -91,7 +84,6 @@ def read_judged(folder: Path) -> Judged:
 
 
 def _column(rows: Sequence[Mapping[str, str]], name: str) -> pa.Array:
-    """Return a column of the file of signals, as the dataset has it."""
     texts = [row[name] or None for row in rows]
     if name == "word_class":
         return pa.array(texts)
@@ -113,7 +105,6 @@ def together(*judged: Judged) -> Judged:
 
 
 def rows_of(judged: Judged, chosen: Sequence[str]) -> Floats:
-    """Return [n, features] what is known of every variant."""
     values = np.stack([judged.features[each] for each in chosen], axis=1)
     assert not np.isnan(values).any()
     return values
@@ -129,7 +120,6 @@ class Fitted:
     intercept: float
 
     def probabilities(self, values: Floats) -> Floats:
-        """Return [n] the probabilities of rows to be good."""
         z = self.intercept + ((values - self.means) / self.deviations) @ self.coefficients
         found: Floats = 1 / (1 + np.exp(-z))
         return found
@@ -147,10 +137,7 @@ def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Fitted:
 def out_of_fold(
     judged: Judged, chosen: Sequence[str], *, repeats: int = 10
 ) -> tuple[Floats, Floats]:
-    """Return [n] probabilities by models that did not see a row's seed, and [n] good or not.
-
-    Every variant is of a seed of its own, so folds of variants are folds of seeds.
-    """
+    """Return [n] probabilities by models that did not see a row's seed, and [n] good or not."""
     assert len(set(judged.seeds)) == len(judged.seeds)
     values, good = rows_of(judged, chosen), judged.good
     total = np.zeros(len(good))
@@ -176,10 +163,7 @@ def auc(probability: Floats, good: Floats) -> float:
 def interval(
     probability: Floats, good: Floats, less: Floats | None = None, *, replicates: int = 1000
 ) -> tuple[float, float]:
-    """Return the 95 % interval of an AUC, or of its difference to that of `less`: a bootstrap.
-
-    Every variant is of a seed of its own, so variants are what is drawn.
-    """
+    """Return the bootstrapped 95 % interval of an AUC, or of its difference to that of `less`."""
     rng, found = np.random.default_rng(0), []
     for _ in range(replicates):
         rows = rng.integers(0, len(good), len(good))
@@ -216,7 +200,6 @@ def summary(probability: Floats, good: Floats) -> dict[str, float]:
 
 
 def render(judged: Judged, date: str) -> str:
-    """Write `quality.toml`."""
     files = [path for each in SESSIONS for path in sorted((each / "answers").glob("*.jsonl"))]
     files += [each / SIGNALS for each in SESSIONS]
     lines = [
@@ -248,10 +231,7 @@ def render(judged: Judged, date: str) -> str:
 
 
 def measure(models: Path, work: Path) -> None:
-    """Write `mean_rank` and `neighbour_change` of all judged variants into their files of signals.
-
-    Ranks are those of builds of the judged problems, neighbours those of the judged texts.
-    """
+    """Write `mean_rank` and `neighbour_change` of judged variants into their files of signals."""
     from generation import Config, generate
     from generation.model_signals.likelihoods import item_of, neighbour_changes
     from generation.suggestions.masked_lm import MaskedLM
@@ -305,7 +285,6 @@ def measure(models: Path, work: Path) -> None:
 
 
 def main() -> None:
-    """Fit, write, and print how good the models are out of fold, and fitted on one session."""
     if sys.argv[1] == "measure":
         with TemporaryDirectory() as work:
             measure(Path(sys.argv[2]), Path(work))

@@ -19,7 +19,6 @@ _SHARED: Final[dict[ProblemFormat, tuple[str, ...]]] = {PAIRS: (), READING: ("co
 
 
 def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The seed and its variant."""
     texts = _TEXTS[problem_format]
     seed = seed_row(f"{source}:1", texts, 1, problem_format=problem_format)
     changed = [
@@ -31,7 +30,6 @@ def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any],
 
 
 def write_format_run(run: Path, problem_format: ProblemFormat, *, source: str = "") -> Path:
-    """Write the run folder of one of these formats."""
     source = source or ("pairs" if problem_format == PAIRS else "reading")
     seed, variant = rows_of(problem_format, source)
     config: dict[str, Any] = {

@@ -21,10 +21,7 @@ def smollm2() -> Path:
 
 
 def write_in_float32(source: Path, target: Path) -> None:
-    """Write these weights, each as a float32: transformers reads both files alike.
-
-    With 4-bit weights llama.cpp rounds activations to 8 bits, with others it does not.
-    """
+    """Write float32 weights: with 4-bit ones llama.cpp rounds activations, too."""
     from gguf import GGUFReader, GGUFValueType, GGUFWriter, dequantize
 
     reader, writer = GGUFReader(source), GGUFWriter(target, "llama")

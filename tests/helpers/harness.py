@@ -58,8 +58,6 @@ label = "first"
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with a dataset, a model and examples."""
-
     path: Path
     shots: str
     """Examples, as `--shots` takes them."""
@@ -130,7 +128,6 @@ def make_place(
 
 
 def name_of(prediction: str | int | None, labels: Sequence[str]) -> str | None:
-    """A label's name; of NLI files have numbers."""
     if isinstance(prediction, int):
         return labels[prediction] if prediction >= 0 else None
     return prediction

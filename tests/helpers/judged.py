@@ -32,10 +32,7 @@ _TEXTS: Final = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
 
 
 def write_dataset(folder: Path, **config: Any) -> Path:
-    """Write a folder in which one or two masked LMs validate each variant in each text.
-
-    `config` has settings of the run, for the provenance.
-    """
+    """Write a folder in which one or two masked LMs validate each variant in each text."""
     rng = random.Random(1)
     seeds, variants = [], []
     for word_class, n in SEEDS.items():

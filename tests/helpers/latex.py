@@ -1,5 +1,3 @@
-"""LaTeX tables, set by pdflatex where there is one."""
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -21,7 +21,6 @@ def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
 
 
 def ask_all(texts: list[str]) -> list[MaskedQuery]:
-    """One question for every word of every sentence."""
     return [
         MaskedQuery(text, match.span(), (match.span(),))
         for text in texts
@@ -36,7 +35,6 @@ def jointly(sentence: str, word: str) -> list[MaskedQuery]:
 
 
 def assert_identical(here: Scores, there: Scores) -> None:
-    """Bit by bit the same."""
     for field in fields(Scores):
         one, other = getattr(here, field.name), getattr(there, field.name)
         assert one.dtype == other.dtype

@@ -47,7 +47,6 @@ def start(code: str, cwd: Path, home: Path, *arguments: str) -> subprocess.Popen
 
 
 def python(code: str, cwd: Path, home: Path) -> str:
-    """Output of the code."""
     process = start(code, cwd, home)
     output, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors

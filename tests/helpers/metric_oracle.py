@@ -1,8 +1,4 @@
-"""The metric again, slowly and obviously: loops and fractions, nothing of the project.
-
-A dataset is a list of `Row`s, one per variant. Every figure is computed per subsample from
-the rows themselves, as if the subsample were the dataset, and averaged at the very end.
-"""
+"""The metric again, slowly and obviously: loops and fractions, averaged at the very end."""
 
 import math
 import random
@@ -122,7 +118,6 @@ def columns(
 
 
 def by_seed(rows: Iterable[Row]) -> dict[Any, list[Row]]:
-    """The rows of each seed."""
     seeds: dict[Any, list[Row]] = {}
     for row in rows:
         seeds.setdefault(row.seed_id, []).append(row)
@@ -141,7 +136,6 @@ def seed_variant_accuracy(rows: Sequence[Row], threshold: int) -> Fraction:
 
 
 def seed_accuracy(rows: Sequence[Row]) -> Fraction:
-    """The share of seeds that are themselves answered right."""
     seeds = by_seed(rows)
     return Fraction(sum(v[0].own == v[0].gold for v in seeds.values()), len(seeds))
 
@@ -280,7 +274,6 @@ def figures(
 
 
 def mean(values: Iterable[Fraction | None]) -> Fraction | None:
-    """The mean of what is defined."""
     defined = [value for value in values if value is not None]
     return sum(defined, Fraction(0)) / len(defined) if defined else None
 

@@ -1,7 +1,4 @@
-"""Commands in namespaces of their own: no network beyond loopback, private mounts.
-
-All processes that such a command leaves behind end with it.
-"""
+"""Commands in namespaces of their own, which end with all their processes: loopback alone."""
 
 import functools
 import os

@@ -1,9 +1,4 @@
-"""Run the quick start's notebook in an empty folder and keep its outputs.
-
-    cd tests && python -m helpers.notebook
-
-writes `merge_metric/quickstart.ipynb` with the outputs that it has here.
-"""
+"""Run the quick start's notebook and keep its outputs: `cd tests && python -m helpers.notebook`."""
 
 import os
 import re

@@ -101,8 +101,6 @@ class FakeTagger:
 
 @dataclass
 class Outcome:
-    """One shared word's replacements and counts."""
-
     replacements: list[Replacement]
     funnel: Funnel
     asked: list[tuple[int, str, str]]
@@ -147,11 +145,7 @@ def run(
     tags: Mapping[str, str | None] | Mapping[tuple[int, str], Tags] | None = None,
     **settings: Any,
 ) -> Outcome:
-    """`find_replacements` for one shared word of tagged texts, with answers by MLM.
-
-    `tags` has the tag of a candidate, or of (side, candidate) its tags; None where the tokenisation
-    changes. Other candidates keep the original's tags.
-    """
+    """`find_replacements` for one word; `tags` by candidate or (side, candidate)."""
     shared = shared_words_of((premise, hypothesis))
     (one,) = (s for s in shared if s.word == word)
     said: Mapping[Any, Any] = tags or {}

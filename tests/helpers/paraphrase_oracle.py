@@ -54,7 +54,6 @@ def manifest(run: RunFolder) -> dict[str, Any]:
 
 
 def outcome(run: RunFolder) -> dict[str, bytes]:
-    """The bytes of everything that is made."""
     names = [*(f"{name}.parquet" for name in (*TABLES, "problems")), "manifest.json"]
     return {name: (run.path / name).read_bytes() for name in names}
 
@@ -83,8 +82,6 @@ def echo_in(text: str, hypothesis: str) -> bool:
 
 @dataclass
 class Expected:
-    """Rows and counts that a run should leave."""
-
     exclusions: dict[str, tuple[str, int | None]]
     candidates: list[dict[str, Any]]
     variants: dict[str, list[tuple[str, str]]]
@@ -245,7 +242,6 @@ class World:
     def run(
         self, folder: Path, data: Path | None = None, budget: Budget | None = None, **changes: Any
     ) -> tuple[RunFolder, FakeGenerator, FakeJudge]:
-        """Write the problems, and run to the end of the budget."""
         data = data or write_problems(folder.with_suffix(".jsonl"), self.problems)
         budget = budget or Budget()
         size, overwrite = changes.pop("generator_batches", 4), changes.pop("overwrite", False)

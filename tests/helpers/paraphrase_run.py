@@ -38,12 +38,10 @@ PROMPT = "Rephrase the following sentence while preserving its original meaning:
 
 
 def paraphrase_id(seed_id: str, text: str) -> str:
-    """`variant_id` of a paraphrase."""
     return variant_id(seed_id, PARAPHRASE, "", text)
 
 
 def problem_row(seed_id: str, problem: Problem) -> Row:
-    """A row of the split `seeds`."""
     premise, hypothesis, label, votes, _ = problem
     return seed_row(seed_id, (premise, hypothesis), LABELS.index(label), votes)
 

@@ -110,7 +110,6 @@ def settings(folder: Path, data: Path, **changes: Any) -> ParaphraseConfig:
 
 
 def rng_of(*key: object) -> random.Random:
-    """Equal numbers for equal keys."""
     return random.Random(hashlib.sha256(repr(key).encode()).digest())
 
 

@@ -1,5 +1,3 @@
-"""A dataset folder with problems that models can be asked about."""
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,7 @@ def problem_row(variant_id: str, problem: Problem, word_class: str | None = None
 
 
 def write_folder(folder: Path, problems: Mapping[str, Problem]) -> Path:
-    """Write a dataset folder of problems by id: `snli:1`, `snli:1/noun/0`, `snli:1/paraphrase/0`.
-
-    Seeds that have only paraphrases are only theirs.
-    """
+    """Write a dataset folder of problems by id: `snli:1`, `snli:1/noun/0` and the like."""
     for source in {name.partition(":")[0] for name in problems}:
         rows = [
             problem_row(name, problem, name.split("/")[1] if "/" in name else None)

@@ -1,5 +1,3 @@
-"""Processes that end with the test that started them."""
-
 import os
 import subprocess
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,4 @@
-"""A Ray cluster for one command, in namespaces that have nothing but loopback.
-
-Ray's daemons listen on all interfaces; there they reach no further than the test.
-"""
+"""A Ray cluster for one command, in namespaces that have nothing but loopback."""
 
 import shutil
 import tempfile

@@ -1,9 +1,4 @@
-"""Equation 1 again, slowly and obviously, written from the definitions D1–D8 and D14.
-
-One sentence per forward pass, all positions scored, suggestions sorted in Python, whole
-sentences tagged one by one. Of the project only the record types are used. Markers such
-as "##" are looked at here on purpose: the project decodes tokens instead.
-"""
+"""Equation 1 again, slowly and obviously, from the definitions D1–D8 and D14."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,8 +36,6 @@ class Expected:
 
 @dataclass(frozen=True)
 class Tagged:
-    """A token of a sentence."""
-
     text: str
     start: int
     tag: str
@@ -61,7 +54,6 @@ def _nlp() -> Any:
 
 @cache
 def tag(text: str) -> tuple[Tagged, ...]:
-    """The tokens of a whole text with their Penn tags."""
     return tuple(Tagged(token.text, token.idx, token.tag_) for token in _nlp()(text))
 
 
@@ -100,11 +92,7 @@ class SlowMLM:
         return _from_bytes(piece).removeprefix(" "), piece.startswith("Ġ")
 
     def is_whole_word(self, piece: str, original: str) -> bool:
-        """D4: whether `piece` is a word where `original` stands.
-
-        Where the original begins a word, its replacement must. Where it joins on to what
-        stands before, the replacement must too, and be a word by itself elsewhere.
-        """
+        """D4: begins a word as the original does; else is a word by itself elsewhere, too."""
         begins = self.read(piece)[1]
         if self.read(original)[1]:
             return begins
@@ -196,7 +184,6 @@ def _from_bytes(piece: str) -> str:
 
 @lru_cache
 def slow_mlm(path: Path) -> SlowMLM:
-    """A model, loaded once."""
     return SlowMLM(path)
 
 

@@ -11,8 +11,6 @@ from generation.records import replacement_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """A row of `replacements.parquet`."""
-
     seed_id: str
     source: str
     word: str
@@ -25,14 +23,11 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Variant:
-    """A replacement that was drawn."""
-
     replacement: Replacement
     subsamples: tuple[int, ...]
 
 
 def table_of(replacements: Iterable[Replacement]) -> pa.Table:
-    """Records → columns, in the order given; of the signals only `mlm_count` is known."""
     rows = [
         asdict(r) | {"mlm_count": len({*r.premise_mlms, *r.hypothesis_mlms})} for r in replacements
     ]
@@ -48,7 +43,6 @@ def replacements_in(table: pa.Table) -> list[Replacement]:
 
 
 def variants_in(table: pa.Table) -> list[Variant]:
-    """Turn the columns that `draw` gives into records."""
     subsamples: list[Any] = table["subsamples"].to_pylist()
     return [
         Variant(replacement, tuple(numbers))

@@ -27,8 +27,6 @@ _MLM = {
 
 @dataclass
 class Problems:
-    """Rows of a source's seeds and variants."""
-
     source: str = "snli"
     seeds: list[Row] = field(default_factory=list)
     variants: list[Row] = field(default_factory=list)

@@ -30,7 +30,6 @@ Rows = list[dict[str, Any]]
 
 
 def seed_of(problem: str) -> str:
-    """The seed of a problem, by its id."""
     return problem.partition("/")[0]
 
 
@@ -70,12 +69,10 @@ def predicted(source: str = "") -> Rows:
 
 
 def without(rows: Rows, *problems: str) -> Rows:
-    """The rows of all other problems."""
     return [row for row in rows if row["variant_id"] not in problems]
 
 
 def named(rows: Rows) -> Rows:
-    """The rows with names of labels."""
     return [
         {**row, "label": LABELS[row["label"]], "prediction": LABELS[row["prediction"]]}
         for row in rows

@@ -1,8 +1,4 @@
-"""Datasets with paraphrases, and models' predictions with probabilities, small enough for a hand.
-
-A problem is a line as in `metric_oracle.problems`: "E E EEC" has the gold label entailment, is
-answered entailment, and has three variants, the last of which is answered contradiction.
-"""
+"""Datasets with paraphrases, and predictions with probabilities, small enough for a hand."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -44,7 +40,6 @@ def text_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def write_lines(folder: Path, source: str, lines: Sequence[str]) -> Path:
-    """Write a source's paraphrases into a dataset folder."""
     rows = text_rows(source, lines)
     seeds, variants = ([row for row in rows if ("word_class" in row) == changed]
                        for changed in (False, True))  # fmt: skip

@@ -1,8 +1,4 @@
-"""Words of several pieces, slowly and obviously: each word enumerated, each piece a forward pass.
-
-Written from the definition of PLL-word-l2r (Kauf and Ivanova, 2023): a piece is predicted with
-itself and the word's pieces to its right masked. Nothing here knows how the project searches.
-"""
+"""Words of several pieces, slowly and obviously, by PLL-word-l2r (Kauf and Ivanova, 2023)."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,8 +16,6 @@ Pieces = tuple[int, ...]
 
 @dataclass
 class SlowWords:
-    """A masked LM asked about words of several pieces."""
-
     path: Path
     slow: SlowMLM = field(init=False)
 
@@ -37,7 +31,6 @@ class SlowWords:
         return self.slow.tokenizer
 
     def read(self, number: int) -> tuple[str, bool]:
-        """Text of a piece, and whether it begins a word."""
         return self.slow.read(self.tokenizer.convert_ids_to_tokens(number))
 
     def log_prob(
@@ -50,11 +43,7 @@ class SlowWords:
         itself: bool = False,
         steps: int = 99,
     ) -> float:
-        """Log P of a word in pieces at `span`, or of its first pieces, of `steps` in all.
-
-        `masked` are the hidden spans: this one, or all occurrences, each of which has pieces of
-        its own where the word is the original itself.
-        """
+        """Log P of a word's pieces at `span`, or of the first of `steps`; `masked` are hidden."""
         total = 0.0
         for step, piece in enumerate(pieces[:steps]):
             ids: list[int] = []
@@ -127,5 +116,4 @@ class SlowWords:
 
 @lru_cache
 def slow_words(path: Path) -> SlowWords:
-    """A model, loaded once."""
     return SlowWords(path)

@@ -50,8 +50,6 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 @dataclass(frozen=True)
 class SlurmCluster:
-    """Where it is; its commands need `SLURM_CONF`."""
-
     folder: Path
 
     @property
@@ -59,7 +57,6 @@ class SlurmCluster:
         return self.folder / "slurm.conf"
 
     def ask(self, *command: str) -> str:
-        """Output of one of Slurm's commands, which may fail."""
         return subprocess.run(
             command,
             env={**os.environ, "SLURM_CONF": str(self.conf)},
@@ -79,7 +76,6 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def slurm_cluster() -> Iterator[SlurmCluster]:
-    """A cluster that takes jobs; gone with all its processes at the end."""
     # Not pytest's folder: the path of a socket may have a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     cluster = SlurmCluster(folder)

@@ -15,10 +15,7 @@ SUBSAMPLES: Final = 3
 def write_folder(
     folder: Path, *, source: str = "snli", seeds: int = 8, problem_format: ProblemFormat = NLI
 ) -> Path:
-    """Write a dataset folder: every seed has nouns, every other one verbs too.
-
-    The run that it is exported from is beside it.
-    """
+    """Write a dataset folder, its run beside it: seeds have nouns, every other one verbs."""
     fields, n_labels = problem_format.fields, len(problem_format.labels)
     texts, rng = sentences(300), random.Random(7)
     rows, variants = [], []

@@ -1,5 +1,3 @@
-"""Sentences with tags, written by hand."""
-
 from collections.abc import Sequence
 
 from generation.problems.shared_words import shared_words, word_forms

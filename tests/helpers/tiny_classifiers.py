@@ -1,8 +1,4 @@
-"""Small random sequence classifiers of every kind the project must cope with.
-
-Nothing here knows the project's code. Weights are random but far from zero, so that answers
-depend on both texts.
-"""
+"""Small random sequence classifiers, far from zero, of every kind; nothing here knows our code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -101,7 +97,6 @@ KINDS: Final = tuple(_KINDS)
 
 
 def folder_of(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
-    """Where `tiny_classifier` puts it."""
     return scratch("classifiers") / "-".join([kind, *labels])
 
 

@@ -1,7 +1,4 @@
-"""Small random text generators: an encoder-decoder and causal models, with and without chat.
-
-Ends are about as likely as words, so that texts have many lengths.
-"""
+"""Small random text generators of every kind, whose ends are about as likely as words."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +43,6 @@ def _chat_tokenizer() -> PreTrainedTokenizerFast:
 
 @lru_cache
 def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
-    """The tokenizer of one of `KINDS`."""
     if kind == "t5":
         return _t5_tokenizer()
     return _chat_tokenizer() if kind == "llama-chat" else byte_level()
@@ -89,7 +85,6 @@ def tiny_generator(kind: str, seed: int = 0) -> Any:
 
 @lru_cache
 def saved_generator(kind: str, folder: Path) -> Path:
-    """A folder as the Hub has it."""
     tiny_generator(kind).save_pretrained(folder)
     tiny_tokenizer(kind).save_pretrained(folder)
     return folder

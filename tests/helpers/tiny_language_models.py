@@ -1,8 +1,4 @@
-"""Small random causal LMs with tokenizers of every kind, trained here.
-
-Nothing here knows the project's code. Weights are random but far from zero, so that answers
-depend on the whole prompt.
-"""
+"""Small random causal LMs with tokenizers of every kind; nothing here knows our code."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +35,7 @@ _BLOCK: Final = (
 
 
 def _corpus(space: str) -> list[str]:
-    """Prompts such as the models see, so that their words become tokens.
-
-    Without a space before the answer, no letter stands after one anywhere.
-    """
+    """Prompts such as the models see; with `space` none, no letter stands after one."""
     made = sentences(900) if space else [sentence.lower() for sentence in sentences(900)]
     return [
         _BLOCK.format(premise, hypothesis, space, "ABC"[i % 3])
@@ -77,10 +70,7 @@ def _template(single: str, tokenizer: Tokenizer) -> processors.TemplateProcessin
 
 
 def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizerFast:
-    """As Llama 2's: SentencePiece's spaces, and a start token; with `end`, an end token, too.
-
-    Without `letters`, "▁A" and its like are two pieces.
-    """
+    """As Llama 2's: SentencePiece's spaces, start and end tokens; perhaps no "▁A"."""
     special = ["<unk>", "<s>", "</s>"]
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = _metaspace()
@@ -147,8 +137,6 @@ _SIZES: Final[Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class TinyLM:
-    """A kind of model."""
-
     tokenizer: Callable[[], PreTrainedTokenizerFast]
     config: Callable[..., PreTrainedConfig]
     letters: tuple[tuple[str, ...], ...]
@@ -243,13 +231,11 @@ KINDS: Final[Mapping[str, TinyLM]] = MappingProxyType(
 
 @lru_cache
 def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
-    """The tokenizer of one of `KINDS`."""
     return KINDS[kind].tokenizer()
 
 
 @lru_cache
 def tiny_lm(kind: str) -> Any:
-    """The model of one of `KINDS`, in float32 on the CPU."""
     tokenizer = tiny_tokenizer(kind)
     config = KINDS[kind].config(
         vocab_size=len(tokenizer), pad_token_id=None, bos_token_id=tokenizer.bos_token_id,

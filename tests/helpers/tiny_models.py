@@ -1,10 +1,4 @@
-"""Small random masked LMs of every kind the generation must cope with.
-
-Their tokenizers are trained here, on sentences made from the word lists below, so that a
-vocabulary holds whole words beside word pieces, and words with and without a space before
-them. Weights are random but far from zero: probabilities depend on the context, biases
-included. Nothing here knows the project's code.
-"""
+"""Small random masked LMs of every kind, with tokenizers trained here; nothing knows our code."""
 
 import atexit
 import json
@@ -181,11 +175,7 @@ def _modernbert_tokenizer() -> PreTrainedTokenizerFast:
 def _unigram(
     special_tokens: Sequence[str], unknown: str, normalizer: normalizers.Normalizer
 ) -> list[tuple[str, float]]:
-    """Pieces and their scores. Punctuation stands alone, as SentencePiece has it.
-
-    The trainer knows as pieces only what several different words have in common, so every
-    word gets relatives.
-    """
+    """Pieces and scores; words get relatives, as pieces are what several share."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -320,7 +310,6 @@ def tiny_model(kind: str) -> Path:
 
 
 def randomised(config: PreTrainedConfig, seed: int, auto: Any = AutoModelForMaskedLM) -> Any:
-    """A model with random weights, biases and norms included."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = auto.from_config(config).eval()

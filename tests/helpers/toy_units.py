@@ -1,9 +1,4 @@
-"""A unit of work for the executors, and what may go wrong with it.
-
-Workers import it, so it is in a module of its own and tests put its folder on PYTHONPATH.
-The kind of a unit is what its name starts with: `fine-3`, `raise-0`. Once the folder holds
-a file `healed`, all units are fine.
-"""
+"""Units of work, by what their names start with; all are fine where a file `healed` is."""
 
 import hashlib
 import os
@@ -66,12 +61,10 @@ def units(count: int, *special: str) -> list[str]:
 
 
 def unfinished(folder: Path, names: list[str]) -> list[str]:
-    """Units without an output."""
     return [name for name in names if not (folder / "out" / name).exists()]
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """Name → bytes of all that lies in the folder of outputs."""
     return {path.name: path.read_bytes() for path in sorted((folder / "out").iterdir())}
 
 

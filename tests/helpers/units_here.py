@@ -1,5 +1,3 @@
-"""A stand-in for the executors that runs units in this process, one after the other."""
-
 import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +11,6 @@ class UnitsHere:
     """Runs units as `dispatch.run_units` does, and keeps what it was asked for."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        """Take the place of the executors for all calls; let no unit fail."""
         patch.setattr("merge_dataset.executors.calls.run_units", self.run_units)
         self.units: list[str] = []
         self.distribution: Distribution | None = None
@@ -23,7 +20,6 @@ class UnitsHere:
     def run_units(
         self, function: str, folder: Path, units: Sequence[str], distribution: Distribution
     ) -> None:
-        """Run all units; those that should fail are named at the end."""
         self.units, self.distribution = list(units), distribution
         failed = []
         for number, unit in enumerate(units):

@@ -1,16 +1,4 @@
-"""Print as JSON what this environment's `datasets` loads from a dataset folder.
-
-Runs without pytest, so that two environments can be compared: the one of this project,
-and one with `datasets` 3, the last that runs loading scripts. Usage:
-
-    python tests/legacy/read_rows.py path/to/merge-nli [script]
-
-The folder must be called `merge-nli`: it is loaded by this name from its parent folder,
-without the Hub and with an empty cache. With `script`, the loading script is loaded by
-path instead, with the folder as `data_dir`, which only `datasets` before 4 can do; it
-knows the sources of the paper and of the demo. Prints configuration → split → rows, and the
-label names.
-"""
+"""Print what `datasets` loads: `read_rows.py FOLDER [script]`; scripts run before 4."""
 
 import json
 import os
@@ -23,7 +11,6 @@ SCRIPT = Path(__file__).parents[2] / "merge_dataset" / "merge_nli.py"
 
 
 def main(folder: Path, *, by_script: bool) -> dict[str, Any]:
-    """Rows of every configuration that the folder's card lists."""
     import datasets
 
     datasets.disable_progress_bars()

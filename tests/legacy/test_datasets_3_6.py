@@ -23,7 +23,6 @@ READER = Path(__file__).with_name("read_rows.py")
 
 @pytest.fixture(scope="module")
 def legacy() -> str:
-    """The interpreter of the environment with datasets 3.6."""
     if not (python := os.environ.get("MERGE_NLI_LEGACY_PYTHON")):
         pytest.skip("run: make test-legacy")
     return python
@@ -31,7 +30,6 @@ def legacy() -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some of the bundled problems, paraphrases, and problems that are not of NLI."""
     base = tmp_path_factory.mktemp("legacy")
     run = generate(Config.from_recipe("demo", run=str(base / "run"), limit=24))
     export_dataset(run.path, base / "merge-nli")
@@ -41,7 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(python: str, folder: Path, way: str) -> dict[str, object]:
-    """Rows that an interpreter reads, with an empty cache of its own."""
     command = [python, str(READER), str(folder), way]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -50,7 +47,6 @@ def rows(python: str, folder: Path, way: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("way", ["folder", "script"])
 def test_rows_agree_with_the_newest_datasets(folder: Path, way: str, legacy: str) -> None:
-    """Every configuration, row by row, from the folder and by the script's path."""
     new = rows(sys.executable, folder, "folder")
     assert {"demo", "demo_nouns", "anli-r1_paraphrases", "snli_nouns"} <= new.keys()
     assert rows(legacy, folder, way) == new

@@ -1,10 +1,4 @@
-"""Try mutants, deliberate faults: does a test catch each? `make test-mutants`, or `run.py WORD…`.
-
-Each mutant is made in a copy of the tree, where the tests that concern it run until one fails:
-first those of the fast tier, then the slow ones. What fails has to pass without the mutant.
-Libraries are imported once, and every run is a fork of this process. The exit status is 1 where
-a mutant is not caught.
-"""
+"""Try mutants, each in a copy of the tree: `make test-mutants`, or `run.py WORD…`."""
 
 import importlib
 import io
@@ -51,8 +45,6 @@ LONGEST: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A small change that breaks something."""
-
     package: str
     breaks: str
     text: str
@@ -86,7 +78,6 @@ class Mutant:
 
 
 def read_mutants() -> list[Mutant]:
-    """The list."""
     entries = tomllib.loads(LIST.read_text("utf-8"))["mutant"]
     return [Mutant(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
 
@@ -183,7 +174,6 @@ def _tried(mutant: Mutant) -> tuple[Mutant, str, str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Try all mutants, or those in whose lines one of the words stands."""
     mutants = [each for each in read_mutants() if not words or any(w in repr(each) for w in words)]
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
     for library in LIBRARIES:

@@ -1,8 +1,4 @@
-"""Print as JSON what trackers keep in a folder: tracker → run → name → [step, value]s, and texts.
-
-Runs where the trackers are installed: reads event files of TensorBoard in `tensorboard/`, the
-file store of MLflow in `mlruns/`, offline runs of W&B in `wandb/`.
-"""
+"""Print what trackers keep in a folder: tracker → run → name → [step, value]s, and texts."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ Logged = dict[str, dict[str, Any]]
 
 
 def tensorboard(folder: Path) -> Logged:
-    """Scalars and texts of every folder with event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     runs: Logged = {}
@@ -38,7 +33,6 @@ def tensorboard(folder: Path) -> Logged:
 
 
 def mlflow(folder: Path) -> Logged:
-    """Metrics and tags of every run."""
     from mlflow import MlflowClient
 
     client, runs = MlflowClient(tracking_uri=folder.as_uri()), {}

@@ -1,7 +1,4 @@
-"""Figures in real trackers that need no network, read back from what they keep.
-
-`make test-trackers`, in an environment of their own.
-"""
+"""Figures in real trackers, read back: `make test-trackers`, in an environment of their own."""
 
 import json
 import os
@@ -29,7 +26,6 @@ Logged = dict[str, dict[str, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset and predictions, where trackers keep what they get."""
     place = tmp_path_factory.mktemp("tracked")
     made = problems(12)
     made.write(place / "merge-nli")
@@ -39,7 +35,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(place: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the Python of the trackers' environment, without a network."""
     python = os.environ.get("MERGE_NLI_TRACKERS_PYTHON")
     if python is None:
         pytest.skip("run: make test-trackers")
@@ -54,7 +49,6 @@ def run(place: Path, *arguments: object, **environment: str) -> subprocess.Compl
 
 
 def offline(place: Path) -> dict[str, str]:
-    """Variables that keep each tracker's runs in the folder."""
     return {
         "WANDB_MODE": "offline", "WANDB_SILENT": "true",
         "MLFLOW_TRACKING_URI": (place / "mlruns").as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true",
@@ -74,7 +68,6 @@ def logged(place: Path) -> Logged:
 
 
 def test_scores_in_every_tracker(place: Path) -> None:
-    """All figures with their configurations, what they are of, and nothing else on stdout."""
     targets = [word for tracker in TRACKERS for word in ("--log-to", tracker)]
     configs = [word for config in CONFIGS for word in ("--config", config)]
     done = score(place, *targets, *configs, **offline(place))
@@ -103,7 +96,6 @@ def test_scores_in_every_tracker(place: Path) -> None:
 
 
 def test_names_are_those_of_training(place: Path) -> None:
-    """Figures of a Trainer's callback and those logged after it stand under one name."""
     environment = offline(place) | {"TENSORBOARD_LOGGING_DIR": "tensorboard"}
     done = run(place, HERE / "train_and_log.py", place / "merge-nli", **environment)
     assert done.returncode == 0, done.stderr

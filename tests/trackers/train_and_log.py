@@ -1,7 +1,4 @@
-"""Train for two steps with a callback that scores, report to every tracker, and log once more.
-
-Usage: python train_and_log.py DATASET. Trackers keep what they get in the working directory.
-"""
+"""Train two steps, reporting to every tracker, and log once more: `train_and_log.py DATASET`."""
 
 import sys
 from pathlib import Path
@@ -20,7 +17,6 @@ from merge_metric.tracking import TRACKERS
 
 
 def main(dataset: Path) -> None:
-    """Train, log, and print the figures of the last evaluation."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     model = AutoModelForSequenceClassification.from_pretrained(MODEL, dtype="float32")
     data = Dataset.from_dict(dict(tokenizer(["A dog runs."] * 4)) | {"labels": [0, 1, 2, 0]})

@@ -1,7 +1,4 @@
-"""Commands of `merge-nli` as contenders, one after the other in a folder that stays.
-
-What is measured is kept beside what the commands made, so that a run that was stopped goes on.
-"""
+"""Commands of `merge-nli` as contenders; figures are kept, so that a stopped run goes on."""
 
 import json
 import os
@@ -50,10 +47,7 @@ def once(file: Path, write: Callable[[Path], object]) -> None:
 def measured(
     folder: Path, name: str, load: Callable[..., Callable[..., Any]], arguments: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Ask once, in a process of its own, or return what was kept of it; and a remark.
-
-    The step's load gets its arguments and the folder, which is one of `folder_of`.
-    """
+    """Ask once, in a process of its own, or return what was kept of it; and a remark."""
     kept, begun = folder / f"{name}.json", folder / f"{name}.begun"
     if not kept.is_file():
         remark = "stopped once: the rest alone" if begun.is_file() else ""

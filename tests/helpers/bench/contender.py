@@ -1,5 +1,3 @@
-"""Contenders: each in a process of its own, asked in turn."""
-
 import inspect
 import json
 import os
@@ -37,10 +35,7 @@ _BESIDE_GPU: Final = MappingProxyType({"TOKENIZERS_PARALLELISM": "true"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Time of one request, and its answer."""
-
     cpu: float
-    """Seconds of all threads."""
     wall: float
     peak_mb: float
     """Largest resident set of the process so far."""
@@ -50,10 +45,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Contender:
-    """One way to do the work.
-
-    A context manager: the process runs as long as the context lasts.
-    """
+    """One way to do the work, in a process that runs as long as the context lasts."""
 
     name: str
     load: Callable[..., Callable[..., Any]]
@@ -106,10 +98,7 @@ class Contender:
 
 
 def in_turn(rounds: int, *requests: Callable[[], Reply]) -> list[list[Reply]]:
-    """Put each request once a round; what each was answered, round by round.
-
-    In turn, so that what else the machine does disturbs all alike.
-    """
+    """Put each request once a round, in turn, as other load then disturbs all alike."""
     found = [[request() for request in requests] for _ in range(rounds)]
     return [list(replies) for replies in zip(*found, strict=True)]
 

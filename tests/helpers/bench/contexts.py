@@ -1,5 +1,3 @@
-"""Masked contexts out of real sentences, the same for all models."""
-
 import operator
 import re
 from collections.abc import Sequence
@@ -15,12 +13,7 @@ from helpers.reference import tag
 def find_contexts(
     problems: Sequence[dict[str, str]], shared_models: Path, count: int
 ) -> list[Context]:
-    """Distinct sentences, premises first, with their first noun that will do for all.
-
-    It stands there once, not at the beginning, is one token of every model, and all other
-    tokens stay as they are when a mask is written in its place: peers mask the text, and
-    ALBERT's tokenizer reads ", " after a mask as it reads it after a space.
-    """
+    """Sentences, premises first, with their first noun that one mask can replace in all models."""
     folders = [model_folder(name, shared_models) for name in (*REAL, *SHAPES)]
     tokenizers = [Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders if f]
     found = []

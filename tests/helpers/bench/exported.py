@@ -1,9 +1,4 @@
-"""Peers that run models outside PyTorch: ONNX Runtime and OpenVINO, from one exported graph.
-
-As who knows them would: texts sorted by length, batches of whatever size is quickest, the head on
-the masked tokens alone, all optimisations of the graph, one thread. They run in the environment of
-the peers, so each function imports what it needs itself.
-"""
+"""Peers of one exported graph, ONNX Runtime and OpenVINO, used as who knows them would."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,10 +23,7 @@ def suggestions(
     heads: Sequence[str],
     precision: str = "f32",
 ) -> Answer:
-    """The masked LM in `onnxruntime` or `openvino`, whose hint is the precision. Found are ids.
-
-    `heads` are the modules after the trunk.
-    """
+    """The masked LM in a runtime, whose hint is the precision: ids; `heads` follow the trunk."""
     import numpy as np
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -84,7 +76,6 @@ def suggestions(
 def classifier(
     model: str, pairs: Sequence[tuple[str, str]], runtime: str, precision: str = "f32"
 ) -> Answer:
-    """A classifier of pairs. Found are probabilities of entailment, neutral, contradiction."""
     import numpy as np
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer

@@ -1,9 +1,4 @@
-"""Ours and the peers: the 200 most probable tokens for masked words of sentences.
-
-Each function loads a contender and returns one that answers for some of the contexts. They
-run in processes of their own, the peers' in another environment than ours, so each imports
-what it needs itself.
-"""
+"""Ours and the peers: the 200 most probable tokens for masked words of sentences."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -45,11 +40,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
 def text_attack(
     model: str, contexts: Sequence[Context], home: str, max_length: int | None = None
 ) -> Answer:
-    """TextAttack's `WordSwapMaskedLM`, as BAE uses it. Found are words.
-
-    In `home` lies what it would download when it is first imported. Every text is padded to
-    `max_length`, by default to what it ships with, 512.
-    """
+    """TextAttack's `WordSwapMaskedLM`, as BAE uses it, from `home`: words."""
     stop_words = Path(home, "corpora", "stopwords", "english")
     stop_words.parent.mkdir(parents=True, exist_ok=True)
     stop_words.write_text("the\n", encoding="utf-8")
@@ -92,10 +83,7 @@ def pipeline(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> Answer:
-    """Transformers' fill-mask pipeline. Found are ids.
-
-    Sorted by length, batches have little padding.
-    """
+    """Transformers' fill-mask pipeline: ids. Sorted by length, batches have little padding."""
     import torch
     from transformers import pipeline
 
@@ -116,10 +104,7 @@ def pipeline(
 def nlpaug(
     model: str, contexts: Sequence[Context], model_type: str, by_length: bool = False
 ) -> Answer:
-    """The model in nlpaug's `ContextualWordEmbsAug`. Found are tokens.
-
-    It draws ten of the 200 most probable tokens; patched, it gives all of them.
-    """
+    """The model in nlpaug's `ContextualWordEmbsAug`: tokens; patched, it gives all of the 200."""
     import torch
     from nlpaug.augmenter.word import ContextualWordEmbsAug
 
@@ -144,10 +129,7 @@ def nlpaug(
 
 
 def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
-    """Code one writes without a library: sentence by sentence, `topk` at the mask.
-
-    Found are ids.
-    """
+    """Code one writes without a library, sentence by sentence, `topk` at the mask: ids."""
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 

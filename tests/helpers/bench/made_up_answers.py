@@ -1,7 +1,4 @@
-"""A masked LM whose answers are made up, for measuring all but masked LMs at any size.
-
-All else is real: its tokenizer and vocabulary, the questions, the stores and what is made of them.
-"""
+"""A masked LM whose answers are made up, for measuring all else at any size."""
 
 import json
 import random
@@ -29,7 +26,6 @@ _OFFERED: Final = (
 
 
 def write_made_up_mlm(folder: Path) -> None:
-    """Write a copy of the bundled masked LM that says that its answers are made up."""
     target = folder / MADE_UP
     shutil.copytree(bundled_path(f"demo/{BUNDLED_MLM}"), target, dirs_exist_ok=True)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
@@ -68,7 +64,6 @@ def make_up_answers() -> None:
 
 @lru_cache(maxsize=1)
 def _ids(mlm: Any) -> tuple[int, ...]:
-    """Token ids of the words that are offered."""
     return tuple(mlm.vocabulary.texts.index(word) for word in _OFFERED)
 
 

@@ -1,8 +1,4 @@
-"""Runs of made-up variants, and predictions for them, of any size.
-
-Rows without problems or models, for measuring all that comes after a build: export, check,
-registration, loading, scoring.
-"""
+"""Runs of made-up variants, and predictions for them, of any size."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +22,7 @@ _LETTERS: Final = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 def write_made_up_run(
     folder: Path, seeds: range, *, per_class: int = 7, subsamples: int = 1, kept: int | None = None
 ) -> Path:
-    """Write a run folder with the seeds of a range: three classes, `per_class` variants in each.
-
-    Each variant is in every subsample, so that the number of rows is that of seeds times classes
-    times `per_class`.
-    """
+    """Write a run: three classes, `per_class` variants in each, all in every subsample."""
     folder.mkdir(parents=True, exist_ok=True)
     schema = arrow_schema()
     with (
@@ -56,11 +48,7 @@ def write_made_up_run(
 
 
 def write_made_up_predictions(path: Path, seeds: range, *, per_class: int = 7) -> int:
-    """Write predictions for these seeds and their variants, in the order of the dataset: how many.
-
-    Nine in ten are right. With digests of texts and probabilities, as `merge-nli predict` writes
-    them, but without the digest of the file.
-    """
+    """Write predictions, nine in ten right, in the dataset's order, as `predict` does: how many."""
     names = ["variant_id", "seed_id", "label", "prediction", "text_digest", "probabilities"]
     kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string(), pa.list_(pa.float64())]
     schema = pa.schema(list(zip(names, kinds, strict=True)))
@@ -74,7 +62,6 @@ def write_made_up_predictions(path: Path, seeds: range, *, per_class: int = 7) -
 
 
 def write_other_predictions(path: Path, other: Path) -> None:
-    """Write predictions of another model, nine in ten right, for the rows of a predictions file."""
     rng = np.random.default_rng(0)
     file = pq.ParquetFile(path)
     with RowGroupWriter(other, file.schema_arrow) as writer:

@@ -1,9 +1,4 @@
-"""Masked LMs to measure with: real small ones in fp32, and random ones of usual shapes.
-
-All are made once, and lie in the folder of the benchmarks. The random ones' tokenizers know
-the words of the bundled model's vocabulary, in the encodings of the models after which they
-are shaped.
-"""
+"""Masked LMs to measure with, made once: real small ones in fp32, and random ones."""
 
 import json
 import math
@@ -113,10 +108,8 @@ _SHAPES: Final[
 library's configuration: those of BERT-base and of ALBERT-xxlarge."""
 
 PAPER_SHAPES: Final = tuple(_SHAPES)
-"""Shapes of the paper's eight masked LMs."""
 
 SHAPES: Final = ("BERT-base", "RoBERTa-base", "ELECTRA-generator", "ALBERT-base")
-"""Shapes of the random models that peers are measured with."""
 
 
 def model_folder(name: str, shared_models: Path) -> Path | None:
@@ -147,10 +140,7 @@ def _make(name: str, folder: Path) -> None:
 
 
 def noisy_folder(name: str, seed: int, shared_models: Path) -> Path:
-    """A copy of a real model whose matrices have a tenth of their spread of noise, made once.
-
-    It answers otherwise than the model, but still as one that has learnt something.
-    """
+    """A real model whose matrices have noise of a tenth of their spread, made once."""
     folder = FOLDER / "models" / f"{name}-noisy-{seed}"
     original = model_folder(name, shared_models)
     assert original
@@ -171,11 +161,7 @@ def noisy_folder(name: str, seed: int, shared_models: Path) -> Path:
 
 
 def widened_folder(original: Path) -> Path:
-    """A BERT of twice the width that answers as the original, made once.
-
-    Every hidden state stands in it twice, which changes no mean and no variance; matrices that
-    read it are halved. Heads and inner units double, so it costs about four times as much.
-    """
+    """A BERT of twice the width, every hidden state twice, that answers as the original."""
     folder = FOLDER / "models" / f"{original.name}-wide"
     if not folder.is_dir():
         partial = folder.with_name(f".{folder.name}")

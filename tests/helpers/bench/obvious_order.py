@@ -1,8 +1,4 @@
-"""Replacements in the order that one writes first: tag every suggestion, then filter.
-
-One occurrence after the other: a forward pass, the 200 most probable tokens, each put into
-its sentence, each sentence tagged, and what does not fit dropped.
-"""
+"""Replacements in the order that one writes first: tag every suggestion, then filter."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,10 +32,7 @@ def in_batches() -> Tag:
 
 
 def load(file: str, rows: Sequence[int], model: str, tagging: str) -> Callable[[], Found]:
-    """A function that finds the replacements of some labelled problems of a file in SNLI's format.
-
-    `tagging` names one of the two functions above.
-    """
+    """Find the replacements of labelled problems; `tagging` names a function above."""
     torch.set_num_threads(1)
     every = read_seeds(Path(file))
     seeds = [every[row] for row in rows]

@@ -1,7 +1,4 @@
-"""Ours and what one writes with transformers, on a device of choice.
-
-Each function loads a contender and returns one that answers for some of the questions or pairs.
-"""
+"""Ours and what one writes with transformers, on a device of choice."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

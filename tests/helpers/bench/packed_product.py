@@ -1,8 +1,4 @@
-"""The yardstick: matrix products of a model's shape, with weights packed once, and nothing else.
-
-How fast a core multiplies differs between processors by a factor of two, and so do the peers; the
-share of this that a contender reaches says more about the contender than its seconds.
-"""
+"""The yardstick: matrix products of a model's shape, with weights packed once, and nothing else."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,11 +12,7 @@ ROWS: Final = 512
 
 
 def layer_products(hidden: int, inner: int) -> list[tuple[int, int]]:
-    """List the products of a transformer's layer, (in, out): attention's four, then the two others.
-
-    >>> layer_products(128, 512)[-2:]
-    [(128, 512), (512, 128)]
-    """
+    """List the products of a transformer's layer, (in, out): attention's four, then two."""
     return [(hidden, hidden)] * 4 + [(hidden, inner), (inner, hidden)]
 
 
@@ -55,7 +47,6 @@ def products_flop(hidden: int, inner: int) -> float:
 
 
 def shape_of(folder: Path) -> tuple[int, int]:
-    """Read a model's hidden size and that between a layer's last two products."""
     config = _config(folder)
     return config["hidden_size"], config["intermediate_size"]
 

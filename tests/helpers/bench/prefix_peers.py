@@ -1,9 +1,4 @@
-"""Peers that read few-shot examples once: llama.cpp, and transformers with a batch of prompts.
-
-As who knows them would: the examples' keys and values stay, as many questions at a time as is
-quickest, logits of the last tokens alone, one thread. They get token ids, so nothing of ours is
-imported; llama.cpp runs in the environment of `make test-server`.
-"""
+"""Peers that read few-shot examples once: llama.cpp, and transformers with a batch of prompts."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +14,7 @@ Found = Callable[[], list[list[float]]]
 def llama_cpp(
     gguf: str, prefix: list[int], questions: list[list[int]], letters: list[list[int]]
 ) -> Callable[..., Found]:
-    """llama.cpp. Found are probabilities of the letters.
-
-    `prefix` has the tokens of the examples, `questions` those that follow, `letters` those of the
-    letters in each form that they have.
-    """
+    """llama.cpp: probabilities of the letters, of which `letters` has the tokens in each form."""
     import llama_cpp as cpp
     import numpy as np
 

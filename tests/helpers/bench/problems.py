@@ -21,7 +21,6 @@ _HYPOTHESES: Final = (
 
 
 def read_seeds(file: Path) -> list[Seed]:
-    """The labelled problems of a file in SNLI's format, named as the benchmarks name them."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [
         Seed(
@@ -34,11 +33,7 @@ def read_seeds(file: Path) -> list[Seed]:
 
 
 def write_problems(file: Path, count: int) -> None:
-    """Made problems in SNLI's format: three for each premise, the same ones every time.
-
-    They are short and share one noun, so that a million can be measured; a number at their
-    beginning makes all sentences differ, as a data set's do.
-    """
+    """Write short problems with one noun, three for each premise, that a number tells apart."""
     with file.open("w", encoding="utf-8") as lines:
         for number, (premise, hypothesis, label) in enumerate(islice(_problems(), count)):
             row = {
@@ -49,11 +44,7 @@ def write_problems(file: Path, count: int) -> None:
 
 
 def write_crossed_problems(file: Path, real: Path, count: int) -> None:
-    """Distinct problems of real texts in SNLI's format, the same ones every time.
-
-    In groups of 32 real problems every premise stands with every hypothesis, whose label it gets.
-    So there are a thousand problems of 64 texts, of which most share no word.
-    """
+    """Write distinct problems of real texts, crossed in groups of 32."""
     every = map(json.loads, real.read_text(encoding="utf-8").splitlines())
     rows = [row for row in every if row["gold_label"] in LABELS]
     with file.open("w", encoding="utf-8") as lines:

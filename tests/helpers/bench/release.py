@@ -1,7 +1,4 @@
-"""The table of the release: kept in the repository, and compared with a new measurement.
-
-`python -m helpers.bench.release keep` and `… check`; see `make bench-keep`, `make bench-check`.
-"""
+"""The table of the release: kept in the repository, or compared with a new measurement."""
 
 import json
 import shutil
@@ -78,7 +75,6 @@ def with_lines(page: str, lines: Sequence[str]) -> str:
 
 
 def keep() -> None:
-    """Copy the table into the repository, and its lines into the page."""
     for name in ("results.md", "results.json"):
         shutil.copyfile(FOLDER / name, KEPT / name)
     page, lines = PAGE.read_text(encoding="utf-8"), headline(_read(FOLDER / "results.json"))

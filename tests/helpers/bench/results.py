@@ -24,14 +24,11 @@ SECTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One contender's rounds."""
-
     name: str
     cpu: tuple[float, ...]
     """CPU seconds of a unit, round by round."""
     wall: tuple[float, ...]
     peak_mb: float | None
-    """Largest resident set of its process."""
     units: float
     """Done in each round."""
     versions: dict[str, str]
@@ -65,11 +62,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
-
     what: str
     unit: str
-    """The work that was timed."""
     ours: Side
     theirs: Side | None = None
     goals: tuple[Goal, ...] = ()
@@ -123,17 +117,12 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Rows that were measured together."""
-
     section: str
     name: str
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write the rows to a file of their own, and the table of all that there is anew.
-
-        So a run that is killed keeps what it has, and one of few rows leaves the others.
-        """
+        """Write the rows to a file of their own, and the table of all that there is anew."""
         assert self.section in SECTIONS
         folder = FOLDER / "rows"
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,4 @@
-"""A contender in a process of its own: loads once, then answers one request a line.
-
-Started by `contender.py` in whichever environment the contender needs, so nothing but the
-standard library is imported here.
-
-The first line on stdin holds the arguments of the function that loads the contender, every
-other one those of the function that it returned, beside `times`: how often to call it, for
-the mean of what it takes. If what it returns is a function, the value of that is the answer, so
-that writing an answer down is not measured.
-"""
+"""A contender in a process of its own: loads, then answers a request a line; no dependencies."""
 
 import importlib.metadata
 import importlib.util
@@ -27,7 +18,6 @@ _PACKAGES: Final = (
 
 
 def main() -> None:
-    """Answer until stdin ends."""
     # Libraries print; what they print must not get between the answers.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -75,7 +65,6 @@ def _load_module(file: Path) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of Python and of the packages in use."""
     used = [package for package in _PACKAGES if package in sys.modules]
     return {"python": platform.python_version()} | {
         package: importlib.metadata.version(package.replace("llama_cpp", "llama-cpp-python"))

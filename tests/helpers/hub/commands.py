@@ -1,9 +1,4 @@
-"""Runs `merge-nli` commands on models that a loopback Hub serves, as a user at a console does.
-
-A process has imported the heavy libraries; each command runs in a fork of its own, so nothing of
-one command is left for the next but the cache on disk. Requests for other hosts end at the Hub,
-which notes them.
-"""
+"""Runs `merge-nli` on models of a loopback Hub, each command in a fork of its own."""
 
 import json
 import os
@@ -87,8 +82,6 @@ for line in sys.stdin:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A command's end."""
-
     code: int
     """124 where it was ended, 70 where it broke with a traceback."""
     out: str
@@ -101,13 +94,9 @@ class Result:
 
 
 class Console:
-    """Where commands are typed: in `folder`, with the dataset `merge-nli` of `PROBLEMS`.
-
-    `home` holds all caches; `marker` is there when a payload ran.
-    """
+    """Where commands are typed; `home` holds all caches; `marker` is there when a payload ran."""
 
     def __init__(self, hub: LoopbackHub, scratch: Path) -> None:
-        """Start nothing yet."""
         self.hub = hub
         self.folder, self.home = scratch / "work", scratch / "home"
         self.marker = scratch / "payload-ran"
@@ -124,7 +113,6 @@ class Console:
         patience: float = PATIENCE,
         **environment: str,
     ) -> Result:
-        """Run `merge-nli …` to its end."""
         files = [self.folder.parent / name for name in ("out", "err")]
         asked = {
             "arguments": [str(each) for each in arguments],
@@ -159,7 +147,6 @@ class Console:
         return np.array([row["probabilities"] for row in rows])
 
     def start(self, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-        """Begin to run a command in a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-c", _COMMAND, *map(str, arguments)],
             cwd=self.folder,
@@ -170,13 +157,11 @@ class Console:
         )
 
     def forget(self) -> None:
-        """Empty all caches."""
         shutil.rmtree(self.home)
         self.home.mkdir()
         self.hub.requests.clear()
 
     def close(self) -> None:
-        """End the process."""
         if self._server is not None:
             assert self._server.stdin is not None
             assert self._server.stdout is not None
@@ -210,7 +195,6 @@ class Console:
 
 @contextmanager
 def console() -> Iterator[Console]:
-    """A Hub and a console."""
     with loopback_hub() as hub, tempfile.TemporaryDirectory() as scratch:
         hub.users |= {TOKEN: User("somebody"), STRANGER: User("stranger")}
         made = Console(hub, Path(scratch))

@@ -1,7 +1,4 @@
-"""Models that are damaged, incomplete, hostile or absurd: none of them may be loaded.
-
-Each names the file or the fact that a message about it must name.
-"""
+"""Damaged, incomplete, hostile or absurd models, with what the message must name."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -28,7 +25,6 @@ class Damage:
     options: tuple[str, ...] = ("--label-order", "e,n,c")
 
     def write(self, folder: Path) -> Path:
-        """Write it as a folder on disk."""
         return written(self.make(), folder)
 
 

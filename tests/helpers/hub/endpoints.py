@@ -1,8 +1,4 @@
-"""Endpoints of the loopback Hub: the answers that publishing and loading use.
-
-`LoopbackHub.fail` makes the nth request of a route fail: with a status, or by cutting the
-connection before, in the middle of, or after its work.
-"""
+"""Endpoints of the loopback Hub: the answers that publishing and loading use."""
 
 import base64
 import hashlib
@@ -48,8 +44,6 @@ class Fault:
 
 @dataclass(frozen=True)
 class Seen:
-    """A request that came."""
-
     method: str
     path: str
     route: str
@@ -60,36 +54,26 @@ class Seen:
 
 @dataclass
 class Reply:
-    """An answer."""
-
     body: Any = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
 
 
 class Refused(Exception):
-    """An answer that is an error."""
-
     def __init__(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
-        """Answer so."""
         super().__init__(message)
         told = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
         self.reply = Reply({"error": message}, status, told | headers)
 
 
 class Moved(Exception):
-    """A redirect within the Hub."""
-
     def __init__(self, place: str) -> None:
-        """Answer so."""
         super().__init__(place)
         self.reply = Reply({"error": "moved"}, 307, {"Location": place})
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request to a route."""
-
     method: str
     groups: Mapping[str, str]
     query: Mapping[str, str]
@@ -104,32 +88,18 @@ class Asked:
 
 
 class LoopbackHub:
-    """The Hub's state, and what was asked of it.
-
-    Attributes:
-        url: Its address.
-        users: Token → user.
-        repos: (kind, OWNER/NAME) → repository.
-        requests: All that came in.
-        page: How many files a page of a listing has.
-        before: Route → what happens before it is answered, once: somebody else's doing.
-        tampered: Path → what is served in place of the content.
-        moved: Old id of a model → its new one.
-        watch: Called with the route and the request after each answer.
-        errors: What went wrong in here; tests want none.
-    """
+    """The Hub's state, and what was asked of it."""
 
     def __init__(self) -> None:
-        """An empty Hub."""
         self.url = ""
         self.users: dict[str, User] = {}
         self.repos: dict[tuple[str, str], Repo] = {}
         self.requests: list[Seen] = []
         self.large: dict[str, bytes] = {}
         self.page = 1000
-        self.before: dict[str, Callable[[], object]] = {}
-        self.tampered: dict[str, bytes] = {}
-        self.moved: dict[str, str] = {}
+        self.before: dict[str, Callable[[], object]] = {}  # route → somebody else's doing, once
+        self.tampered: dict[str, bytes] = {}  # path → served in place of the content
+        self.moved: dict[str, str] = {}  # a model's old id → its new one
         self.watch: Callable[[str, Asked], object] = lambda route, asked: None
         self.errors: list[Exception] = []
         self._faults: list[Fault] = []
@@ -164,17 +134,14 @@ class LoopbackHub:
         method: str | None = None,
         **more: Any,
     ) -> Fault:
-        """Let the nth request of a route fail, and `times` in a row."""
         fault = Fault(route, method, range(nth, nth + times), status, **more)
         self._faults.append(fault)
         return fault
 
     def forgive(self) -> None:
-        """Let no request fail any more."""
         self._faults.clear()
 
     def environment(self, token: str | None) -> dict[str, str]:
-        """Make the environment of the client libraries."""
         login = {} if token is None else {"HF_TOKEN": token}
         return login | {
             "HF_ENDPOINT": self.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -185,7 +152,6 @@ class LoopbackHub:
     def serve(
         self, name: str, files: Mapping[str, bytes], *, allowed: tuple[str, ...] | None = None
     ) -> Repo:
-        """A model with these files in its second commit."""
         made = self.make("model", name)
         made.allowed = allowed
         made.add("main", entries_of(files), "upload")

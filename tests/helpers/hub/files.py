@@ -1,7 +1,4 @@
-"""Files of models in the formats that lie on the Hub, from the tensors of a plain model.
-
-Everything here is bytes: `Files` maps paths in a repository to their contents.
-"""
+"""Files of models in the formats that lie on the Hub, from the tensors of a plain model."""
 
 import io
 import json
@@ -16,7 +13,6 @@ import safetensors.torch
 import torch
 
 Files = Mapping[str, bytes]
-"""Path in a repository → content."""
 Tensors = Mapping[str, torch.Tensor]
 
 LFS_POINTER: Final = (
@@ -35,7 +31,6 @@ def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
 
 
 def written(files: Files, folder: Path) -> Path:
-    """Write files into a folder, which is made."""
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,12 +42,10 @@ def written(files: Files, folder: Path) -> Path:
 
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
-    """Tensors of a plain model."""
     return safetensors.torch.load_file(folder / "model.safetensors")
 
 
 def loaded_safetensors(files: Files) -> dict[str, torch.Tensor]:
-    """Tensors of a repository's one file of weights."""
     return safetensors.torch.load(files["model.safetensors"])
 
 
@@ -90,10 +83,7 @@ def safetensors_of(tensors: Tensors, *, shards: int = 1) -> dict[str, bytes]:
 def pickles_of(
     tensors: Tensors, *, shards: int = 1, old: bool = False, **more: Any
 ) -> dict[str, bytes]:
-    """`pytorch_model.bin`, or shards with an index; tensors that share memory do so in the file.
-
-    With `old`, in the format before torch 1.6, which is no zip file; `more` is in it, too.
-    """
+    """`pytorch_model.bin`, or shards with an index; with `old`, in the format before torch 1.6."""
 
     def write(part: Tensors) -> bytes:
         return pickled({**part, **more}, old=old)
@@ -188,7 +178,6 @@ def anonymous(count: int = 3) -> dict[str, Any]:
 
 
 def whole_tokenizer(folder: Path) -> dict[str, bytes]:
-    """`tokenizer.json` and its configuration."""
     names = ("tokenizer.json", "tokenizer_config.json")
     return {name: (folder / name).read_bytes() for name in names}
 

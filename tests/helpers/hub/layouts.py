@@ -1,11 +1,4 @@
-"""Imitations of models on the Hub: tiny random weights, each in the layout of a real repository.
-
-`LAYOUTS` has a row for each of the models that recipes and presets name, and more for layouts
-that others have. A layout knows the plain model that it was made from (safetensors and
-`tokenizer.json` as the installed transformers writes them), with the true meaning of its classes:
-whatever reads the layout must give what the plain model gives. Layouts that cannot be read know a
-part of the message that says so; `hub_damages` has those that are broken or hostile.
-"""
+"""Imitations of models on the Hub: tiny random weights, each in the layout of a real repository."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -38,34 +31,22 @@ Task = Literal["mlm", "classifier", "lm"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A repository as it lies on the Hub.
-
-    Attributes:
-        task: What it is a model for.
-        make: Makes its files.
-        plain: The folder of the plain model; None where it cannot be loaded.
-        order: Meaning of its classes, in order, where its configuration does not say it.
-        gated: Whether reading it needs a login and permission.
-        conversion: Makes the files of an open pull request of the conversion service.
-        moved_from: Ids that redirect to it.
-        refused: Part of the message where it cannot be loaded.
-    """
+    """A repository as it lies on the Hub."""
 
     task: Task
     make: Callable[[], Files]
-    plain: Callable[[], Path] | None = None
-    order: str | None = None
+    plain: Callable[[], Path] | None = None  # of the same weights; None where it is refused
+    order: str | None = None  # meaning of its classes, where its configuration does not say it
     gated: bool = False
-    conversion: Callable[[], Files] | None = None
-    moved_from: Sequence[str] = ()
-    refused: str = ""
+    conversion: Callable[[], Files] | None = None  # of the service's open pull request
+    moved_from: Sequence[str] = ()  # ids that redirect to it
+    refused: str = ""  # part of the message
 
     @property
     def files(self) -> Files:
         return _made(self.make)
 
     def write(self, folder: Path) -> Path:
-        """Write it as a folder on disk."""
         return written(self.files, folder)
 
 
@@ -126,7 +107,6 @@ def old_albert(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def old_electra(folder: Path) -> dict[str, torch.Tensor]:
-    """A generator, with the tied head written out."""
     tensors = tensors_of(folder)
     words = tensors["electra.embeddings.word_embeddings.weight"]
     return tensors | {
@@ -160,7 +140,6 @@ def old_bart(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def old_gpt2(folder: Path) -> dict[str, torch.Tensor]:
-    """With the masks of its attention as buffers."""
     mask = torch.tril(torch.ones(64, 64)).view(1, 1, 64, 64)
     buffers = {f"transformer.h.{i}.attn.bias": mask for i in range(2)}
     buffers |= {f"transformer.h.{i}.attn.masked_bias": torch.tensor(-1e4) for i in range(2)}

@@ -1,13 +1,4 @@
-"""A Hub on loopback: the endpoints that publishing and loading use, over real HTTP, in memory.
-
-The unmodified client libraries talk to it where `HF_ENDPOINT` is its address (see
-`LoopbackHub.environment`). Users have tokens, repositories have commits, branches, tags and
-pull requests; large files lie apart.
-
-Models are served as the Hub serves them: large files from another host, gated ones with a login
-and permission, old ids by a redirect. Requests for other addresses come here as to a proxy, which
-notes and refuses them (`LoopbackHub.strayed`).
-"""
+"""A Hub on loopback, over real HTTP: publishing and loading, and a proxy that refuses all else."""
 
 import json
 import socket
@@ -156,7 +147,6 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def loopback_hub() -> Iterator[LoopbackHub]:
-    """Run a Hub."""
     hub = LoopbackHub()
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -159,7 +159,6 @@ def of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
 
 @lru_cache(None)
 def plain_lm(kind: str) -> Path:
-    """The folder of a causal language model."""
     folder = scratch(f"lm-{kind}")
     tiny_lm(kind).save_pretrained(folder)
     tiny_tokenizer(kind).save_pretrained(folder)

@@ -1,8 +1,4 @@
-"""Runs `merge-nli publish` against a loopback Hub, in a process that has the Hub's environment.
-
-The process is kept for the commands of a module, as importing the libraries takes seconds; what
-it prints is read from its file descriptors. Whatever a command prints is searched for secrets.
-"""
+"""Runs `merge-nli publish` against a loopback Hub, and looks for secrets in what it prints."""
 
 import json
 import os
@@ -77,8 +73,6 @@ sys.meta_path.insert(0, Absent())
 
 @dataclass(frozen=True)
 class Result:
-    """The output of a command."""
-
     code: int
     out: str
     err: str
@@ -89,10 +83,7 @@ class Result:
 
 
 class Desk:
-    """Where commands are run."""
-
     def __init__(self, hub: LoopbackHub, worker: subprocess.Popen[str], scratch: Path) -> None:
-        """Run commands in the worker."""
         self.hub = hub
         self._worker = worker
         self._scratch = scratch
@@ -148,7 +139,6 @@ class Desk:
 
 
 def checked(result: Result) -> Result:
-    """The result, when it tells no secrets."""
     for secret in (*USERS, SIGNATURE):
         assert secret not in result.out + result.err
     return result

@@ -9,8 +9,6 @@ from typing import Any
 
 @dataclass(frozen=True)
 class User:
-    """The owner of a token."""
-
     name: str
     role: str = "write"
     organisations: tuple[str, ...] = ()
@@ -24,8 +22,6 @@ class User:
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a commit."""
-
     content: bytes
     large: bool
 
@@ -61,8 +57,6 @@ class Entry:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit."""
-
     files: Mapping[str, Entry]
     message: str
     parent: str | None
@@ -87,8 +81,6 @@ class PullRequest:
 
 @dataclass
 class Repo:
-    """A repository."""
-
     private: bool = False
     sdk: str | None = None
     allowed: tuple[str, ...] | None = None
@@ -116,7 +108,6 @@ class Repo:
         return sha if sha in self.commits else None
 
     def at(self, revision: str = "main") -> dict[str, bytes]:
-        """Path → content."""
         sha = self.resolve(revision)
         assert sha is not None, revision
         return {path: entry.content for path, entry in self.commits[sha].files.items()}

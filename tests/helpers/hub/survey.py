@@ -24,11 +24,7 @@ Seen = tuple[Result, bool]
 
 
 def survey(at: Console, names: Iterable[str]) -> Iterator[tuple[str, Seen, Seen, list[str]]]:
-    """Load each layout with empty caches, then offline; all are served at the console.
-
-    Models of the preset "paper" are named by it, without a label order. The last of what is yielded
-    are requests that reading a model has no need of.
-    """
+    """Load each layout with empty caches, then offline; last come requests that no model needs."""
     for name, layout in LAYOUTS.items():
         serve(at.hub, name, layout)
     short = {preset.model: preset.name for preset in read_presets("paper")}
