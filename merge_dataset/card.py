@@ -1,8 +1,4 @@
-"""The dataset card: README.md of a dataset folder, a pure function of its files; its figures.
-
-Its words are in `card.toml`. It speaks of replacements where there are some, and of paraphrases
-where there are some.
-"""
+"""The dataset card: README.md of a dataset folder, a pure function of its files; its figures."""
 
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -112,12 +108,7 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 
 def render(folder: Path) -> str:
-    """Write the whole card of a dataset folder, from the data and the provenance in it.
-
-    Raises:
-        NotADirectoryError, ValueError: `folder` is no dataset folder, or a file in it is
-            not what it should be.
-    """
+    """Write the card of a dataset folder; NotADirectoryError or ValueError where it is none."""
     require_dataset(folder)
     names = sources(folder)
     # First, as it reads every page of the files, which shows damage.

@@ -1,10 +1,4 @@
-"""Tables as people have them, read row by row: JSON, tables of text, Parquet and Arrow.
-
-`read_file` reads files of problems: each row comes with its place in the file, and what keeps it
-from being read. Text is UTF-8; other encodings are recognised where that is certain, and refused
-with the way to convert them. `read_rows` and `read_batches` read the columns of a CSV file that a
-command asks for.
-"""
+"""Tables as people have them, read row by row: JSON, tables of text, Parquet and Arrow."""
 
 import csv
 import gzip
@@ -85,11 +79,7 @@ def is_data_file(name: str) -> bool:
 def table_rows(
     batches: Iterable[pa.RecordBatch], features: Mapping[str, Any], where: str, *, first: int = 1
 ) -> Iterator[Row]:
-    """Yield the rows of a table; numbers of classes become their names.
-
-    `features` is the description of the columns as the library `datasets` writes it; rows are
-    numbered from `first`.
-    """
+    """Yield the rows of a table; by `features` of `datasets`, numbers of classes become names."""
     classes = {name: found for name, each in features.items() if (found := _class_names(each))}
     number = first
     for batch in batches:
@@ -202,10 +192,7 @@ def _read_array(name: str, text: str) -> Iterator[Row]:
 
 
 def _read_table(path: Path) -> Iterator[Row]:
-    """Read rows of cells below a row of names.
-
-    Tab-separated releases hold bare quotation marks; elsewhere cells may be quoted.
-    """
+    """Read rows of cells below a row of names; tab-separated ones hold bare quotation marks."""
     is_csv = _kind(path)[0] == ".csv"
     csv.field_size_limit(LONGEST_CELL)
     with _text(path) as file:
@@ -347,11 +334,9 @@ def read_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a CSV file with a header, and the line on which each ends.
 
-    Commas, semicolons or tabs between the cells, as spreadsheets write them; the header shows
-    which. Columns of other names are left out, as are blank lines. Cells that a row lacks at its
-    end are empty: some spreadsheets leave out the last ones; of a required column that is an
-    error where rows must be `full`. Where the file must be `ended`, as every spreadsheet writes
-    it, a last line without an end was cut off.
+    Cells that a row lacks at its end are empty, as some spreadsheets leave them out; of a required
+    column that is an error where rows must be `full`. Of a file that must be `ended`, a last line
+    without an end was cut off.
     """
     head = _head(path)
     delimiter = max(",;\t", key=head.count)
@@ -408,10 +393,7 @@ def read_rows(
 def read_batches(
     path: Path, columns: Mapping[str, Sequence[pa.DataType]], *, optional: Collection[str]
 ) -> Iterator[pa.Table]:
-    """Read columns of a CSV file, some rows at a time: lists of numbers, and all else as text.
-
-    Columns are given with types as in `json_lines.read_batches`; a row has all but the optional.
-    """
+    """Read columns of a CSV file, typed as in `json_lines.read_batches`, some rows at a time."""
     required = [name for name in columns if name not in optional]
     further = [name for name in columns if name in optional]
     rows = read_rows(path, required, further, full=True)

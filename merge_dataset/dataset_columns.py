@@ -1,11 +1,7 @@
 """The columns of the dataset: what each is called, its type, and what it means.
 
-Most columns are in every file. A column with `optional=True` is only in files of builds that have
-it by default, were asked for it, or set a limit on it. Which of them a file has, its
-columns say (`schema.format_of`); from there on a `ProblemFormat` carries their names to whatever
-wants a schema, features, summaries or signals. Files of one collection have the same. A new one is
-a `DatasetColumn` here, before `subsamples`, and a function in `generation` that fills it; card,
-Croissant metadata, checks, exports and analyses have it from here.
+Those with `optional=True` are only in files of builds that have them by default, were asked for
+them, or set a limit on them. A new one stands before `subsamples`; `generation` fills it.
 """
 
 from collections.abc import Iterable
@@ -24,8 +20,7 @@ class DatasetColumn:
     summary: str
     """A sentence that holds for both splits."""
     meaning: str
-    """Its content in variants that replace words, as the card says it; `{labels}` in it are the
-    labels with their numbers."""
+    """Its content where words are replaced; `{labels}` stands for labels with numbers."""
     in_paraphrases: str = ""
     """Its content in paraphrases, where that is something else."""
     optional: bool = False
@@ -294,10 +289,7 @@ COLUMNS: Final = (
         meaning="the annotators' single votes on the seed, where the source has them",
     ),
 )
-"""The columns of both splits, in order: what each is called, its type, and what it means.
-
-Those from `word_class` to `subsamples` are empty in the split `seeds`.
-"""
+"""The columns of both splits; those from `word_class` to `subsamples` are empty in `seeds`."""
 
 OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
 """Names of the columns that only some files have."""

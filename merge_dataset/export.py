@@ -143,11 +143,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
 def require_target(
     out: Path, coming: Mapping[str, Any], run: str | Path, *, overwrite: bool = False
 ) -> None:
-    """Check before the work that a collection can be written, by what is known of it then.
-
-    `coming` is a part of a manifest: `source`, `config` and, of paraphrases, `kind`; perhaps
-    models.
-    """
+    """Check before the work that what a manifest says, as far as known then, can be written."""
     out = out.expanduser().resolve()
     _require_ours_or_empty(out)
     if Path(run).expanduser().resolve().is_relative_to(out) and not collections(out):
@@ -265,11 +261,7 @@ def _write_classes(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> Non
 
 
 def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
-    """Say which variants have the texts of another problem's, and what to do; else nothing.
-
-    Variants of problems that are themselves alike, word for word, are left out, as
-    `merge-nli check` leaves them out.
-    """
+    """Say which variants have the texts of another problem's, no copy, and what to do."""
     with connect() as connection:
         seeds, variants = (
             view_rows(connection, split, Path(), [f"{part}/{split}.parquet" for part in parts])

@@ -1,8 +1,7 @@
 """The only home of files written whole, digests, JSON, and Parquet by row groups.
 
 A file is written under a temporary name beside it, synced, and renamed: readers and killed
-processes see the old file or the new one, never half of one. Cheap to import: pyarrow is only
-imported by the functions that read or write Parquet.
+processes see the old file or the new one, never half of one.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ _TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|ol
 
 
 def partial_path(target: Path) -> Path:
-    """Make up a temporary name, next to it, under which `target` is written.
-
-    No two calls give the same one, on any machine.
-    """
+    """Make up a temporary name beside `target`, another each time, on any machine."""
     return target.with_name(f".{target.name}.{uuid4().hex}.partial")
 
 
@@ -82,10 +78,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary file beside `path` to fill; without an error it takes the place of `path`.
-
-    Its folder is made.
-    """
+    """Yield a temporary file beside `path`, which takes its place without an error."""
     with partial_file(path) as temporary:
         yield temporary
         sync(temporary)  # else a crash could leave the name without the bytes
@@ -94,11 +87,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def partial_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary file to fill, next to `target`; it is gone afterwards unless it was moved.
-
-    The file is locked meanwhile, so that those of processes that were killed can be told: they
-    are removed.
-    """
+    """Yield a temporary file, locked: those of killed processes can be told, and are removed."""
     with naming(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in _partials(target.parent, (target.name,)):
@@ -228,10 +217,7 @@ def require_utf8(path: Path) -> None:
 
 
 def replace_folder(made: Path, target: Path) -> None:
-    """Move a finished folder to where another may be, which is removed last.
-
-    A process that is killed in between leaves the other as `.NAME.old`; the next call removes it.
-    """
+    """Move a folder to where another may be: `.NAME.old`, till this or the next call removes it."""
     for path in made.rglob("*"):
         if path.is_file():
             sync(path)
@@ -249,9 +235,7 @@ def replace_folder(made: Path, target: Path) -> None:
 
 
 def to_json(value: Any, *, allow_nan: bool = True) -> str:
-    """Render a value as indented JSON, without a line end.
-
-    NaN and infinities, which are no JSON, are written as JavaScript has them, or are an error.
+    """Render a value as indented JSON; NaN and infinities as JavaScript has them, or an error.
 
     >>> print(to_json({"word": "Élan"}))
     {
@@ -289,10 +273,7 @@ def write_record(path: Path, value: Mapping[str, Any], digest_key: str = RECORD_
 def read_record(
     path: Path, *keys: str, verify: bool = True, digest_key: str = RECORD_DIGEST
 ) -> dict[str, Any]:
-    """Read a JSON object that `write_record` wrote, with some keys that it must have.
-
-    Older ones, without a digest, are read as they are.
-    """
+    """Read a JSON object of `write_record` with these keys; older ones have no digest."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
@@ -337,11 +318,7 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """Return what differs where a file was changed; another each time if that was just now.
-
-    Within a tick of the file system's clock, up to 2 s, a file may change once more, and look the
-    same.
-    """
+    """Return what differs where a file was changed; another each time for the first 2 s after."""
     found, now = path.stat(), time.time_ns()
     changed = found.st_mtime_ns, found.st_ctime_ns
     return (found.st_dev, found.st_ino, found.st_size, *changed, now * (now - max(changed) < 2e9))
@@ -362,12 +339,7 @@ PARQUET_OPTIONS: Final[Mapping[str, Any]] = {"compression": "zstd", "write_page_
 
 
 def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Open a Parquet file such that reading a damaged page is an error.
-
-    Files of other programs may have no checksums; their pages are read as they are.
-
-    Metadata that were read before can be given, as reading takes time for each row group.
-    """
+    """Open a Parquet file so that reading damaged pages, where it has checksums, is an error."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True)
@@ -380,10 +352,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the rows of a Parquet file that pass a filter; row groups that have none are skipped.
-
-    The filter is pyarrow's: an expression, or a list of conditions that all have to hold.
-    """
+    """Read rows that pass a filter of pyarrow: an expression, or conditions that all hold."""
     import pyarrow.parquet as pq
 
     with naming_damage(path):
@@ -457,8 +426,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 class RowGroupWriter:
     """A Parquet file written table by table, in row groups of `ROWS`, however tables are cut.
 
-    The bytes depend on the rows alone. Without metadata of others: datasets 3 cannot read what
-    later releases put under the key `huggingface`.
+    Without metadata of others: datasets 3 cannot read what later releases put under `huggingface`.
     """
 
     def __init__(
@@ -499,10 +467,7 @@ class RowGroupWriter:
 
 
 def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write a split of a dataset: one Parquet file or, of more than `FILE_ROWS` rows, several.
-
-    Which rows are in which file depends on the rows alone. Several are numbered like `path`.
-    """
+    """Write a split: one Parquet file or, of more than `FILE_ROWS` rows, numbered ones."""
     files: list[Path] = []
     more = iter(tables)
     table: pa.Table | None = schema.empty_table()

@@ -32,11 +32,10 @@ _SEALED: Final = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}\r?\n?', re.DOTAL
 
 
 def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
-    """Read some columns of a file of JSON objects, one per line, some megabytes at a time.
+    """Read some columns of JSON lines, gzip by its suffix, some megabytes at a time.
 
-    It is gzip where its name ends in .gz; blank lines are skipped. Columns are given with the
-    types that they may have: string, int64, `NUMBERS`; of several, the first line with a value
-    decides. Other columns are left out; these are null where a line has none of that name.
+    Of a column's possible types, string, int64, `NUMBERS`, the first line with a value decides; it
+    is null where a line has none of that name.
     """
     # pyarrow reads quickly, but its messages name no line: where it fails, Python looks again.
     types: dict[str, pa.DataType] = {}
@@ -95,11 +94,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
-    """Parse a JSON array of objects.
-
-    Yields the number of the line, from 1, where an element begins, and the element, or an error
-    that says what else stands there.
-    """
+    """Parse a JSON array of objects: the line where each begins, from 1, and it, or its error."""
     at = _skip_space(text, _skip_space(text, 0) + 1)
     line, counted = 1, 0
     goes_on = text[at : at + 1] != "]"

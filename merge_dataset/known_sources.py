@@ -1,8 +1,4 @@
-"""Known sources: their columns and labels, their place on the Hub, licence, origin, citation.
-
-A source that people know by name is a table in `known_sources.toml`, and its name is in
-`schema.KNOWN_SOURCES`, which the loading script needs.
-"""
+"""Known sources: their columns and labels, their place on the Hub, licence, origin, citation."""
 
 import tomllib
 from dataclasses import dataclass

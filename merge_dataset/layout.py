@@ -1,8 +1,4 @@
-"""The dataset folder on disk: which collections, configurations and files it holds.
-
-A collection is a top folder with what one run made: the replacements of a source
-(`snli/`, one folder per word class in it) or its paraphrases (`snli_paraphrases/`).
-"""
+"""The dataset folder on disk: which collections, configurations and files it holds."""
 
 import os
 from collections.abc import Sequence
@@ -28,8 +24,7 @@ CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
 
 FILES: Final = "files"
-"""Key of a provenance: the SHA-256 of each Parquet file of the collection, by its path in there.
-Older releases wrote none."""
+"""Key of a provenance: SHA-256 of the collection's Parquet files by path; older ones have none."""
 
 
 def collections(folder: Path) -> list[str]:
@@ -45,10 +40,7 @@ def sources(folder: Path) -> list[str]:
 
 
 def configurations(folder: Path, collection: str) -> list[str]:
-    """List the configurations of a collection: the one of the whole first, which is called like it.
-
-    Replacements also have one for each word class with variants.
-    """
+    """List a collection's configurations: all classes first, then classes with variants."""
     source, variant_class = parse_config_name(collection)
     if variant_class == PARAPHRASE:
         return [collection]
@@ -99,10 +91,7 @@ def is_leftover(path: Path) -> bool:
 
 
 def require_dataset(folder: Path) -> None:
-    """Raise unless `folder` is a dataset folder with all its files.
-
-    A file that was written and is gone is an error: a word class would be missing unseen.
-    """
+    """Raise unless `folder` is a dataset folder with all files that were written."""
     require_collections(folder)
     for collection in collections(folder):
         try:
@@ -117,10 +106,7 @@ def require_dataset(folder: Path) -> None:
 
 
 def require_collections(folder: Path) -> None:
-    """Raise unless `folder` has a collection; whether its files are there is not looked at.
-
-    NotADirectoryError where it is no folder, ValueError where it holds no collection.
-    """
+    """Raise NotADirectoryError where there is no folder, ValueError where it has no collection."""
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no folder there"
         raise NotADirectoryError(

@@ -11,10 +11,7 @@ from typing import Any
 
 
 def lazy_names(package: str, file: str) -> Callable[[str], Any]:
-    """Make the `__getattr__` of a package, for names that its `__init__` imports for type checkers.
-
-    `if TYPE_CHECKING:` in the package's file says which module has which name.
-    """
+    """Make a package's `__getattr__`, for names that it imports under `if TYPE_CHECKING:`."""
 
     @cache
     def find(name: str) -> Any:

@@ -36,15 +36,11 @@ _HELD: Final[set[tuple[Path, int]]] = set()
 
 @contextmanager
 def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file while the block runs; it is gone afterwards.
+    """Hold a lock file while the block runs, with a note of who holds it; it is gone afterwards.
 
-    The lock is the system's (`flock`), so it ends with the process, however that ends; NFS passes
-    it on to other machines. Where a file system has none, the existence of the file is the lock;
-    that is said, as the file may outlive a process that is killed.
-
-    The file is made where it is not there; beside it lies a note of who holds it. Where another
-    process, or another part of this one, holds it, BlockingIOError has the refusal and that note;
-    with `wait`, this is told, and the other is waited for.
+    The lock is the system's (`flock`), so it ends with the process; where a file system has none,
+    the existence of the file is the lock, and that is said. Where another holds it, BlockingIOError
+    has the refusal and the note; with `wait`, this is told, and the other is waited for.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
@@ -100,11 +96,7 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
 
 @contextmanager
 def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a folder while the block runs, so that one command at a time writes to it.
-
-    The block may hold it again. A folder that was made for this and stays empty is removed.
-    BlockingIOError where another process, or another thread of this one, is at work in it.
-    """
+    """Hold a folder, which the block may hold again, so that one command at a time writes to it."""
     folder = folder.resolve()
     held = folder, get_ident()
     if held in _HELD:

@@ -1,8 +1,7 @@
 """The `datasets` builder of MERGE-NLI: an exported folder's Parquet files, as they are.
 
-Works as an imported class with `datasets` 4 and 5, and by path as a loading script
-with 3.6, whose loader copies the siblings it finds by a regular expression: hence the
-one-line relative imports below, of all that `schema` imports too, and no other import of ours.
+A loading script, too: `datasets` 3.6 copies the siblings that it finds by a regular expression,
+hence the one-line relative imports of all that `schema` imports too, and no other import of ours.
 """
 
 from __future__ import annotations
@@ -54,11 +53,7 @@ def builder(folder: str | Path, config: str, **kwargs: Any) -> MergeNli:
 
 @dataclass
 class MergeNliConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets is untyped
-    """A configuration whose cache entry follows the content of `data_dir`, not its path.
-
-    By its path, a relative `data_dir` would mean the same entry in every working
-    directory, and a folder exported anew would go on loading its old content.
-    """
+    """A configuration whose cache entry follows the content of `data_dir`, not its path."""
 
     def create_config_id(
         self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None
@@ -71,10 +66,7 @@ class MergeNliConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets 
 
 
 class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is untyped
-    """MERGE-NLI: splits `seeds` and `variants`, a configuration per source and class.
-
-    The files are taken from `data_dir`, else from the place of the script (`base_path`).
-    """
+    """MERGE-NLI: splits `seeds` and `variants`, from `data_dir` or beside the script."""
 
     BUILDER_CONFIG_CLASS = MergeNliConfig
     BUILDER_CONFIGS = [  # noqa: RUF012  # datasets' own declaration is a plain list

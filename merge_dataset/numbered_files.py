@@ -1,7 +1,4 @@
-"""Files of a configuration, also those that a large split is divided into, and their digest.
-
-`merge_nli` takes it along as a loading script, so its import of ours is relative, in one line.
-"""
+"""Files of a configuration, numbered ones of large splits too, for the loading script as well."""
 
 import hashlib
 import re
@@ -37,10 +34,7 @@ def patterns_of(files: Sequence[str]) -> list[str]:
 
 
 def split_files(root: str | Path, config: str) -> dict[str, list[str]]:
-    """List the files of a configuration that exist, by split, relative to the dataset folder.
-
-    The root is the folder, or a URL that fsspec can look into (`hf://datasets/…`).
-    """
+    """List a configuration's files by split, relative to the folder, or a URL of fsspec."""
     base = _base_of(root)
     filesystem, _ = url_to_fs(base)
     return {

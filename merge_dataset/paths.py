@@ -1,8 +1,4 @@
-"""Paths and lists as programs of users give them: one or several, as text or `pathlib.Path`.
-
-Public functions turn what they are given into one form here, before anything runs. One text is
-one text, never a list of letters.
-"""
+"""Paths and lists as users' programs give them: one or several, as text or `pathlib.Path`."""
 
 import os
 from collections.abc import Iterable, Mapping

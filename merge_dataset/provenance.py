@@ -54,8 +54,7 @@ _KEYS: Final = {REPLACEMENTS: _REPLACEMENT_KEYS, PARAPHRASES: _PARAPHRASE_KEYS}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
 SLICES: Final = "slices"
-"""Optional key of a run's manifest: the folders with the parts of it, relative to the run's. Not
-kept in the dataset, which is the same however a run is divided."""
+"""Optional key of a run's manifest: the folders with its parts; not kept in the dataset."""
 
 EXPLAINED: Final = "explained"
 """Optional key: what `settings` and columns of the `funnel` mean, a sentence each."""
@@ -77,9 +76,7 @@ for which settings, where only those were that could matter; `nonce` which model
 made-up words."""
 
 DRAW: Final = 2
-"""Version of how variants are chosen from suggestions: of what a build draws by the same settings,
-problems and models. One that draws otherwise has the next number. Manifests of replacements have it
-under the key `draw`; those of 1.0.0, which is 2, and before, which is 1, have not: `draw_of`."""
+"""Version of how builds choose variants from suggestions; one that draws otherwise has the next."""
 
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
@@ -88,8 +85,7 @@ _COUNTS: Final = {
 """Kind → what is counted of the problems."""
 
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
-"""Settings that say where and how a run was computed, not what was made: left out of the
-dataset, which is the same whatever they are. Device and dtype of each MLM are kept."""
+"""Settings that say where and how a run was computed: left out of the dataset."""
 
 _SHORT: Final = 40
 """Characters of a model's name or revision in a message."""
@@ -186,10 +182,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
-    """Say in what the result to come is made otherwise than the one that is there.
-
-    Both are manifests or descriptions; of what is to come as much as is known, as settings may be
-    known before data and models.
+    """Say in what the result to come, as far as it is known, is made otherwise than the other.
 
     >>> differences({"config": {"limit": 9, "recipe": "a"}}, {"config": {"run": "x"}})
     ['limit: 9 there, none now']
@@ -234,9 +227,7 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
 
 
 def draw_of(made: Mapping[str, Any]) -> int | None:
-    """Return the version by which variants were drawn (`DRAW`); None where none are drawn.
-
-    Where it is not written, manifests of 1.0.0 are told from earlier ones by what they explain.
+    """Return the version by which variants were drawn (`DRAW`), also of manifests without; or None.
 
     >>> draw_of({"funnel": []}), draw_of({"funnel": [], "explained": {}}), draw_of({})
     (1, 2, None)

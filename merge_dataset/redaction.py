@@ -1,8 +1,4 @@
-"""Masks keys and passwords in texts that come from a server or a URL, before anybody sees them.
-
-`mask_secrets` is for what a server says, who may repeat what it was sent. `mask_urls` is for
-messages and the log, in which other words are the user's own.
-"""
+"""Masks keys and passwords in texts that come from a server or a URL, before anybody sees them."""
 
 import base64
 import html

@@ -1,9 +1,4 @@
-"""The dataset contract: formats of problems, classes of variants, configuration names, columns.
-
-The other packages meet here and nowhere else, so this module imports nothing of
-ours but the table of columns, and `datasets` and `pyarrow` only when a function that needs
-them is called.
-"""
+"""The dataset contract: formats of problems, classes of variants, configuration names, columns."""
 
 from __future__ import annotations
 
@@ -88,8 +83,7 @@ class ProblemFormat:
     labels: tuple[str, ...]
     """The integer stored in a file is the position here."""
     optional: tuple[str, ...] = field(default=(), compare=False)
-    """Optional columns that there are in files, beside the problems; formats that differ in
-    nothing else are equal."""
+    """Optional columns in files; formats that differ in nothing else are equal."""
 
     def __post_init__(self) -> None:
         """Check names; raises ValueError saying what they can be."""
@@ -152,7 +146,7 @@ class ProblemFormat:
         return {"fields": list(self.fields), "labels": list(self.labels)}
 
     def with_optional(self, names: Iterable[str]) -> ProblemFormat:
-        """Return the same format with these optional columns, in the order of `COLUMNS`.
+        """Return the format with these optional columns, in the order of `COLUMNS`.
 
         >>> NLI.with_optional(["quality"]).signals[-1], NLI.with_optional(["quality"]) == NLI
         ('quality', True)
@@ -175,10 +169,7 @@ def is_source(name: str) -> bool:
 
 
 def check_source(source: str) -> str:
-    """Return `source` if it can name a source, else raise.
-
-    A slug is lower-case letters, digits and single hyphens; underscores are left
-    for the class of variants in configuration names.
+    """Return `source` if it is lower-case letters, digits and single hyphens, else raise.
 
     >>> check_source("mnli-m")
     'mnli-m'
@@ -202,7 +193,7 @@ def config_name(source: str, variant_class: str | None = None) -> str:
 
 
 def parse_config_name(name: str) -> tuple[str, str | None]:
-    """Split a configuration's name into source and class of variants; inverse of `config_name`.
+    """Split a configuration's name into source and class; inverse of `config_name`.
 
     >>> parse_config_name("snli_nouns"), parse_config_name("demo")
     (('snli', 'noun'), ('demo', None))
@@ -221,28 +212,15 @@ def parse_config_name(name: str) -> tuple[str, str | None]:
 
 
 def collection_name(source: str, variant_class: str | None = None) -> str:
-    """Name the top folder of a configuration: what one run makes, replaced as a whole.
-
-    The replacements of a source, all word classes, are one collection and its
-    paraphrases another.
-
-    >>> collection_name("snli"), collection_name("snli", "noun")
-    ('snli', 'snli')
-    >>> collection_name("snli", PARAPHRASE)
-    'snli_paraphrases'
-    """
+    """Name the top folder of a configuration: what one run makes, replaced as a whole."""
     return config_name(source, PARAPHRASE if variant_class == PARAPHRASE else None)
 
 
 def config_files(name: str) -> dict[str, tuple[str, ...]]:
-    """List the files a configuration may have, by split, relative to the dataset folder.
+    """List the files a configuration may have, by split; see `numbered_files.py` for large ones.
 
-    In place of each a large one has several; see `numbered_files.py`.
-
-    The all-classes configuration has seeds of its own, because a seed that is
-    eligible in two classes stands in both classes' files, and lists the variants of
-    every word class that the folder has, not the paraphrases. A class has variants or
-    no configuration at all.
+    That of all classes has the variants of every word class, not the paraphrases, and seeds of its
+    own.
 
     >>> config_files("snli_nouns")["variants"], config_files("snli")["seeds"]
     (('snli/nouns/variants.parquet',), ('snli/seeds.parquet',))
@@ -261,7 +239,7 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """List the columns that say how a variant came about; empty (null, "" or []) in `seeds`.
+    """List the columns that say how a variant came about, empty in `seeds`.
 
     >>> replacement_columns()[:4]
     ('word_class', 'original', 'replacement', 'premise_spans')
@@ -284,10 +262,7 @@ def column_summaries(problem_format: ProblemFormat = NLI) -> dict[str, str]:
 
 
 def variant_id(seed_id: str, variant_class: str, original: str, replacement: str) -> str:
-    """Make the id of a variant: its seed's, its class, and what was put in place of what.
-
-    Spaces between several words become `+`. A paraphrase is told by the first 12 digits of its
-    SHA-256, as it is long and its original is the seed's whole hypothesis.
+    """Make a variant's id: seed, class and words, or 12 digits of a paraphrase's SHA-256.
 
     >>> variant_id("snli:1", "noun", "girl a", "owl an")
     'snli:1/noun/girl+a/owl+an'
@@ -302,11 +277,7 @@ def variant_id(seed_id: str, variant_class: str, original: str, replacement: str
 
 
 def changed_words(original: str, replacement: str) -> dict[str, str]:
-    """Map each replacement to its original, in a variant that replaces words.
-
-    The columns hold words with spaces between; the i-th of `original` became the i-th of
-    `replacement`, wherever it stood. Replacements differ from each other, so what stands at a
-    span says what stood there.
+    """Map each replacement to its original; the i-th of one became the i-th of the other.
 
     >>> changed_words("girl a", "owl an")
     {'owl': 'girl', 'an': 'a'}
@@ -321,11 +292,9 @@ def changed_words(original: str, replacement: str) -> dict[str, str]:
 
 
 def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Make the schema of both splits, as they lie in the Parquet files.
+    """Make the schema of both splits' Parquet files, with the labels of formats but NLI's.
 
-    Carries no `huggingface` metadata: with it, `datasets` 3.6 refuses list columns
-    written for 5.x. The label names stand in the card's YAML instead, and those of another
-    format than NLI also in metadata of our own, for `format_of`.
+    Without `huggingface` metadata: `datasets` 3.6 refuses list columns written for 5.x.
     """
     import pyarrow as pa
 
@@ -379,15 +348,7 @@ def only_ours(schema: pa.Schema) -> pa.Schema:
 
 
 def features(problem_format: ProblemFormat = NLI) -> datasets.Features:
-    """Make the features of `datasets` for these columns.
-
-    `label` and `annotator_labels` are class labels over the format's labels. Spans are
-    half-open [start, end) character offsets of the replacement in the row's own
-    texts; a paraphrase is the whole hypothesis. `log_odds` and
-    changes of pseudo-log-likelihood (`*_pll_change`) are in nats.
-    In the split `seeds` the replacement columns are empty and `variant_id` equals
-    `seed_id`.
-    """
+    """Make the features of `datasets` for these columns, label names included."""
     import datasets
 
     label = datasets.ClassLabel(names=list(problem_format.labels))

@@ -1,9 +1,4 @@
-"""Settings, each declared once: as a field of a frozen dataclass.
-
-`setting` gives a field its default, its help, what is checked and its command-line option.
-Reading and writing TOML and the checks are here; `commands.command_line` makes the options.
-A field's name is its key in TOML.
-"""
+"""Settings, each declared once, by `setting`: as a field of a frozen dataclass, its key in TOML."""
 
 import dataclasses
 import difflib
@@ -46,28 +41,19 @@ class Setting:
     members: tuple[str, ...] | None = None
     """Strings that a tuple may hold."""
     parse: Callable[[Any], Any] | None = None
-    """Function from what the command line has to the value, where these differ; raises
-    ValueError with what was expected, without the option's name."""
+    """From what the command line has to the value; ValueError says what was expected."""
     repeated: bool = False
     """Whether the option may be repeated, so that `parse` takes a list."""
     affects_output: bool = True
-    """Whether runs that differ in it make different things. Paths and the machine do not, nor
-    what a manifest records as it came out."""
+    """Whether runs that differ in it make different things; paths and machine do not."""
     omit_if_default: bool = False
-    """Leave it out where settings are written, unless it is used: so that runs from before it
-    was there keep their bytes and their fingerprint."""
+    """Written only where used, so older runs keep their bytes and fingerprints."""
     written_first: bool = False
     """Write it before the fields of the class's base."""
 
 
 def setting(default: Value, help: str, **declared: Any) -> Value:
-    """Declare a field of a settings class.
-
-    Its type says what values it takes: `Literal` for a choice, `tuple[str, ...]` for an option
-    that may be repeated, `| None` where it may be left out.
-
-    A dict as default is copied.
-    """
+    """Declare a field of a settings class, whose type says what it takes; a dict is copied."""
     metadata = {_KEY: Setting(help=help, **declared)}
     if isinstance(default, dict):
         field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -94,11 +80,7 @@ def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
 
 
 def check_types(settings: Any) -> None:
-    """Check types and choices of all fields; raises ValueError or TypeError.
-
-    Values as Python users write them take a field's type before, in place: a list, or one text,
-    becomes a tuple; a path becomes text.
-    """
+    """Check types and choices; lists, lone texts and paths get their field's type in place."""
     hints = get_type_hints(type(settings))
     for name in (field.name for field in dataclasses.fields(settings)):
         value, hint = getattr(settings, name), hints[name]
@@ -198,11 +180,7 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]:
-    """Map the names of fields to their values, in the order in which they are written.
-
-    Fields with `omit_if_default` are there if used; with `affects_output` only those that decide
-    what a run makes.
-    """
+    """Map fields to values, `omit_if_default` if used; or what `affects_output` alone."""
     declared = declared_settings(type(settings))
     values = {
         field.name: getattr(settings, field.name)

@@ -59,11 +59,7 @@ def choose_problems(
     variants: int | None = 5,
     rng_seed: int = 0,
 ) -> list[Shown]:
-    """Draw problems of each configuration, or find those that are named, with variants of each.
-
-    By default problems are drawn, `n` of each configuration, from that of all classes of each
-    source, and paraphrases.
-    """
+    """Draw `n` problems of each configuration, by default of whole ones; or named ones."""
     require_dataset(folder)
     require_configurations(folder, all_configurations(folder), configs)
     chosen = list(configs) or collections(folder)
@@ -120,7 +116,7 @@ def line_of(
 
 
 def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]) -> str:
-    """Put others in place of the parts of a text that ascending half-open spans of characters name.
+    """Put others in place of a text's parts, ascending half-open spans of characters.
 
     >>> marked("A boy runs.", [[2, 5]], "[{}]".format)
     'A [boy] runs.'

@@ -1,11 +1,8 @@
 """Annotators' answers about variants, in files to which only lines are added.
 
-An annotator's file has one JSON object per line: an answer (`variant_id`, `fluency`,
-`reasoning`, `comment`, `time`; about a paraphrase `equivalent` in place of the scores), or the
-taking back of the last one to a variant (`variant_id`, `undone`: true, `time`), and a checksum of
-the line (`crc32`). The first line says whose they are (`annotator`), how many lines follow
-(`lines`) and their digest (`sha256`), and the file is written whole: so nothing that was said is
-lost, or read as something else, without a word. Files of earlier releases have no such line.
+A first line says whose they are (`annotator`), how many lines follow (`lines`) and their digest
+(`sha256`); earlier releases wrote none. Then each line is an answer, or the taking back of the last
+one to a variant, as a JSON object with a checksum (`crc32`).
 """
 
 import hashlib
@@ -34,8 +31,7 @@ SCORES: Final = "scores"
 EQUIVALENCE: Final = "equivalence"
 
 JudgementKind = Literal["scores", "equivalence"]
-"""Question: fluency and reasoning of a variant (MERGE paper, A.3), or whether a paraphrase
-says the same as its original (Arakelyan et al. 2024, section 3.1)."""
+"""Fluency and reasoning (MERGE paper, A.3), or equivalence (Arakelyan et al. 2024, 3.1)."""
 
 ASKED: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
     SCORES: ("fluency", "reasoning"),
@@ -115,10 +111,7 @@ def answers_path(session: Path, annotator: str) -> Path:
 
 
 def is_good(total: Any, annotators: Any = 1) -> Any:
-    """Judge variants: good if F + R ≥ `ENOUGH`, F and R being means over annotators.
-
-    `total` is the sum of F and R of all of them: in whole numbers, as thirds would not add up.
-    Both are numbers, or arrays with one for each variant.
+    """Judge variants, numbers or arrays: good if F + R is at least `ENOUGH` for each annotator.
 
     >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
     (True, False, True)
@@ -146,9 +139,7 @@ def parse_event(record: object) -> Event:
 
 
 def parse_answer(record: Mapping[str, Any]) -> Judgement:
-    """Read an answer from values by name, of which `equivalent` is of a paraphrase.
-
-    Tables and other tools may give scores as texts or floats, and spell yes and no in other ways.
+    """Read an answer, of a paraphrase by `equivalent`; numbers and yes or no may be texts.
 
     >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"})
     Answer(variant_id='snli:1', fluency=4, reasoning=5, comment='')
@@ -232,11 +223,7 @@ def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
 
 
 def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]:
-    """Read the lines of events; and the number of the first of them in the file, from 1.
-
-    Of a file without a count, as earlier releases wrote them, a last line that a crash cut off is
-    left out: its annotator was never told that it is saved.
-    """
+    """Read events' lines and the first one's number, without one cut off if none are counted."""
     if not path.exists():
         return [], 1
     lines = path.read_bytes().split(b"\n")

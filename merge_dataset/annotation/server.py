@@ -1,8 +1,7 @@
 """The page's server: loopback only, for one annotator, who must know its token; and their answers.
 
-Other pages in the annotator's browser can send requests here, too. They get nowhere: every
-request must name this host (else a name of theirs could be pointed here), and all but the
-page itself must carry the token, which only the page's address has.
+Other pages in the annotator's browser get nowhere: every request must name this host (else a name
+of theirs could be pointed here), and all but the page itself carry the token of its address.
 """
 
 import json
@@ -41,9 +40,8 @@ class OutdatedPage(Exception):
 class Desk:
     """Reads and saves the answers of one annotator, of whom nobody else's are shown.
 
-    Every event has a position, from 0. A page says at which it wants to save: so an event
-    that is sent again, because the reply was lost, is not saved twice, and of two pages the
-    one that is behind is told.
+    A page says at which position, from 0, it saves an event. So one that is sent again, because the
+    reply was lost, is not saved twice, and of two pages the one that is behind is told.
     """
 
     def __init__(self, session: Session, annotator: str, path: Path) -> None:
@@ -76,11 +74,7 @@ class Desk:
         }
 
     def save(self, position: int, record: object) -> int:
-        """Save an answer or its undoing on the disk, and count the events that there are now.
-
-        `OutdatedPage` says that the page does not know all events, OSError that it could not be
-        saved, ValueError that it is no event, or not one of this session.
-        """
+        """Save an event, and count those there are; OutdatedPage where the page misses some."""
         event = parse_event(record)
         if event.variant_id not in self.session.items:
             raise ValueError(f"expected a variant of the session, got {event.variant_id!r}")
@@ -146,11 +140,7 @@ _BUSY: Final = (
 
 @contextmanager
 def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tuple[Desk, str]]:
-    """Serve the page in a thread; yields the desk and the page's address with the token.
-
-    The address is the same again next time, where its port is free: a page that was left
-    open goes on by itself. By default the port is the last one, or any.
-    """
+    """Serve the page in a thread, on its last port if free; yields the desk and the address."""
     with locked_answers(session, annotator) as path:
         desk = Desk(session, annotator, path)
         remembered = path.with_name(f".{annotator}.address.json")

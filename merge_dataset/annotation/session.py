@@ -1,12 +1,9 @@
 """A session of annotation: a stratified sample of a dataset's variants, in a folder, and its locks.
 
-The MERGE paper annotates 100 problems per class of words and dataset (section 4) and
-tells its masked LMs apart by what they contributed (Fig. 9). So of each source and class
-as many variants are drawn, spread as evenly as possible over the masked LMs that
-validated them; the numbers in the dataset, which figures are weighted by, are kept.
-
-In the folder `session.json` says what the sample was drawn from and holds these numbers,
-`sample.jsonl` the items, `answers/` a file per annotator.
+Of each source and class, which the MERGE paper samples (section 4), as many variants are drawn,
+spread as evenly as possible over the masked LMs that validated them (Fig. 9). `session.json` has
+what they were drawn from, which figures are weighted by; `sample.jsonl` has them, `answers/` a file
+per annotator.
 """
 
 import heapq
@@ -84,11 +81,7 @@ class Item:
 
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Choose configurations of a dataset folder, each of one class.
-
-    One of all classes stands for each. By default the classes of words of every source;
-    paraphrases only where they are named.
-    """
+    """Choose configurations of one class: by default all replacements, paraphrases where named."""
     require_dataset(dataset)
     known = all_configurations(dataset)
     require_configurations(dataset, known, wanted)
@@ -113,13 +106,7 @@ def draw(
     per_source: int | None = None,
     rng_seed: int = 0,
 ) -> tuple[list[Item], list[dict[str, Any]]]:
-    """Draw variants of each source and class; with `per_source`, of each source over its classes.
-
-    The paper does both, one after the other (section 4): 100 of each class, then 100 of all.
-    Returned are the items, sorted by source, class and variant, and the population that they were
-    drawn from, by source and class: how many words a variant replaces, seeds, variants, and
-    variants by masked LM and by how many.
-    """
+    """Draw items by class, or `per_source` over classes (section 4), and describe what from."""
     chosen = choose(dataset, configs)
     items: list[Item] = []
     population: list[dict[str, Any]] = []
@@ -173,12 +160,10 @@ def draw(
 
 
 def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str]:
-    """Give masked LMs variants that they validated, each to one, as evenly as possible.
+    """Give masked LMs variants that they validated, each to one, evenly: variant → LM.
 
-    They choose in turns. One whose variants are all given takes one over, where somebody
-    who gets another for it can be found: so none ends up with fewer than it must, and
-    no other division is more even. A masked LM's candidates begin with the one to take first; as
-    many as `quota`, the number of variants in all, suffice. Returned is variant → masked LM.
+    They choose in turns, from their candidates in order. One whose variants are all given takes one
+    over, where somebody who gets another for it can be found. `quota` candidates each suffice.
 
     >>> spread({"a": ["1", "2", "3"], "b": ["1"]}, 2)
     {'1': 'b', '2': 'a'}
@@ -217,11 +202,11 @@ def _give_one_more(
 def chances(
     drawn: Mapping[str, str], candidates: Mapping[str, Sequence[str]], rng_seed: int
 ) -> dict[str, float]:
-    """Compute how likely each variant was to be drawn, in 0–1, to weight figures by.
+    """Compute how likely each variant of `spread` was drawn, in 0–1, to weight figures by.
 
-    Of each masked LM all variants are drawn up to some rank. So a variant is drawn where its own
-    rank, which is as good as random, lies below the highest of these of its masked LMs. `drawn` is
-    as `spread` gives it; candidates are by rank, one more than are drawn in all, or every one.
+    Of each masked LM all variants up to some rank are drawn: a variant is where its own rank, as
+    good as random, is below the highest of its LMs'. Candidates: by rank, one more than drawn, or
+    all.
 
     >>> candidates = {"a": ["5", "3"], "b": ["5"]}
     >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b
@@ -380,10 +365,9 @@ def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:
 
 
 def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:
-    """Describe an item as an annotator may see it: without the masked LMs that suggested it.
+    """Describe an item without its masked LMs and, for equivalence, without label and marks.
 
-    Of a pair whose meaning is judged, what both texts share stands apart. The label is left out,
-    which has nothing to do with it, and so are marks: all of the other text changed.
+    What both texts of such a pair share stands apart.
     """
     is_pair = kind == EQUIVALENCE
     shared, texts = [], []
@@ -447,12 +431,7 @@ def open_session(
     per_source: int | None = None,
     rng_seed: int | None = None,
 ) -> Session:
-    """Go on with the session in a folder or, where there is none, draw a sample for one.
-
-    A session that goes on does not need the dataset folder. `configs` are as in `choose`,
-    the other options as in `draw`; where none is given, what the session has or else the
-    default.
-    """
+    """Go on with a folder's session, or draw one; options as in `draw`, None: what it has."""
     if (folder / SESSION).is_file():
         session = read_session(folder)
         wanted = {"per_class": per_class, "per_source": per_source, "rng_seed": rng_seed}

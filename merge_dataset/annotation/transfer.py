@@ -79,10 +79,7 @@ LABEL_STUDIO_CONFIGS: Final[Mapping[JudgementKind, str]] = {
 def render_label_studio(
     items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
 ) -> dict[str, str]:
-    """Render tasks as Label Studio imports them, in JSON, and the labelling configuration.
-
-    Label Studio itself knows who annotates. Returned are the texts of the files by their suffixes.
-    """
+    """Render tasks as Label Studio imports them, in JSON, and its configuration, by suffix."""
     made, other = [], "Variant" if kind == SCORES else "Paraphrase"
     for item in items:
         # What both texts share, and original and variant side by side, a row per field.
@@ -113,10 +110,7 @@ def render_label_studio(
 
 
 def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
-    """Read annotators and answers of an export, JSON or JSON-MIN; skipped tasks are left out.
-
-    An annotator whom the export names as user 3 is called `label-studio-3`.
-    """
+    """Read annotators, user 3 as `label-studio-3`, and answers of an export; not skipped tasks."""
     exported = read_json(path)
     if not isinstance(exported, list):
         raise ValueError(
@@ -232,11 +226,7 @@ def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
 def render_spreadsheet(
     items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
 ) -> dict[str, str]:
-    """Render a CSV table with a row per item, with room for what is asked and a comment.
-
-    With a byte order mark, as Excel takes it for another encoding without. About equivalence,
-    tables have neither labels nor single words. Returned is the text of the file by its suffix.
-    """
+    """Render a CSV table to fill in, a row per item; its byte order mark is for Excel."""
     fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
     texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
     told = ("label", "original", "replacement") if kind == SCORES else ()
@@ -260,13 +250,7 @@ def render_spreadsheet(
 
 
 def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
-    """Read annotators and answers of a table; rows without any are not answered yet.
-
-    One with a column `equivalent` has those about paraphrases, another scores.
-
-    Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
-    other names are left out.
-    """
+    """Read annotators and answers of a table, of what its columns say; not unanswered rows."""
     kind: JudgementKind = (
         EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
     )
@@ -295,11 +279,9 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
 
 
 READERS: Final = {".csv": read_spreadsheet, ".json": read_label_studio, ".jsonl": _read_own}
-"""Suffix → how a file is read: file, and whose answers it has where it does not say so →
-annotators and answers."""
+"""Suffix → reader of a file, with its annotator where it does not say so."""
 RENDERERS: Final = {".csv": render_spreadsheet, ".json": render_label_studio}
-"""Suffix → how files are written for somebody to fill in: items, annotator and what is asked →
-texts of the files by suffix."""
+"""Suffix → what writes files to fill in: their texts by suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +296,7 @@ class ImportCounts:
 
 
 def export_items(session: Session, path: Path, annotator: str | None = None) -> list[Path]:
-    """Write the items for annotating elsewhere, in an order of the annotator's own; list the files.
-
-    `.csv` is a table, `.json` Label Studio's tasks, beside which its labelling configuration is
-    written as `.xml`.
-    """
+    """Write items to annotate elsewhere, in an order of the annotator's own; list the files."""
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
     if path.suffix not in RENDERERS:
         raise ValueError(f"{path}: expected a file .csv, or .json for Label Studio")
@@ -335,12 +313,10 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
 def import_answers(
     session: Session, path: Path, annotator: str | None = None, *, overwrite: bool = False
 ) -> list[ImportCounts]:
-    """Take answers into the session: all that a file has or, where something is wrong, none.
+    """Take a file's answers into the session: all or, where something is wrong, none.
 
-    Where the disk fills up in between, those of some annotators are in and those of others are not;
-    the same file taken in again adds the others.
-
-    Files are `.csv`, `.json` of Label Studio (JSON or JSON-MIN), or `.jsonl` of another session.
+    Where the disk fills up, some annotators' may be in; the same file taken in again adds the
+    others.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")

@@ -1,8 +1,4 @@
-"""Checks of a dataset folder: files, columns, rows, and the card.
-
-`check_dataset` runs all checks that registered themselves by the decorator of `rules`. A new
-module of checks is imported here.
-"""
+"""Checks of a dataset folder: files, columns, rows, and the card. New modules are imported here."""
 
 import errno
 from collections.abc import Iterator

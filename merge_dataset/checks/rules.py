@@ -1,8 +1,5 @@
 """How checks register themselves, what they find, and rules for rows.
 
-A check is a function with the decorator `check`, in a module that the room imports. Nothing else
-needs to know of it. Rows of a dataset are relations of the table engine.
-
 Most checks are rules: a condition in SQL that holds in rows that are wrong. One query counts the
 rows of all rules; the rows of a rule that has some are read again, to be named.
 """
@@ -250,10 +247,7 @@ def unused_rule(used: str) -> Rule:
 
 
 def collision_findings(variants: Rows, seeds: Rows, fields: Sequence[str]) -> Iterator[Finding]:
-    """Find variants with the id or the texts of a seed.
-
-    Models are asked about distinct ids and texts, so the two could not be told apart.
-    """
+    """Find variants with a seed's id or texts: models' answers could not be told apart."""
     wrong = f"variant_id IN (SELECT seed_id FROM {seeds.name} WHERE seed_id IS NOT NULL)"
     yield from variants.broken([Rule("another id than any seed's", wrong, ("variant_id",))])
     # Its own seed's texts are found elsewhere.
@@ -269,11 +263,10 @@ def collision_findings(variants: Rows, seeds: Rows, fields: Sequence[str]) -> It
 def repeated_texts(
     variants: Rows, seeds: Rows, fields: Sequence[str], *, of_one_seed: bool = True
 ) -> list[tuple[str, str]]:
-    """Find texts that stand in two variants, of one class or two.
+    """Find texts of two variants, of one class or two: the one with the lowest id, and others.
 
-    Sources have problems that are alike word for word, as SNLI's development set has two pairs of;
-    each of them has variants of its own, which are alike, too. Returned are, for each such text,
-    the variant with the lowest id, and each other one.
+    Sources have problems that are alike word for word, as two pairs of SNLI's development set; so
+    do their variants, unless `of_one_seed` leaves them out.
     """
     texts = quoted(*fields)
     query = f"""

@@ -1,10 +1,4 @@
-"""Checks of variants: ids, seeds, labels, signals, and that nothing else differs from the seed.
-
-Each substitution can be undone, and of a paraphrase only the hypothesis differs.
-
-Of signals nothing is asked of a tagger, a dictionary or a model here. So `common_mlm_count` is
-counted again; of other columns it is checked when they have to be null, or equal, or in a range.
-"""
+"""Checks of variants: ids, seeds, labels, signals, and that nothing else differs from the seed."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -168,10 +162,7 @@ def row_problems(
     problem_format: ProblemFormat = NLI,
     sharing: Collection[str] = NLI.fields,
 ) -> Iterator[tuple[str, str]]:
-    """Find what is wrong within one variant, as pairs (expected, got).
-
-    `seed` has texts by field; fields that do not share the word need not have it.
-    """
+    """Find (expected, got) within a variant; of fields not `sharing` the word a seed needs none."""
     yield from _word_problems(variant, seed, problem_format, sharing)
     lists = (variant[name] or () for name in problem_format.mlms)
     union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)

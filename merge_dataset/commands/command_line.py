@@ -1,8 +1,4 @@
-"""Scaffolding of all commands: options, messages for users, and results.
-
-Options of a settings class (`merge_dataset.settings`) are made here from its declarations.
-Options of a single command are declared where the command is, those of several commands here.
-"""
+"""Scaffolding of all commands: options, messages for users, and results."""
 
 import functools
 import inspect
@@ -118,11 +114,7 @@ ForSpreadsheets = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OptionsOf:
-    """Stands in the annotation of a parameter for all options that settings have for a command.
-
-    `given: Annotated[Given, OptionsOf(Config, "build")]` is a parameter of a command under
-    `with_settings`, which then gets the settings that were given by their names.
-    """
+    """Stands, as in `Annotated[Given, OptionsOf(Config, "build")]`, for options of settings."""
 
     settings: type
     command: str
@@ -210,10 +202,7 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that its parameters with `OptionsOf` stand for.
-
-    Its errors and log then speak of options: see `in_options`.
-    """
+    """Give a command the options of its `OptionsOf`; messages then speak of them."""
     own = inspect.signature(command, eval_str=True).parameters
     for name, p in own.items():
         for each in get_args(p.annotation):
@@ -357,10 +346,7 @@ _LOOP: Final = re.compile(r"Symlink loop from '(.+)'")
 
 @contextmanager
 def telling_of_a_stop() -> Iterator[None]:
-    """Turn Ctrl+C into a line and an exit code, also where a library made another error of it.
-
-    An import in C that is interrupted may end in a SystemError, caused by the KeyboardInterrupt.
-    """
+    """Turn Ctrl+C, also as a C import's SystemError, into a line and an exit code."""
     try:
         yield
     except (KeyboardInterrupt, Exception) as error:
@@ -382,13 +368,7 @@ def is_stop(error: BaseException | None) -> bool:
 def user_errors(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Log to stderr; turn an expected error into its message and an exit code.
-
-    Also a decorator of a command.
-
-    `extra` brings what a command imports. `failures` have exit code 1, as the command was used as
-    it should be; all other errors have 2.
-    """
+    """Turn errors into messages and exit codes, 1 for `failures`, else 2; also a decorator."""
     shown = logging.StreamHandler(sys.stderr)
     shown.setFormatter(MaskingFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[shown])

@@ -47,8 +47,7 @@ _MEANT: Final = {
     **dict.fromkeys(("seed", "random-seed"), ("rng-seed",)),
     **dict.fromkeys(("t", "threshold"), ("ct", "correctness-threshold")),
 }
-"""Options of other tools → those that they mean, the likeliest first; one that the command does not
-have is not named."""
+"""Options of other tools → what they mean, the likeliest first; absent ones are not named."""
 
 _COMMANDS_MEANT: Final = {
     **dict.fromkeys(("evaluate", "eval", "test", "run"), "predict, then score"),
@@ -62,10 +61,7 @@ _EXTRA: Final = re.compile(r"unexpected extra argument\S* \((\S+?)[ )]")
 
 
 class OneLineErrors(TyperGroup):
-    """A group of commands whose wrong use is told in one line, with exit code 2.
-
-    Typer frames it in several lines, and its words for a wrong value depend on its release.
-    """
+    """A group whose wrong use is told in one line, in words of ours, with exit code 2."""
 
     def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ
         """Run a command and leave with its exit code, as the base class does."""

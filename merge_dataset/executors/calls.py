@@ -1,19 +1,13 @@
 """Units of work, run by an executor of `plan.EXECUTORS`, that say what they did; and blocks.
 
-`run_units` runs them, in a folder of its own each time, `tasks/0001`, `tasks/0002`, … inside the
-folder worked on, with datatrove's logs and completion markers. So a marker never outlives its plan:
-the units' outputs show what is done, and the caller passes the units that are not.
-
-`call_tasks` also gives them a plan and collects what they say. This is all that a command needs to
-run as tasks: a plan, names of units, and a function that does one of them:
+Each run has a folder of its own, `tasks/0001`, …, with datatrove's logs and completion markers, so
+no marker outlives its plan. A command needs a plan, names of units, and a function of one of them:
 
     @says
     def count_unit(folder: Path, unit: str) -> int:
         return len(read_table(plan_of(folder)["files"][unit]))
 
     counts = call_tasks("module:count_unit", folder, units, distribution, {"files": …}).all()
-
-What was said is kept until the call is over, so the same call again does only the other units.
 """
 
 import contextlib
@@ -66,11 +60,7 @@ def call_tasks(
     distribution: Distribution,
     plan: Mapping[str, Any],
 ) -> Said:
-    """Have tasks do the units that have not said anything yet, and wait for the end.
-
-    With another plan than before all units are done again; units read it by `plan_of`. The caller
-    removes the folder when it has made use of it.
-    """
+    """Have tasks do the units that said nothing by this plan; the caller removes the folder."""
     path = folder / _PLAN
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
         shutil.rmtree(folder / _SAID, ignore_errors=True)
@@ -117,14 +107,11 @@ def _record(folder: Path, unit: str) -> Path:
 def run_units(
     unit_function: str, folder: Path, units: Sequence[str], distribution: Distribution
 ) -> None:
-    """Run every unit once, in tasks, and wait for the end.
+    """Run `module:name` on folder and unit, once each, in tasks, and wait; or ExecutorError.
 
-    The function, `module:name`, gets the folder and a unit. It writes the unit's outputs whole or
-    not at all, and skips what is there. On a cluster, all machines share the folder.
-
-    `ExecutorError` says which tasks failed, why, and where the logs are, or that a library or the
-    cluster is not there. The units that were finished are, and the same call without them does the
-    rest.
+    It writes a unit's outputs whole or not at all, and skips what is there. On a cluster, all
+    machines share the folder. After an error, the same call without the units that were finished
+    does the rest.
     """
     # Two tasks would write the same files at the same time.
     if twice := [unit for unit, count in Counter(units).items() if count > 1]:
@@ -199,13 +186,7 @@ _work: Callable[[Any], Any] | None = None
 def map_blocks(
     blocks: Iterable[Block], open_work: Callable[[], Callable[[Block], ResultT]], *, workers: int
 ) -> Iterator[ResultT]:
-    """Map over blocks, and yield the results in the order of the blocks.
-
-    Blocks do not depend on the number of workers, so the results do not either.
-
-    `open_work` is called once in each process, which then reads its files and loads its models by
-    itself; blocks and it are picklable where there are several.
-    """
+    """Map over picklable blocks in their order; each process calls `open_work` once."""
     if workers == 1:
         yield from map(open_work(), blocks)
         return

@@ -155,10 +155,7 @@ class SlurmExecutor:
     resources: Resources
 
     def run(self, logs: Path, tasks: int) -> dict[int, str]:
-        """Submit all tasks, wait for the end, and map those that failed to reasons.
-
-        When this process is interrupted its jobs are cancelled.
-        """
+        """Submit tasks, wait, and map failed ones to reasons; an interrupt cancels them."""
         resources = self.resources
         if not shutil.which("sbatch"):
             raise ExecutorError("executor slurm: expected the command sbatch, found none")

@@ -1,7 +1,4 @@
-"""The plan of a call: units of work, the tasks that share them, and the resources of a task.
-
-Imports nothing heavy: the command line and every worker read it.
-"""
+"""The plan of a call: units, tasks, resources of a task. It imports nothing heavy."""
 
 import logging
 from collections.abc import Mapping
@@ -64,9 +61,7 @@ class ExecutorEntry:
     """An executor, without importing what it needs."""
 
     path: str
-    """`module:class`, made with how many tasks run at a time, and the resources of each. Its
-    `run(logs, tasks)` runs all tasks of the plan in `logs`, and maps those that failed to
-    reasons."""
+    """`module:class`, made of how many tasks run at a time and each one's resources."""
     needs: tuple[str, ...]
     """Libraries that have to be installed."""
     options: tuple[str, ...] = ()

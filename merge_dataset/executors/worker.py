@@ -1,10 +1,7 @@
 """Workers: a task runs its share of a plan's units, one after the other; tasks on this machine.
 
-A unit is a piece of work that writes its own outputs whole or not at all and skips what is
-already there, so it can be run again, and anywhere. A task keeps the rules of datatrove: a
-log, and a completion marker that is there only if all of its units succeeded.
-
-Run as a program, this module does one task in a process of its own.
+A task keeps the rules of datatrove: a log, and a completion marker that is there only if all of its
+units succeeded. Run as a program, this module does one task in a process of its own.
 """
 
 import contextlib
@@ -32,11 +29,7 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """Runs each task in a process of its own.
-
-    Not in one of datatrove's pool, which stops them all when one fails, and waits for ever when
-    one is killed.
-    """
+    """Runs each task in a process of its own; datatrove's pool waits for ever for killed ones."""
 
     workers: int
     resources: Resources
@@ -92,10 +85,7 @@ class UnitsFailed(RuntimeError):
 
 
 def run_share(logs: Path, task: int) -> None:
-    """Run the units of a task; one that fails does not keep the others from running.
-
-    `UnitsFailed` names the first that failed, and says why.
-    """
+    """Run the units of a task, all of them; `UnitsFailed` names the first that failed."""
     plan = Plan.read(logs)
     # Before the unit's module imports what reads it. Workers on one machine share its cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(plan.cpus))

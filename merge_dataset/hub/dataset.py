@@ -1,14 +1,8 @@
 """Plans for the Hub: a dataset folder as a dataset repository, and a model's results on it.
 
-Beside the folder's files, the repository says in the card how to load the data from it, and in
-`eval.yaml` that models are measured on them. The branch `script` has the loading script beside
-the same data, for datasets 3.
-
-A version names the data: Parquet files and provenance. The card may change without a new one.
-
-A model's figures are in `.eval_results/*.yaml` of its own repository. The Hub shows them on the
-model's page, and on that of the dataset where it is listed as a benchmark (docs: hub/eval-results).
-Tasks, and what their value is, are those of the file `eval.yaml` in the dataset repository.
+The branch `script` has the loading script beside the same data, for datasets 3. A version names the
+data: Parquet files and provenance; the card may change without a new one. A model's figures are in
+`.eval_results/*.yaml` of its own repository (docs: hub/eval-results).
 """
 
 import datetime
@@ -257,10 +251,7 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
 
 
 def _files(folder: Path, target: Repository) -> Iterator[File]:
-    """List the files of `main`: the dataset, its card, and what makes it a benchmark.
-
-    The card says also how to load the data from the repository.
-    """
+    """List the files of `main`: the dataset, a card that says how to load it, and the benchmark."""
     card = (folder / CARD).read_text(encoding="utf-8")
     example = all_configurations(folder)[0]
     text = f"""\
@@ -300,16 +291,12 @@ def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> di
 
 
 def benchmark(folder: Path) -> bytes | None:
-    """Take the folder's own `eval.yaml`, or write one: a task per source, over its variants.
+    """Take the folder's own `eval.yaml`, or write one: a task per source; None without any.
 
-    Left out are word classes, which are parts of a source, paraphrases, which one NLI model chose,
-    and ablations. The Hub's specification (docs: hub/eval-results) wants a name, a description,
-    tasks with ids, and an `evaluation_framework` out of its own list (EVALUATION_FRAMEWORKS in
-    packages/tasks/src/eval.ts of huggingface.js). For Inspect, tasks also need columns, solvers and
-    scorers, out of those that Inspect allows (HFTask in inspect_ai/_eval/task/hf.py); then
-    `inspect eval hf/OWNER/NAME/TASK` runs a task. Inspect's own metrics give the accuracy on
-    variants, not seed-variant accuracy, so that is what `merge-nli publish results` lists. None
-    where nothing is meant to be a benchmark.
+    Left out are word classes, paraphrases, which one NLI model chose, and ablations. The Hub's
+    specification (docs: hub/eval-results) wants a framework of EVALUATION_FRAMEWORKS in
+    packages/tasks/src/eval.ts of huggingface.js. For Inspect tasks need columns, solvers and
+    scorers (HFTask in inspect_ai/_eval/task/hf.py); its metrics give the accuracy on variants.
     """
     own = folder / BENCHMARK_FILE
     if own.is_file():
@@ -399,12 +386,10 @@ def plan_results(
     pull_request: bool = False,
     date: str | None = None,
 ) -> PublishingPlan:
-    """Find out what publishing a model's results would do. Nothing is written.
+    """Find out what publishing a model's results, by configuration, would do; nothing is written.
 
-    Results that the model has already for the same dataset and other tasks are kept. Figures are
-    by configuration, `target` is the model's repository, `folder` the dataset folder that they are
-    of, `dataset` OWNER/NAME of the repository where it is published, and `date` when the model was
-    evaluated, ISO 8601. With `pull_request` they are proposed instead of committed.
+    Results of the same dataset for other tasks are kept. `dataset` is where the folder is
+    published, `date`, ISO 8601, when the model was evaluated.
     """
     from huggingface_hub import EvalResultEntry
 

@@ -1,7 +1,6 @@
 """Loads back what was published, in a process with empty caches, as on another machine.
 
-`load_back` starts that process, which runs one of the checks below and prints what it found as
-JSON: `python -m merge_dataset.hub.load_back CHECK ARGUMENT …`.
+`python -m merge_dataset.hub.load_back CHECK ARGUMENT …` prints what a check found as JSON.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ _CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
 
 
 def load_back(check: str, *arguments: str) -> dict[str, Any]:
-    """Run a check of `CHECKS` in a process with empty caches, and return what it found.
-
-    It runs in an empty working directory, and may load what you may: huggingface_hub finds your
-    token there too. Where it fails, `PublishError` has its last line of errors.
-    """
+    """Run a check of `CHECKS` with empty caches and your token; PublishError where it fails."""
     from merge_dataset.hub.repository import PublishError
 
     with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
@@ -75,10 +70,7 @@ def fresh_environment(home: Path) -> dict[str, str]:
 def check_published_dataset(
     repository: str, revision: str, folder: str
 ) -> dict[str, dict[str, int]]:
-    """Load every configuration of a revision and compare it with the folder, row by row.
-
-    Returned are the rows by configuration and split.
-    """
+    """Load every configuration, compare it with the folder's rows, and count them by split."""
     import datasets
 
     from merge_dataset.layout import all_configurations, format_in, split_files

@@ -1,9 +1,7 @@
 """Plans of publishing, and carrying them out: one road for the dataset, the metric and results.
 
-To make a plan (`dataset.plan_dataset`, `plan_metric`, `dataset.plan_results`) only reads.
-`carry_out` makes `main` equal to the planned files in one commit, loads that commit back with
-empty caches, tags it, and brings other branches up to date. Both may be repeated at any time:
-what is done already is left as it is.
+Making a plan only reads. `carry_out` makes `main` equal to the planned files in one commit, loads
+it back with empty caches, tags it, and brings other branches up to date. Both may be repeated.
 """
 
 import json
@@ -35,8 +33,7 @@ NOTHING_TO_DO: Final = "Nothing to do."
 NOTHING_WRITTEN: Final = "Nothing was written. To do this, add --yes."
 
 LoadedBack = tuple[Mapping[str, Any], str]
-"""Further entries of the JSON on what was loaded back, and a text for readers, empty where nothing
-had to be."""
+"""Further entries of the JSON, and a text for readers, empty where nothing had to be."""
 
 _MARKS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
@@ -259,11 +256,9 @@ _FILES: Final = ("README.md", "requirements.txt")
 def plan_metric(
     folder: Path, repository: str, example: Mapping[str, Any], *, private: bool = False
 ) -> PublishingPlan:
-    """Find out what publishing the metric would do. Nothing is written.
+    """Find out what publishing the metric would do; nothing is written.
 
-    Folder and repository are called as the metric is. The metric computes the example when it is
-    loaded back: `arguments` of `compute`, `figures` computed by hand, which readers are told, and
-    `result`, all that this version computes.
+    The example has `arguments` of `compute`, `figures` by hand, and `result`, all that it computes.
     """
     target = parse_repository(repository, "space")
     if target.short_name != folder.name:

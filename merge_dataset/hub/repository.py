@@ -1,12 +1,8 @@
 """Repositories on the Hub: their files, how others differ, and making a revision equal to these.
 
-Failures of the Hub that may pass are tried again, the rest is said in words for users; no message
-has an address with a query, which could be signed. `refusal` says why the Hub does not give a
-repository, for all that read from it.
-
-Every call is either one that changes nothing, or one that may be repeated: after a failure that
-may pass, what is there is looked at again, and only what is still missing is done. The token is
-huggingface_hub's own affair; nothing here reads it.
+Every call changes nothing or may be repeated: after a failure that may pass, what is there is
+looked at again, and only what is missing is done. No message has an address with a query, which
+could be signed. The token is huggingface_hub's own affair.
 """
 
 from __future__ import annotations
@@ -169,10 +165,7 @@ def _api() -> HfApi:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository by name and kind.
-
-    Its calls are repeated where that is safe, and fail in words for users (`PublishError`).
-    """
+    """A repository by name and kind, whose calls are repeated where safe, or PublishError."""
 
     name: str
     """OWNER/NAME."""
@@ -248,12 +241,10 @@ class Repository:
         removable: Callable[[str], bool] | None = None,
         planned_on: str | None = None,
     ) -> str:
-        """Make a branch equal to these files in one commit, or none where it is so already.
+        """Make a branch equal to these files in one commit, if need be; return its id.
 
-        The commit is made on the head that was looked at: one that somebody else makes in
-        between is not overwritten, but an error. With `planned_on`, it must be the head that was
-        looked at before this call. Returned is the branch's commit with these files; messages of
-        failures say whether the branch is as it was.
+        The commit is made on the head that was looked at, with `planned_on` before this call: one
+        that somebody else makes in between is not overwritten, but an error.
         """
         before = self.commit_of(revision)
 
@@ -287,10 +278,7 @@ class Repository:
             raise PublishError(f"{error}\n{told}") from error
 
     def propose(self, files: Sequence[File], *, message: str, description: str) -> str:
-        """Open a pull request with these files, or bring up to date the one open already.
-
-        Returned is its address.
-        """
+        """Open a pull request with these files, or update an open one; its address."""
 
         def attempt() -> int:
             # Your own of this title; after a failed attempt there may be one nevertheless.
@@ -320,10 +308,7 @@ class Repository:
         absent: type[Exception] | None = None,
         **more: Any,
     ) -> Any:
-        """Make a call of huggingface_hub about it that may be repeated, and read all it yields.
-
-        None where the error is `absent`, and no subclass of it.
-        """
+        """Make a call that may be repeated; None where its error is `absent`, and no subclass."""
 
         def attempt() -> Any:
             try:
@@ -414,11 +399,7 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
 
 
 def hide_queries() -> None:
-    """Keep what huggingface_hub logs of addresses free of signatures.
-
-    It logs the address of a request that it repeats; that of a large file is signed, and who has
-    it may write.
-    """
+    """Keep queries out of huggingface_hub's log: who has a signed one may write."""
     for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
         for handler in logger.handlers:
             handler.addFilter(_without_query)
@@ -466,10 +447,7 @@ def http_error() -> type[Exception]:
 
 
 def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
-    """Say in a line why the Hub does not give a repository, and what to do.
-
-    None where the Hub did not refuse: it could not be asked, or is broken for now.
-    """
+    """Say why the Hub does not give a repository, and what to do; None where it did not refuse."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,

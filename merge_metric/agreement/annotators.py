@@ -38,8 +38,7 @@ MEAN: Final = "(mean)"
 """Name in place of the second annotator in the row of all pairs."""
 
 _ENOUGH_DEFINED: Final = 0.95
-"""Share of the replicates: where more are undefined, an interval of the others would leave out just
-those samples that show how little is known."""
+"""Share of replicates that must be defined, else intervals would hide how little is known."""
 
 _INTERVALS: Final = (
     "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
@@ -117,10 +116,7 @@ def _agreement_table(
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
-    """Count, for each pair of annotators, which scores one gave where the other gave which.
-
-    A table for each pair, and one of who found what good; of paraphrases only of what is the same.
-    """
+    """Count scores of each pair of annotators, and what they found good, or the same."""
     same = judgements.about_meaning
     answers = [str(n) for n in range(1, SCORES[FLUENCY] + 1)]
     tables, rows = [], []
@@ -205,10 +201,7 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
 def _measure(
     matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
 ) -> tuple[dict[str, float], dict[str, Floats]]:
-    """Compute figures of a sample and, where items are drawn, their replicates.
-
-    Of (n, k, k) matrices of each item; `draws`, (B, n), says how often each item is drawn.
-    """
+    """Compute figures of items' (n, k, k) matrices, and replicates by draws (B, n), how often."""
     figures = {key: float(of(matrices.sum(axis=0)[None])[0]) for key, of in measures.items()}
     if draws is None:
         return figures, {}

@@ -1,8 +1,7 @@
 """Cohen's κ, Krippendorff's α and Spearman's ρ, of a sample and of many resampled ones at once.
 
-For κ and α a sample of items is summed up by a matrix: of two annotators the confusion matrix, of
-any number the coincidence matrix. Both are sums over items, so those of resampled items are
-products with the numbers of times that items were drawn, and no replicate takes a pass over them.
+For κ and α an item is summed up by a confusion or coincidence matrix: those of resampled items are
+products with the numbers of times that items were drawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,10 +25,7 @@ LEVELS: Final[tuple[Level, ...]] = ("nominal", "ordinal", "interval")
 
 
 def resampled(seed_ids: Sequence[str], settings: Settings) -> Floats:
-    """Resample seeds, (n,) of items: how often each item is drawn with its seed, (replicates, n).
-
-    Variants of a seed are alike, so they say less than as many of different seeds.
-    """
+    """Draw seeds of items (n,), as a seed's variants are alike: how often each, (replicates, n)."""
     seeds, of_item = np.unique(np.array(seed_ids, np.str_), return_inverse=True)
     none = np.empty((0, len(seeds)))
     return np.concatenate([none, *seed_weights(len(seeds), settings)])[:, of_item]
@@ -46,8 +42,8 @@ def confusions(a: Codes, b: Codes, k: int) -> Floats:
 def kappas(matrices: Floats, weighting: Weighting) -> Floats:
     """Compute κ of two annotators (Cohen 1960, 1968), (B,); NaN where it is undefined.
 
-    Of matrices, (B, k, k), of `confusions`, summed over items: that one of the k answers was never
-    given takes no distance away. Disagreements weigh the same, or by distance or its square.
+    Of matrices, (B, k, k), of `confusions`, summed over items; disagreements weigh the same, or by
+    distance or its square.
     """
     distance = _distance(matrices.shape[-1], weighting)
     rows, columns = matrices.sum(axis=2), matrices.sum(axis=1)
@@ -69,8 +65,8 @@ def _distance(k: int, weighting: Weighting) -> Floats:
 def coincidences(codes: Codes, k: int) -> Floats:
     """Make each item's own coincidence matrix, (n, k, k) (Krippendorff 2011), of codes (A, n).
 
-    Every ordered pair of answers to the item by two annotators, over one less than their
-    number, so that each answer counts once. Items with fewer than two answers have none.
+    Ordered pairs of answers by two annotators, over one less than their number; none of fewer than
+    two.
     """
     counts = _one_hot(codes.reshape(-1), k).reshape(*codes.shape, k).sum(axis=0)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
@@ -79,11 +75,7 @@ def coincidences(codes: Codes, k: int) -> Floats:
 
 
 def alphas(matrices: Floats, level: Level) -> Floats:
-    """Compute α of all annotators (Krippendorff 2011), (B,); NaN where it is undefined.
-
-    Of matrices, (B, k, k), of `coincidences`, summed over items. By level, answers differ at all,
-    by rank, or by squared distance.
-    """
+    """Compute α (Krippendorff 2011), (B,), of summed `coincidences` (B, k, k); NaN if undefined."""
     counts, k = matrices.sum(axis=2), matrices.shape[-1]
     total = counts.sum(axis=1)[:, None, None]
     if level == "ordinal":  # from the middle of one answer's ranks to the middle of the other's
@@ -131,12 +123,7 @@ def spearman(x: Floats, y: Floats) -> float | None:
 
 
 def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
-    """Sum products of ranks over each seed's variants, (n_seeds, 3), for `pooled`.
-
-    Ranks of x and y, (n,) each, are taken within each seed, (n,) from 0 to n_seeds − 1, and
-    centred, so that how seeds differ plays no part: their sums of products, and of squares of
-    either.
-    """
+    """Sum products and squares of (n,) centred ranks within each seed (n,): (n_seeds, 3)."""
     ranks = []
     for values in (x, y):
         group = np.unique(values, return_inverse=True)[1]
@@ -167,22 +154,14 @@ def pooled(sums: Floats) -> Floats:
 
 
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """Compute the interval, (2,), of `spearman` by bootstrap over seeds; NaN where none has a ρ.
-
-    Of x and y, (n,) each, and the number of the seed, (n,). Weights, (b, S) at a time, say how
-    often each seed is drawn.
-    """
+    """Compute the interval (2,) of `spearman` over seeds (n,), drawn as weights (b, S) say."""
     a, b = (np.unique(values, return_inverse=True)[1] for values in (x, y))
     replicates = [weighted_spearman(a, b, drawn[seed]) for part in weights for drawn in part]
     return interval(np.array(replicates))
 
 
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
-    """Compute Spearman's ρ of data in which each row stands as often as its weight says.
-
-    Of x and y, (n,) numbers from 0 in the order of the values, the same for equal ones, and whole
-    weights, (n,). NaN where one of the two is the same everywhere.
-    """
+    """Compute ρ of x and y, (n,) ranks from 0, each row as often as its whole weight; or NaN."""
     total = weight.sum()
     ranks = []
     for group in (x, y):  # from 1, equal values sharing the mean of their ranks
@@ -197,9 +176,9 @@ def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
 def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
     """Compute the areas under ROC curves, (b,): how often a good variant's signal is the higher.
 
-    Ties count half; NaN where a replicate has no good variant, or only good ones. Groups, (n,), are
-    places of the signal's values among all different ones, ascending; weights, (b, n), say how
-    often each variant counts.
+    Ties count half; NaN without good variants, or with only good ones. Groups, (n,), are places of
+    the signal among its different values, ascending; weights, (b, n), say how often each variant
+    counts.
 
     >>> signal, is_good = np.array([0, 1, 1, 2]), np.array([False, True, False, True])
     >>> auc(signal, is_good, np.ones((1, 4))).tolist()

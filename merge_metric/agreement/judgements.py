@@ -32,8 +32,7 @@ SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
 """Score → how many answers there are: 1–5, and whether a variant is `good`."""
 
 N_ANSWERS: Final = SCORES | {SAME: 2}
-"""Numbers of answers to all that may be asked, also whether a paraphrase means the `same` (1 no, 2
-yes)."""
+"""Numbers of answers to what may be asked, also whether a paraphrase means the same."""
 
 EQUIVALENT: Final = "equivalent"
 """Column of a table of answers about paraphrases."""
@@ -57,8 +56,7 @@ class JudgedVariant:
     """Likelihood of being drawn, beside others of its source and class; None: not known."""
 
     words_at_once: int = 1
-    """How many words it replaces. Of several, `validated` is of any of them: a masked LM may have
-    company there, and be the only one for its word."""
+    """How many words it replaces; of several, `validated` is of any of them."""
 
     @property
     def cell(self) -> Cell:
@@ -78,8 +76,7 @@ class Judgements:
     annotators: tuple[str, ...]
     variant_ids: tuple[str, ...]
     codes: Mapping[str, Codes]
-    """Answers by `SCORES`, or by `SAME` alone, (A, N): 1–5, of good and same 1 or 2; 0 where there
-    is none."""
+    """Answers by `SCORES`, or by `SAME` alone, (A, N): 1–5, or 1 and 2; 0 where there is none."""
     items: tuple[JudgedVariant, ...] | None = None
     """(N,) or None where nothing is known of the variants."""
     seeds: Mapping[Cell, int] | None = None
@@ -92,11 +89,7 @@ class Judgements:
         items: Mapping[str, JudgedVariant] | None = None,
         seeds: Mapping[Cell, int] | None = None,
     ) -> Judgements:
-        """Make judgements of a table of answers, and what is known of their variants.
-
-        Answers are as `merge_dataset.annotation.answers.read_answers` gives them, items by variant,
-        seeds by source and class, those in the dataset.
-        """
+        """Make judgements of answers, items by variant, and seeds by source and class."""
         if not len(answers):
             raise ValueError("expected answers of annotators, got none that count")
         annotators, rows = _numbered(answers["annotator"])
@@ -192,11 +185,7 @@ def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int6
 def read_judgements(
     files: Sequence[Path], sessions: Sequence[Path] = (), dataset: Path | None = None
 ) -> Judgements:
-    """Read answers, and what is known of the variants they are about.
-
-    Files are session folders, annotators' files (.jsonl) and tables (.csv); `sessions` know the
-    variants, beside those among `files`; a dataset folder is for variants that no session knows.
-    """
+    """Read session folders, .jsonl and .csv files; sessions or a dataset know the variants."""
     answers = read_answers(files)
     opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
     items, seeds = _known_from(opened)

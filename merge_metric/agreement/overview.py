@@ -47,10 +47,7 @@ class Overview:
     """Command line that drops them."""
 
     def render(self, output: Output) -> str:
-        """Write everything, shares in JSON as fractions of 1.
-
-        LaTeX has the tables alone, for a document that loads `merge_metric.tables.PACKAGES`.
-        """
+        """Write everything, shares in JSON as fractions of 1, of LaTeX the tables alone."""
         judgements = self.judgements
         if output == "json":
             counts = judgements.answered.sum(axis=1).tolist()
@@ -83,12 +80,7 @@ def agreement(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> Overview:
-    """Tabulate what annotators' answers say of each other, of the variants and the masked LMs.
-
-    Files, sessions and the dataset are as in `read_judgements`; without replicates there are no
-    intervals. Raises FileNotFoundError or NotADirectoryError where there is no such file or folder,
-    ValueError where one is malformed, or they do not fit each other.
-    """
+    """Tabulate what annotators' answers say of each other, of the variants and the masked LMs."""
     judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     tables = []

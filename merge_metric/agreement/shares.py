@@ -1,8 +1,4 @@
-"""Shares of good variants, of scores and of paraphrases that mean the same; masked LMs to drop.
-
-Figures 9 and 10 of the paper have the scores, by class and by masked LM; those of variants are of
-the sample, and weighted to the classes of the dataset.
-"""
+"""Shares of good variants, scores and same paraphrases; masked LMs to drop: Figures 9 and 10."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -104,11 +100,9 @@ def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None 
 def meaning_table(judgements: Judgements) -> Table:
     """Tabulate shares of paraphrases found to mean the same: all, by source, by annotator.
 
-    Arakelyan et al. (2024), section 3.1, have 100 pairs judged by two annotators, who "marked the
-    samples as equivalent" in 99 % of the cases, with κ = 0.94. Both hold at once where 99 % is how
-    often the two agree: 90 pairs that both find the same, 9 that neither does and one that only
-    one does have an agreement of 99 % and κ = 0.942. Of 99 pairs that both find the same κ would
-    be 1 or 0, as the last one decides.
+    Arakelyan et al. (2024), section 3.1, have 100 pairs, whose annotators "marked the samples as
+    equivalent" in 99 % of the cases, with κ = 0.94. Both hold where 99 % is agreement: 90 pairs
+    that both find the same, 9 that neither does and one that only one does have κ = 0.942.
     """
     rows = []
     for by, group, _, part in groups(judgements, ("source",)):
@@ -146,10 +140,7 @@ def groups(
     *,
     annotators: bool = True,
 ) -> Iterator[tuple[str, str, Bools, Judgements]]:
-    """Yield groups: by what, name, which variants are in it, (N,), and their judgements.
-
-    All together come first; what each of several `annotators` said comes last, if wanted.
-    """
+    """Yield groups, first of all: by what, name, which variants (N,), their judgements."""
     yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
     groups_of: dict[str, Callable[[JudgedVariant], Collection[str]]] = {
         "class": lambda item: (item.word_class,),
@@ -218,11 +209,7 @@ def newcombe(count_a: float, n_a: float, count_b: float, n_b: float) -> list[flo
 
 
 def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Compute how much each item counts, (N,): together as much as its source and class has seeds.
-
-    The less likely an item was to be drawn, where that is known, the more it counts (Horvitz and
-    Thompson 1952).
-    """
+    """Weigh items (N,) by chance (Horvitz and Thompson 1952), together as their class's seeds."""
     weights: Floats = _scaled(_inverse_chances(items)[None], items, seeds)[0]
     return weights
 

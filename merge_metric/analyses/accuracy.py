@@ -68,10 +68,9 @@ def accuracy(
 ) -> Table:
     """Make a row per model and configuration.
 
-    Are the seeds easier than the problems they were chosen from? So many random test problems as
-    there are seeds are drawn, `n_subsamples` times, without replacement and the same for every
-    model; `higher_share` is how often S on them is higher than on the seeds. `tests` has each
-    model's answers to all test problems, seeds included; models without any have no value there.
+    Are the seeds easier than the problems, `tests` by model, that they were chosen from? As many
+    random ones, the same for every model, are drawn `n_subsamples` times without replacement;
+    `higher_share` is how often S on them is higher than on the seeds.
     """
     rows = []
     for run in runs:
@@ -151,9 +150,8 @@ def plot_accuracy(table: Table) -> Figure:
 def first_answers(runs: Iterable[HasCounts]) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
-    Beside shares there are numbers of seeds of which at least one variant, at least half or every
-    one is right: section 5.4 has numbers of seeds answered wrong of which variants are right, and
-    does not say how many of them.
+    Also numbers of seeds of which a variant, half or every one is right: section 5.4 has numbers of
+    seeds answered wrong of which variants are right, and does not say how many of them.
     """
     rows = [
         identity(run)
@@ -315,10 +313,9 @@ class Choice:
 def places(
     tests: Mapping[str, Mapping[str, bool]], groups: Mapping[str, str], configs: Sequence[str]
 ) -> dict[str, str]:
-    """Find the two best models and the worst of each group, by S on test problems.
+    """Find the two best models and the worst of each group, by S averaged over sources.
 
-    Of one or two models none is the worst; of equal ones the first is the better one. S is
-    averaged over the sources of `configs`; `tests` are as in `Choice`.
+    Of one or two models none is the worst; of equal ones the first is the better one.
 
     >>> right = {"a": 1, "b": 3, "c": 2, "d": 0}
     >>> tests = {name: {f"s:{i}": i < n for i in range(4)} for name, n in right.items()}

@@ -1,7 +1,4 @@
-"""Every analysis of `merge-nli analyse`: summary, options, needs, and how it is drawn.
-
-The order is that of the help. A module is imported only when its analysis is asked for.
-"""
+"""Every analysis of `merge-nli analyse`: summary, options, needs, and how it is drawn."""
 
 from __future__ import annotations
 

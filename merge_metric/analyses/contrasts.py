@@ -34,13 +34,10 @@ if TYPE_CHECKING:
 def on_shared_seeds(
     rows: Rows, groups: Mapping[str, Bools], *, draws_seed: int | None = None
 ) -> dict[str, SeedCounts]:
-    """Count each group of a run's variants, on the seeds that have variants in every group.
+    """Count groups (n,) of a run's variants, in each subsample on the seeds with all groups there.
 
-    In each subsample the seeds are those that have variants of every group *there*, so in each of
-    them every group is measured on the same seeds; without any seed where none has all. `groups`
-    say which rows are in each, (n,). With `draws_seed` equally many variants of each group are
-    chosen at random, per seed and subsample: SV accuracy at high thresholds is lower where there
-    are more.
+    With `draws_seed` equally many variants of each group are chosen at random, per seed and
+    subsample: SV accuracy at high thresholds is lower where there are more.
     """
     masks = np.stack([*groups.values()])
     group, n_groups = np.where(masks.any(axis=0), masks.argmax(axis=0), -1), len(groups)
@@ -78,11 +75,10 @@ FIXED_DRAWS: Final = 10
 def on_fixed_seeds(
     rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
 ) -> dict[str, SeedCounts]:
-    """Count each group of variants, on the seeds with distinct variants in every group.
+    """Count groups (n,) of distinct variants on the seeds with all groups, the same in each draw.
 
-    These are the same in every draw, whatever the dataset's subsamples hold of them. Where
-    `matched`, of each seed as many of each group are taken as the smallest has, in `FIXED_DRAWS`
-    draws; else each distinct variant once. The rest is as in `on_shared_seeds`.
+    Where `matched`, `FIXED_DRAWS` draws take of each seed as many of each group as the smallest
+    has.
     """
     n_draws, n_rows = FIXED_DRAWS if matched else 1, len(rows.seed)
     drawn = replace(
@@ -95,10 +91,7 @@ def on_fixed_seeds(
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
-    """Subtract SV accuracy of `b` from that of `a`, on the same seeds: `difference`.
-
-    With a bootstrap (paired, over seeds) also its interval, `difference_ci`.
-    """
+    """Subtract SV accuracy on the same seeds, with an interval (paired, over seeds) if wanted."""
 
     def less(weights: Floats | None) -> Floats:
         ct = settings.correctness_threshold
@@ -182,10 +175,7 @@ def contrast_table(
 
 
 def plot_contrasts(table: Table) -> Figure:
-    """Draw a panel per model (row) and configuration (column).
-
-    Contrasts have colours and their second groups dashes; of one contrast each group has both.
-    """
+    """Draw models by configurations; colours are contrasts, dashes their second groups."""
     models, configs = distinct(table.rows, "model"), distinct(table.rows, "config")
     contrasts, groups = distinct(table.rows, "contrast"), distinct(table.rows, "group")
     figure, axes_of = panels(len(models), len(configs))

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 
 def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Table:
-    """Make a row per model and configuration; with a bootstrap, a 95 % band around each curve.
-
-    Where several models answered the same seeds of one dataset, a further row has their average.
-    """
+    """Make a row per model and configuration, with a 95 % band; and averages on the same seeds."""
     found = list(runs)
     rows = [identity(run) | measures(run.counts, settings) for run in found]
     for config, group in by_config(found).items():
@@ -73,10 +70,7 @@ def _over_models(rows: Sequence[Row]) -> Row:
 
 
 def plot_curves(table: Table) -> Figure:
-    """Draw a panel per configuration; a line per model and a dot at its MC, or one per data set.
-
-    There are dots where MC is determined; averages over models have none.
-    """
+    """Draw a panel per configuration; a line per model, and dots where MC is determined."""
     of_models = "model" in table.rows[0]
     series = "model" if of_models else "dataset"
     configs, names = distinct(table.rows, "config"), distinct(table.rows, series)
@@ -113,11 +107,10 @@ def matching(runs: Iterable[HasCounts]) -> Table:
 def matching_table(
     cells: Iterable[tuple[str, str, Mapping[str, Any] | None]], title: str, note: str
 ) -> Table:
-    """Make a row per model and a column per heading, of (model, heading, figures if there are any).
+    """Make a row per model and a column per heading, of (model, heading, figures if any).
 
-    The JSON also has the lowest and highest threshold that match, under `<heading>_low` and
-    `<heading>_high`; where they lie far apart, text shows them instead of the value. Of few seeds,
-    `<heading>_n_seeds`, text marks them.
+    The JSON also has the lowest and highest threshold that match, which text shows where far apart,
+    and the number of seeds, which text marks where there are few.
     """
     ends = {end: f"matching_threshold{end}" for end in ("", "_low", "_high")}
     ends |= {"_n_seeds": "n_seeds"}

@@ -1,10 +1,8 @@
 """The seeds that models fail on (paper, section 5.4 and table 11); hardness, for the report too.
 
-A seed is the harder, the fewer of its variants are answered right, averaged over models: the
-"average accuracy of NLI models across all variants per seed" of the paper's table 11. Each
-distinct variant counts once. Subsamples, over which all other figures are averages, let seeds
-with many and with few variants weigh the same; of one seed alone they would only leave variants
-out, and weigh those more that were drawn more often.
+A seed is the harder, the fewer of its distinct variants are answered right, averaged over models:
+table 11's "average accuracy of NLI models across all variants per seed". Subsamples would only
+leave variants of a seed out.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _DECIMALS: Final = 12
 
 
 def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
-    """Compute the share, (S,), of each seed's variants answered right, averaged over models.
+    """Compute the share (S,) of each seed's variants answered right, averaged over models.
 
     Of (M, S) distinct variants that each model answers right, and that it answers; models without
     any do not count. NaN where no model answers any.
@@ -56,10 +54,7 @@ def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
 
 
 def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
-    """Order seeds by (S,) shares of `mean_right`, the hardest first, those without answers last.
-
-    Between seeds of the same share decides how many models answer the seed itself wrong, `n_wrong`,
-    (S,); then their order does.
+    """Order seeds by (S,) `mean_right`, those without last; of equals first the more `n_wrong`.
 
     >>> hardest_first(np.array([0.5, 0.25, 0.5]), np.array([0, 0, 1])).tolist()
     [1, 2, 0]
@@ -90,11 +85,7 @@ def hardest(
     below: float | None = None,
     corrections: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """Make a row per seed, the hardest first: by default those that every model answers wrong.
-
-    Instead the `top` ones of each configuration, or those with a smaller share of variants right
-    than `below`, 0–1. `seeds` and `corrections` are as the readers here give them.
-    """
+    """Make a row per seed, hardest first: where all models are wrong, `top`, or right `below`."""
     rows: list[Row] = []
     notes: list[str] = []
     runs = list(runs)
@@ -183,11 +174,7 @@ CORRECTED: Final = "corrected_label"
 
 
 def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
-    """Read the labels that annotators think are right: seed → annotator → label.
-
-    CSV tables have `seed_id`, `corrected_label` (may be empty) and, where there are several,
-    `annotator`, as `analyse hardest --format csv` writes them.
-    """
+    """Read labels that annotators think right, seed → annotator → label, of `hardest`'s CSV."""
     found: dict[str, dict[str, str]] = {}
     for path in paths:
         if not path.is_file():

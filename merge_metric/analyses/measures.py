@@ -1,7 +1,4 @@
-"""Figures that rows of analyses share, all of them the metric's own, and averages of rows.
-
-An average is a row like those that it is made of, with its kind in `averaged`; theirs is None.
-"""
+"""Figures that rows of analyses share, all of them the metric's own, and averages of rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -57,12 +54,7 @@ def identity(run: HasCounts) -> Row:
 
 
 def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
-    """Compute S, variant accuracy, MC and the SV curve of some seeds, averaged over subsamples.
-
-    By the metric's keys; `sv_at_50` …; `seeds_per_subsample` and `variants_per_seed`, in a
-    subsample, on average; `curve`, SV accuracy at CT 1..100, and with a bootstrap `curve_low` and
-    `curve_high`.
-    """
+    """Compute S, variant accuracy, MC and SV curves, CT 1..100, averaged over subsamples."""
     summary = summarise(counts, settings)
     curve = summary["sv_curve"]
     row = {key: summary[key] for key in _SCALARS}
@@ -75,11 +67,7 @@ def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
 
 
 def fooling(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
-    """Compute how many of the seeds answered right, if any, have a variant that fools the model.
-
-    `n_right`, the seeds answered right, and by the keys `FOOLING` the rates and, as `*_ci`, their
-    intervals; None where no seed is answered right, or without bootstrap.
-    """
+    """Compute the rates `FOOLING` of the seeds answered right, with `*_ci`; None without any."""
     n_right = int(counts.right.sum())
     summary = summarise(counts, settings) if n_right else {}
     keys = [name for key in FOOLING for name in (key, f"{key}_ci")]
@@ -134,11 +122,7 @@ def per_config(
     *,
     merge_rounds: bool = True,
 ) -> list[Row]:
-    """Make a row per configuration: the average over models, or the only model's values.
-
-    Averages among `rows` do not count. With `merge_rounds` the rounds of ANLI become one row, the
-    average over rounds of the averages over models.
-    """
+    """Average rows over models by configuration, and those of ANLI's rounds with `merge_rounds`."""
 
     def merged(row: Row, parts: Sequence[Mapping[str, Any]]) -> Row:
         row |= {key: sum(part[key] for part in parts) for key in sums}
@@ -166,10 +150,7 @@ def per_config(
 def over_configs(
     rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str], *, name: str = "all"
 ) -> list[Row]:
-    """Make a row per model (or `MEAN`) that has several configurations of a class of variants.
-
-    Keys are averaged by the weights that `weights` names, and these are summed up.
-    """
+    """Make a row per model (or `MEAN`) with several configurations of a class, by the weights."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)

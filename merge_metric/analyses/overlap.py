@@ -55,11 +55,7 @@ def hypotheses(folder: Path, config: str) -> tuple[str]:
 
 
 def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Table:
-    """Make a row per configuration and, with predictions, model; averages over models.
-
-    Pairs have `hypothesis` and `seed_hypothesis`. With `encode` there are distances of embeddings,
-    with predictions also apart for variants that do and do not change these.
-    """
+    """Make a row per configuration and model, and averages; with `encode` also distances."""
     rows = []
     with_models = False
     for each in pairs:
@@ -175,11 +171,7 @@ def n_common(one: Iterable[str], other: Iterable[str]) -> int:
 
 
 def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> list[Floats]:
-    """Compare n pairs of token lists: `token_sort_ratio` and `token_set_ratio`, each (n,), 0–1.
-
-    Both are of rapidfuzz and do not regard the order of tokens. The first is lower for every
-    difference, the second is 1 where one list has all tokens of the other.
-    """
+    """Compare n pairs of token lists by rapidfuzz: `token_sort_ratio`, `token_set_ratio`, 0–1."""
     from rapidfuzz import fuzz, process
 
     texts = [[" ".join(each) for each in lists] for lists in (one, other)]
@@ -204,9 +196,7 @@ def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -
 
 
 def histogram_divergence(one: Floats, other: Floats) -> float | None:
-    """Compute the Jensen–Shannon divergence, in bits, of two samples; None where one is empty.
-
-    Of their histograms in bins of width 0.01. Small samples diverge by chance alone.
+    """Compute the Jensen–Shannon divergence, in bits, of histograms 0.01 wide, or None.
 
     >>> histogram_divergence(np.array([0.001, 0.1]), np.array([0.009, 0.5]))
     0.5
@@ -220,11 +210,7 @@ def histogram_divergence(one: Floats, other: Floats) -> float | None:
 
 
 def load_encoder(name: str) -> Encode:
-    """Load a sentence encoder, which gives embeddings as the model itself pools and scales them.
-
-    The name is a model of sentence-transformers, directory or Hub id, with safetensors weights.
-    Of any other encoder of transformers the tokens' vectors are averaged.
-    """
+    """Load a sentence encoder, which pools as its model does, or else averages tokens' vectors."""
     from sentence_transformers import SentenceTransformer
 
     try:

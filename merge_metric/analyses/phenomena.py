@@ -1,8 +1,7 @@
-"""Figures of the seeds with a phenomenon, beside the others.
+"""Figures of the seeds with a phenomenon: a quantifier, a negation, an expression of time.
 
-Phenomena are a quantifier, a negation, an expression of time. Where reasoning hangs on such words,
-do replacements leave it alone? Annotators' judgements say how many variants are good there, and
-models how they do. Another dataset, of `--ablation union`, is the control that lacks a filter.
+Do replacements leave reasoning alone that hangs on such words? Annotators' judgements say how many
+variants are good there. A dataset of `--ablation union` is the control that lacks a filter.
 """
 
 from __future__ import annotations

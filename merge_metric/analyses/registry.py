@@ -1,16 +1,4 @@
-"""Analyses register themselves here: what each is called, takes and needs.
-
-An analysis is a function of a `Request` that gives a table and what draws it:
-
-    @analysis("how many seeds there are, by model")
-    def seeds(request: Request) -> Made:
-        from my_module import plot_seeds, seed_table
-
-        return seed_table(request.runs()), plot_seeds
-
-It is called `seeds` on the command line. Its keyword-only parameters are the options that it
-takes. What it imports it imports when it is asked for, so that help answers at once.
-"""
+"""Analyses register themselves here, by a decorator: what each is called, takes and needs."""
 
 from __future__ import annotations
 

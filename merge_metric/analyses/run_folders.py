@@ -1,12 +1,7 @@
 """Analyses of run folders: shared words, suggestions that filters pass; and the composition.
 
-Tables 3 and 5 of the paper. A seed whose word stands twice in a text, or has another form in the
-problem, is one of which the paper says that a replacement may be biased, or not fit (Limitations).
-Table 2 and the poster have seeds and variants by word class and label, of datasets too; the poster
-counts variants before sampling, which only a run folder knows: all replacements of seeds (or
-words, if the recipe says so) with enough of them.
-`merge-nli build` and `merge-nli count` leave the files; they are read by name, as `generation` is
-not imported here.
+Tables 2, 3 and 5 of the paper, and the poster, which counts variants before sampling. A seed whose
+word stands twice in a text, or has another form in the problem, may be biased (Limitations).
 """
 
 from __future__ import annotations
@@ -185,11 +180,7 @@ _SHARES: Final = {
 
 
 def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
-    """Make a row per masked LM and word class, with shares by text and over all texts.
-
-    Counts are rows with `source`, `mlm`, `word_class`, `field`, `occurrences`,
-    `not_in_vocabulary`, `suggestions`, `whole_words` and the keys of the shares.
-    """
+    """Make a row per masked LM and word class, with shares by text and over all texts."""
     fields = distinct(counts, "field")
     letters = dict(zip(fields, initials(fields), strict=True))
     shares: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """How many seeds a figure takes, and how many a difference between two models.
 
-The paper evaluates language models on one of 100 draws of 500 seeds (appendix A.4.1), and says
-that S moves by around 3 % between them.
+The paper evaluates language models on one of 100 draws of 500 seeds (appendix A.4.1), and says that
+S moves by around 3 % between them.
 """
 
 from __future__ import annotations
@@ -155,10 +155,9 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
 
 
 def influence_of(holds: Bools, present: Bools) -> Floats:
-    """Compute, (S,), what each seed adds to a share of seeds that is averaged over subsamples.
+    """Compute (S,) what each seed adds to a share, their mean, averaged over subsamples.
 
-    Their mean is that share, which holds as `holds`, (S, K) or (S, 1), says. A seed counts for more
-    where fewer are `present`, (S, K).
+    `holds` is (S, K) or (S, 1). A seed counts for more where fewer are `present`, (S, K).
     """
     there: Bools = np.any(present, axis=0)
     present = present[:, there]
@@ -189,9 +188,7 @@ def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
 
 
 def needed(influence: Floats, width: float) -> int | None:
-    """Find the smallest number of seeds whose 95 % interval is no wider; None if all are alike.
-
-    `influence`, (S,), is what each seed adds to a mean; the width is a share of 1.
+    """Find how many seeds of (S,) influence have a 95 % interval of this width; None if all alike.
 
     >>> needed(np.array([0.0, 1.0]), 0.1)
     385
@@ -282,10 +279,7 @@ def pair_of(first: Run, second: Run) -> Pair:
 
 
 def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figure, Floats]]:
-    """Yield the figures and, (K, S), what each seed adds to a draw's difference, their mean.
-
-    A draw has `size` variants of a seed at most; all where it is None.
-    """
+    """Yield figures, and (K, S) what seeds add to a draw's difference, of `size` variants each."""
     n_seeds = len(pair.seed_right)
     counts = []  # of each draw: the seeds' variants, and those that each model answers right
     for number in range(VARIANT_DRAWS if size else 1):

@@ -54,12 +54,10 @@ def fooling_rates(
     in_domain: Sequence[str] = (),
     settings: Settings = USUAL,
 ) -> Table:
-    """Make a row per model and configuration, and averages.
+    """Make a row per model and configuration, and averages, also but for `in_domain` sources.
 
-    Averages over models weigh them alike (as in table 3). Averages over configurations of a
-    class of variants weigh them by their seeds answered right and, in another row, by their
-    numbers of problems, as the paper does, where the dataset says how many there were. Where
-    models were trained on some sources, `in_domain`, averages are also made of the others.
+    Models weigh alike (table 3). Configurations weigh by seeds answered right and, where known, in
+    another row by numbers of problems, as in the paper.
     """
     runs = list(runs)
     labels = common_labels(runs)
@@ -372,10 +370,7 @@ def _probability_table(
     what: str,
     gaps: Mapping[str, Sequence[str]],
 ) -> Table:
-    """Make a table of figures of label probabilities, with averages over models and rounds.
-
-    Below it stands how much the second figure of each of the `gaps` is above the first, on average.
-    """
+    """Tabulate probabilities and averages; notes average the second less the first of gaps."""
     means, notes, more = per_config(rows, [*headings], [*_COUNTS]), [note], []
     averages = [row for row in means if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):

@@ -1,7 +1,6 @@
 """How automatic signals of variants relate to what models and annotators make of these.
 
-The MERGE paper asks what makes variants good, and diverse ones hard (section 5.3, appendix A.3):
-here for every signal that the dataset has.
+The MERGE paper asks what makes variants good, and diverse ones hard (section 5.3, appendix A.3).
 """
 
 from __future__ import annotations
@@ -133,11 +132,7 @@ def signals(
     bins: int = 5,
     settings: Settings = USUAL,
 ) -> Table:
-    """Make, for each configuration, model and signal, a row of all variants and one per bin.
-
-    Each distinct variant counts once. Bins are of equally many variants, as far as values differ;
-    signals of no more different values than `bins` have a row for each.
-    """
+    """Make rows of each signal: all distinct variants, bins of equally many, or single values."""
     every = list(found)
     good = [each.table["good"] for each in every if "good" in each.table.column_names]
     if good and all(each.null_count == len(each) for each in good):
@@ -246,10 +241,7 @@ def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[
 
 
 def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple[str, Bools]]:
-    """Name the values of each bin of a signal, (n,), and mask its variants.
-
-    Equal values stand in one bin, NaN in none; of an answer 0 is no and 1 yes.
-    """
+    """Name and mask bins of a signal (n,), equals in one and NaN in none; an answer's 0 is no."""
     known = ~np.isnan(signal)
     values = signal[known]
     different = np.unique(values)

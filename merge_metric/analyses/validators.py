@@ -1,6 +1,5 @@
 """Replacements by the masked LMs that validated them: table 10 and figure 11 of the paper.
 
-Also how many there would be with fewer masked LMs, which the first version of the paper shows.
 Of a dataset these are the sampled variants, of a run folder all replacements before sampling.
 """
 
@@ -41,10 +40,7 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validated:
-    """The masked LMs that validated the replacements of a configuration or run.
-
-    Replacements that the same ones validated in each text are counted together, P of them.
-    """
+    """Replacements of a configuration or run, P kinds that the same LMs validated in each text."""
 
     config: str
     unit: str
@@ -52,8 +48,7 @@ class Validated:
     mlms: tuple[str, ...]
     """Sorted."""
     needed: Bools
-    """(P, texts, M) whether each validated them in which text; all of them in a text that needs
-    not have the word."""
+    """(P, texts, M), whether each validated in which text; all of them where no word is needed."""
     anywhere: Bools
     """(P, M) whether each validated them in some text."""
     n: Ints
@@ -114,11 +109,10 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
 
 
 def kept_with(needed: Bools, n: Ints) -> Floats:
-    """Compute, (M,), how many rows 1, 2, … masked LMs validate, on average over all choices.
+    """Compute (M,) how many rows 1, 2, … masked LMs validate, on average over all choices.
 
-    A row stays where each of its texts has one of the chosen; by inclusion and exclusion over
-    texts, as of C(M, k) choices C(M − v, k) have none of v masked LMs. `needed`, (P, texts, M),
-    says who validated rows in which text, of which there are `n`, (P,).
+    Of `needed` (P, texts, M) and numbers `n` (P,), by inclusion and exclusion over texts: of C(M,
+    k) choices C(M − v, k) have none of v masked LMs.
 
     >>> both = np.array([[[True, False], [True, True]], [[True, False], [False, True]]])
     >>> kept_with(both, np.array([1, 1]))

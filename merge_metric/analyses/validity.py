@@ -1,8 +1,7 @@
 """Changed predictions on variants judged good and bad, and the rate that good variants alone have.
 
-Are models fooled by bad variants? Answers to variants that annotators found good say so; where
-only some were judged, predictions for all others sharpen what these say. Rates are of variants:
-seed-variant accuracy is no mean over variants, so a sample of these does not correct it.
+Where only some were judged, predictions for all others sharpen what these say. Rates are of
+variants: seed-variant accuracy is no mean over variants, so a sample of these does not correct it.
 """
 
 from collections.abc import Iterable
@@ -69,10 +68,7 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
 def validity_row(
     found: VariantRows, *, cluster: str = "", settings: Settings = USUAL
 ) -> Row | None:
-    """Make the row of a run; None where no variant of a seed that it answers right was judged.
-
-    Variants have `COLUMNS`, judgements and, for intervals, the seeds' text `cluster`, if any.
-    """
+    """Make the row of a run's variants; None where none of a seed answered right was judged."""
     table = found.table.filter(found.table["seed_right"])
     changed = table["changed"].to_numpy().astype(np.float64)
     good, chance = (pc.fill_null(table[key], float("nan")).to_numpy() for key in ("good", "chance"))
@@ -117,9 +113,8 @@ _ROUNDING = 1e-12
 def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
     """Count changes and variants as if independent: n* = p(1 − p) / v + 1.
 
-    v is the variance of p by U units, with U / (U − 1). As p(1 − p) falls short of the variance of
-    a variant by v, n independent variants are worth n, and copies of one variant are worth one.
-    Where units do not vary but for rounding, each counts as one.
+    v is the variance of p by U units, with U / (U − 1). As p(1 − p) falls short of a variant's
+    variance by v, n independent variants are worth n, and copies of one are worth one.
     """
     n, share, units = len(changed), float(changed.mean()), len(np.unique(unit))
     squares = float((np.bincount(unit, changed - share) ** 2).sum())

@@ -1,7 +1,7 @@
-"""Groups of variants that may be harder: word classes, and masked LMs.
+"""Groups of variants that may be harder, as contrasts on the same seeds (`contrasts`).
 
-Each is a contrast on the same seeds (`contrasts`); word classes are in section 5.2 and figures 6
-and 12 to 14 of the paper, masked LMs in section 5.3 and figures 7 and 15.
+Word classes are in section 5.2 and figures 6 and 12 to 14 of the paper, masked LMs in section 5.3
+and figures 7 and 15.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def word_classes(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
 # --- Masked LMs ---
 
 ORIGINS: Final = ("equiv", "size", "multi", "one")
-"""Suggested by the MLM of the model's kind and size; by one of its kind in another size; by
-several MLMs, its own or not; by a single one of another kind."""
+"""By the model's own MLM; its kind in another size; several MLMs; one of another kind."""
 
 PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
 """The mapping of the paper's models."""
@@ -85,11 +84,7 @@ Counterparts = Mapping[str, str]
 
 
 def read_counterparts(path: Path) -> dict[str, Counterparts]:
-    """Read a mapping of models to MLMs: name of a model → its MLMs.
-
-    A TOML table per model: `equivalent` and `size` list MLMs as in the column `mlms`; `names`,
-    optional, lists further names of the model.
-    """
+    """Read a TOML table per model, by name and `names`: its MLMs `equivalent`, `size`."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -139,11 +134,10 @@ def source_mlms(
     counterparts: Mapping[str, Counterparts],
     settings: Settings = USUAL,
 ) -> Table:
-    """Make rows per model, configuration and group, on the seeds that have all groups.
+    """Make rows per model, configuration and group, on seeds that have all groups.
 
     First of equally many variants of each, as SV accuracy at high thresholds falls with their
-    number, then of all. Groups without variants, and models not in the mapping, are left out with a
-    warning.
+    number, then of all.
     """
     rows: list[dict[str, Any]] = []
     unknown: dict[str, None] = {}
@@ -220,10 +214,7 @@ SEVERAL: Final = "several"
 
 
 def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
-    """Make rows per model, configuration and MLM: variants that only it validated, or several.
-
-    First each group on the seeds that it has, as on the poster, then on the seeds that have all.
-    """
+    """Make rows by the only MLM that validated, first on its own seeds, as the poster has."""
     rows: list[dict[str, Any]] = []
     for run in runs:
         of_row = np.asarray(

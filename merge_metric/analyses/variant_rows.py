@@ -47,12 +47,10 @@ def variant_rows(
     run: Run | None = None,
     judged: pa.Table | None = None,
 ) -> VariantRows:
-    """Read the variants of a configuration, a row each, in the order of the dataset.
+    """Read a configuration's variants, in order: `variant_id`, `seed_id`, `columns`, `seed_…`.
 
-    There are `variant_id`, `seed_id` and `columns`; columns `of_seeds` are called `seed_…`. With
-    a `run`, which keeps `variant_ids`, other variants are left out, and there are `right`, whether
-    the variant is answered right, `seed_right`, and `changed`, whether the answer is another than
-    that to the seed. With `judged` there are the columns of `read_judgements`, null where nobody
+    With a `run` those that it has, and `right`, `seed_right`, and `changed`, whether the answer is
+    another than to the seed. With `judged` the columns of `read_judgements`, null where nobody
     judged.
     """
     files = split_files(folder, config)
@@ -90,11 +88,10 @@ def variant_rows(
 
 
 def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
-    """Read what annotators say of variants, averaged over annotators.
+    """Read judgements of variants, averaged over annotators.
 
     `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0;
-    `chance`, as the session has it that the variant was drawn for, null without one. `paths` are
-    those of `annotation.transfer.read_answers`.
+    `chance`, with which the session drew it, null without one.
     """
     answers, names = read_answers(paths), ", ".join(map(str, paths))
     if "fluency" not in answers.column_names:

@@ -1,9 +1,4 @@
-"""The report: one page that opens offline, or its tables as Markdown, LaTeX or JSON.
-
-`evidence` gathers what was measured, `seeds` the problems with votes and answers, which it also
-packs for the page; `sections` makes tables, `wording` and `finding` sentences, `page` the HTML,
-`write` the file in each format.
-"""
+"""The report: one page that opens offline, or its tables as Markdown, LaTeX or JSON."""
 
 from typing import Literal
 

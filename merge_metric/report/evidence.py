@@ -75,8 +75,7 @@ class Configuration:
 
     name: str
     results: tuple[Result | None, ...]
-    """Each model's result of `score.score_run`; None where a
-    model has no predictions for it."""
+    """Each model's result of `score.score_run`; None where it has no predictions."""
     comparison: Comparison | None
     """Comparison of the models with a result; None where none is possible."""
     labels: tuple[str, ...] = LABELS
@@ -441,11 +440,7 @@ def classes_of(
     settings: Settings,
     cluster: str = "",
 ) -> list[Table]:
-    """Put the classes of a source beside one another; nothing unless both kinds are there.
-
-    A table has a row per model and class. For each configuration of replacements one follows with
-    two rows per model, on the seeds that have paraphrases too, unless there are none.
-    """
+    """Compare a source's word classes and paraphrases, if both are there, also on shared seeds."""
     paraphrases = [config for config in scored if parse_config_name(config)[1] == PARAPHRASE]
     replacements = [config for config in scored if config not in paraphrases]
     if not paraphrases or not replacements:

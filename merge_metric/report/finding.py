@@ -219,11 +219,7 @@ def _range(low: float, high: float) -> str:
 def _hardest(
     results: Mapping[str, Sequence[Result | None]],
 ) -> tuple[str, str, list[float]] | None:
-    """Find two kinds of data of which one is harder for every model, intervals of SV@90 apart.
-
-    Of each kind there is each model's result; those that have both from enough seeds count. Gives
-    the harder and the easier of the two that are farthest apart, and each model's gap.
-    """
+    """Find two kinds of data, SV@90 apart for every model: harder, easier, and models' gaps."""
     found = []
     for low, high in permutations(results, 2):
         pairs = [
@@ -279,10 +275,9 @@ def flipped_example(
 ) -> FooledSeed | None:
     """Choose a seed that the least steady model answers right and a variant that it does not.
 
-    Among variants that are shown: first those of the best quality, where it is known, else of the
-    highest log-odds, so that the variant and not the model is the last to be doubted; of several,
-    the one answered with the opposite of the gold label, which most other models answer right, the
-    shortest. None where no such variant is shown.
+    Among variants that are shown, first the best by quality, else log-odds, so that the variant is
+    the last to be doubted; then the one answered with the opposite of the gold label, which most
+    other models answer right, the shortest.
     """
     (source,) = (each for each in sources if each.source == configuration.source)
     rates = {

@@ -224,10 +224,7 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
 
 
 def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
-    """Pack figures, in percent, problems as small as they go, styles of lines, tables to copy.
-
-    `assets/*.js` read them.
-    """
+    """Pack for `assets/*.js` figures, in percent, problems, styles of lines, tables to copy."""
     said = [model.said for model in evidence.models]
     return {
         "labels": list(evidence.labels),
@@ -270,11 +267,7 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    """Pack figures as [value, low, high], in the order of `HEADLINE`, and the curve.
-
-    Rounded as they are shown, so that nothing is rounded twice. An undetermined matching threshold
-    has the text to show as a fourth entry.
-    """
+    """Pack figures as shown, [value, low, high(, text)] in order of `HEADLINE`, and the curve."""
     curve = result["sv_curve"]
     sides = [side for side in ("accuracy", "low", "high") if side in curve]
     return {

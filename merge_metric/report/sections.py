@@ -43,10 +43,7 @@ _PART: Final = Column("part", "of")
 def tables(
     evidence: Evidence, sources: Sequence[SourceSeeds] = (), *, for_page: bool = False
 ) -> list[Table]:
-    """List every table of a report, in its order, with the hardest seeds of sources.
-
-    The page offers tables to take away that have all pairs and, in the heat map, all figures.
-    """
+    """List a report's tables; for the page with all pairs and, in the heat map, all figures."""
     configurations = evidence.configurations
     found = [headline(evidence, each) for each in configurations]
     for configuration in configurations:
@@ -93,10 +90,7 @@ def kin(evidence: Evidence, configuration: Configuration) -> Table:
 
 
 def comparison(configuration: Configuration, *, every_pair: bool = False) -> list[Table]:
-    """Make the tables of `merge-nli compare`: ranks, and all differences.
-
-    Of many models only of those that follow one another, unless every pair is asked for.
-    """
+    """Make `merge-nli compare`'s tables, of many models only neighbours unless `every_pair`."""
     if not (compared := configuration.comparison):
         return []
     is_whole = every_pair or len(compared.models.rows) <= FEW

@@ -1,8 +1,4 @@
-"""Seeds of a report: their texts, gold labels, annotators' votes and every model's answers.
-
-Read from the dataset folder, thinned where a page would be too large, and given out twice: as
-rows for tables and JSON (`seed_rows`), and packed for the page's scripts (`embed_source`).
-"""
+"""Seeds of a report: their texts, gold labels, annotators' votes and every model's answers."""
 
 from __future__ import annotations
 
@@ -224,10 +220,7 @@ def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
 
 
 def limit_variants(sources: Sequence[SourceSeeds], most: int) -> list[SourceSeeds]:
-    """Show at most `most` variants, equally many of each seed.
-
-    Where that would be fewer than `_LEAST`, the hardest seeds have that number and the others none.
-    """
+    """Show at most `most` variants, equally many of each seed, or `_LEAST` of the hardest."""
     counts = np.concatenate([source.n_shown for source in sources])
     if counts.sum() <= most:
         return list(sources)
@@ -514,10 +507,10 @@ def _digits(codes: Sequence[int] | None) -> str:
 
 
 def pack_signals(variants: pa.Table) -> dict[str, Any]:
-    """Pack signals that tell variants apart: two characters for each figure, one for all faults.
+    """Pack `SIGNALS`, in the page's order: two characters for each figure, one for all faults.
 
-    Variants have the columns `SIGNALS`, in the order of the page. Figures are numbers of base 36:
-    with two decimals from -6.48 to 6.47, with one from -64.8 to 64.7; the page marks both ends.
+    Figures are numbers of base 36: with two decimals from -6.48 to 6.47, with one from -64.8 to
+    64.7; the page marks both ends.
     """
     figures = []
     for column, (name, decimals) in _SIGNALS.items():

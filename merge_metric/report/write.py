@@ -52,9 +52,7 @@ SUFFIXES: Final[dict[str, ReportFormat]] = {
 
 
 def format_of(path: Path) -> ReportFormat:
-    """Tell the format by a file's suffix.
-
-    Raises IsADirectoryError where a folder is there, ValueError where the suffix says none.
+    """Tell the format by a file's suffix; IsADirectoryError or ValueError where it cannot.
 
     >>> format_of(Path("report.md"))
     'markdown'
