@@ -1,7 +1,4 @@
-"""Settings of the runs of the generation: recipe, then ablation, then what the user says.
-
-Recipes and ablations are small TOML files whose keys are the field names below.
-"""
+"""Settings of the runs of the generation: recipe, then ablation, then what the user says."""
 
 import dataclasses
 import re
@@ -189,10 +186,7 @@ class ProblemSettings:
 
 
 def check_problem_settings(settings: ProblemSettings) -> None:
-    """Check source, fields, labels and columns; labels may come to be named later.
-
-    A source that nobody named becomes SNLI, unless problems are named.
-    """
+    """Check source, fields, labels and columns; a source that nobody named becomes SNLI."""
     place_name = "data" if settings.data is not None else "dataset"
     place = getattr(settings, place_name)
     if place == "":
@@ -289,8 +283,7 @@ class Config(ProblemSettings):
         panel=_MODELS,
         affects_output=False,
     )
-    """By default the masked LMs are asked about a word in one text first, and about the others
-    where its class can still reach `min_replacements`."""
+    """By default only where the answer can still matter: see `phases/suggest.py`."""
     max_pieces: int = setting(
         1,
         "Most subwords of an original or a replacement; by default 1.",

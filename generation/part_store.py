@@ -1,8 +1,7 @@
 """Parts of a run's work on disk, so that an interrupted run can go on.
 
-A part is a Parquet file called `NAME.DIGEST.parquet`, where the digest is that of the file. It
-is written whole or not at all; a file that no longer fits its name counts as missing, is named
-in a warning, and is made again. Several processes may write to the same folder.
+A part is a Parquet file `NAME.DIGEST.parquet`, written whole or not at all; one that does not fit
+its digest counts as missing. Several processes may write to the same folder.
 """
 
 import fnmatch
@@ -61,11 +60,7 @@ def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:
 def part_paths(
     folder: Path, pattern: str = "*", *, wanted: Callable[[str], bool] = lambda name: True
 ) -> list[Path]:
-    """List the parts of a folder in the order of their file names, sound or not.
-
-    A store of thousands of parts is listed as often as it has shards: no path is made of names that
-    are not wanted.
-    """
+    """List the parts of a folder by file name, sound or not; of wanted names alone."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
@@ -116,11 +111,7 @@ def missing_parts(
     size: int,
     wanted: Callable[[int], bool] = lambda number: True,
 ) -> list[list[Item]]:
-    """Group the unknown items into the parts that are to be written.
-
-    All items are cut into parts before the known ones are taken out. So a run that was
-    interrupted, or lost a part, is left with parts that it would have written anyway, and ends
-    with the same files.
+    """Cut items into parts, as a run that never stopped would, and leave out the known ones.
 
     >>> missing_parts("abcdef", {"a", "b", "e"}.__contains__, size=2)
     [['c', 'd'], ['f']]

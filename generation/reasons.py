@@ -1,8 +1,4 @@
-"""Rejection reasons: why a suggestion, a word or a problem is dropped.
-
-`Reason` is the one list of them. To add a reason, add its row here and let the function of its
-step return it: funnel, counts, exclusions, summary and README read this list.
-"""
+"""Rejection reasons: why a suggestion, a word or a problem is dropped."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,11 +16,7 @@ NO_REASON: Final = -1
 
 
 class RejectionReason(StrEnum):
-    """A reason to drop something; equal to its name, which files and counts have.
-
-    A system lists its reasons as members of a subclass, in the order in which they are tried:
-    `MEMBER = "name", "step", "sentence"`.
-    """
+    """A reason to drop something, equal to its name: `MEMBER = "name", "step", "sentence"`."""
 
     step: str
     """The step that gives the reason."""

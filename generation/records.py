@@ -63,8 +63,7 @@ class Token:
     tag: str
     """Penn Treebank tag."""
     norm: str | None = None
-    """The norm the tokeniser gives it by a rule of its own ("n't" → "not"): taggers
-    look at it. None where the word form alone decides."""
+    """Its norm by a rule of the tokeniser ("n't" → "not"); None where the form alone decides."""
 
     @property
     def span(self) -> Span:
@@ -99,22 +98,19 @@ class MaskedQuery:
     sentence: str
     span: Span
     masked: tuple[Span, ...]
-    """The spans hidden from the model, `span` among them: alone with single
-    masking, with the word's other occurrences with joint masking (D4)."""
+    """Spans hidden from the model, `span` among them; all occurrences with joint masking (D4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A masked LM's answers to n queries; row i answers query i.
+    """A masked LM's answers to n queries, k suggestions each; row i answers query i.
 
-    `k` is the number of suggestions, at most the size of the model's output. Where words may
-    have up to m > 1 pieces, a word is m ids, the last ones −1 if it has fewer, and takes a
-    dimension more; its "logit" is its log-probability, and `log_normalizer` 0.
+    Where words may have m > 1 pieces, a word is m ids, −1 after its last, its "logit" is its
+    log-probability, and `log_normalizer` 0.
     """
 
     original: NDArray[np.int32]
-    """[n] or [n, m] Token id of the original word, −1 where it is not one token (D3), or not
-    m at most."""
+    """[n] or [n, m] Token ids of the original, −1 if it is no token (D3), or not m at most."""
     original_logit: NDArray[np.float32]
     """[n] Its logit; nan where there is no original, as in the next three."""
     log_normalizer: NDArray[np.float32]

@@ -1,8 +1,4 @@
-"""`merge-nli count`: counts over a run's problems and suggestions that a build does without.
-
-For tables about what a build starts from: which problems share words (paper, table 3) and what
-each filter by itself lets pass (table 5). No masked LM runs, and no build is needed or changed.
-"""
+"""`merge-nli count`: counts over a run's problems and suggestions that a build does without."""
 
 from __future__ import annotations
 
@@ -202,9 +198,8 @@ def count_passed(
 ) -> NDArray[np.int32]:
     """Return [MLMs, n, len(PASSED)] how many suggestions each filter lets pass by itself.
 
-    A build drops each suggestion for the first reason that applies, and tags only what the cheap
-    filters leave. Here all suggestions that are words are tagged. Questions about the same sentence
-    stand side by side. Zeros where the original is not in the vocabulary (D3).
+    All suggestions that are words are tagged; questions about the same sentence stand side by side.
+    Zeros where the original is not in the vocabulary (D3).
     """
     lexicon = Lexicon.of({mlm: vocabulary for mlm, (_, vocabulary) in answers.items()})
     counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)

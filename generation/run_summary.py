@@ -161,10 +161,7 @@ def source_line(manifest: Mapping[str, Any]) -> str:
 
 
 def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Show the funnel as text: MLMs and classes as columns, reasons as lines.
-
-    Shares are of all suggestions in the column.
-    """
+    """Show the funnel as text: MLMs and classes as columns, reasons as lines with shares of all."""
     rows = list(rows)
     reasons = [
         key for key in (*SUGGESTION_REASONS, *OCCASIONAL_REASONS) if any(key in row for row in rows)

@@ -74,11 +74,7 @@ class Built:
     def in_tasks(
         self, function: str, folder: Path, plan: Mapping[str, Any], distribution: Distribution
     ) -> Any:
-        """Have each task do a share of the work; return the model, as all tasks describe it.
-
-        The function, under `says`, returns how the model describes itself, or several do. The plan
-        has all that a task has to know.
-        """
+        """Have tasks do a share each of the work; return the model as all of them describe it."""
         known = {
             **plan,
             "base": str(self.run.path.absolute()),

@@ -1,20 +1,12 @@
 """Likelihoods of sentences, or of words beside replacements, by language models; kept on disk.
 
-By a causal LM it is the sum over tokens of log P(token): each is predicted from all before it, so a
-sentence takes one forward pass, where a masked LM takes one per token. Of a masked LM:
-Kauf and Ivanova (2023, arXiv 2305.10588), PLL-word-l2r: a token is scored with itself and the
-later tokens of its word masked, so that a word's last pieces do not give away its first. The sum
-over all tokens, in nats, is the sentence's.
+Of a causal LM: the sum over tokens of log P(token | those before it), in nats. Of a masked LM:
+PLL-word-l2r of Kauf and Ivanova (2023, arXiv 2305.10588), in which a token is scored with itself
+and the later tokens of its word masked, so that a word's last pieces do not give away its first.
 
-A replacement that does not fit breaks what can be said of it: in "a set of youths is singing",
-"singing" is less expected than in "a group of youths is singing". Each of the three words on each
-side is masked, one at a time, in the text with the replacement and in the seed's, by every masked
-LM that suggested replacements. The word whose log-probability falls most decides for a text; of
-texts and of masked LMs the mean is taken (signals.md says what it is worth).
-
-Each sentence is scored once per model revision. A store is a folder per model and setting with
-`store.json`, the model and setting, and `parts/`, whose files are named after their sentences
-(see `generation.part_store`).
+Beside a replacement each of three words on each side is masked, one at a time, in the text with it
+and in the seed's. The word whose log-probability falls most decides for a text; of texts and of
+masked LMs the mean is taken (signals.md says what it is worth).
 """
 
 from __future__ import annotations
@@ -89,12 +81,7 @@ class Likelihoods:
 def pseudo_log_likelihoods(
     mlm: MaskedLM, sentences: Sequence[str], *, batch_tokens: int | None = None
 ) -> Likelihoods:
-    """Score sentences; a score does not depend on which others are scored with it.
-
-    A sentence of more tokens than the model takes is scored token by token within a window
-    around the token, as wide as the model allows. Each distinct masked sentence and window is
-    asked once, if those of a text, or of texts that differ in a word, stand one after the other.
-    """
+    """Score sentences, each by itself; tokens of one that is too long in windows around them."""
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
     windowed = np.array([len(each.ids) > mlm.max_tokens for each in encodings], np.bool_)
@@ -156,11 +143,7 @@ def _masked(
 
 
 def word_ends(sentence: str, encoding: Any) -> list[int]:
-    """Return for each token the place after the last token of its word.
-
-    Words are those of the tokenizer, cut where letters and digits meet other marks, as some
-    tokenizers only split at white space ("air."). Special tokens stand alone.
-    """
+    """Return for each token where its word ends; words are cut beside punctuation, too ("air.")."""
     # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
     words = [
         (number, (text := sentence[start:end].strip()).isalnum() or not text)
@@ -199,11 +182,7 @@ class CausalLM:
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
 
     def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
-        """Score sentences; a score does not depend on which others are scored with it.
-
-        A sentence of more tokens than the model takes is scored in windows that overlap by half:
-        each token is predicted from half a window before it at least.
-        """
+        """Score sentences, each by itself; one that is too long in windows that overlap by half."""
         # As the tokens of "<s>" in a text are that text, not the start of another one.
         encoded = self._tokenizer(
             list(sentences), add_special_tokens=False, split_special_tokens=True
@@ -256,10 +235,8 @@ def neighbour_changes(
 ) -> Likelihoods:
     """Return [items] the most negative change of a neighbour's log-probability, in nats.
 
-    Items are as `item_of` writes them; nan where a text of one has no other word. A score does not
-    depend on which others are scored with it. The log-probability of a word of several tokens is
-    the sum of theirs, each with itself and the later ones masked (as in PLL-word-l2r). Each
-    distinct masked text is asked once.
+    Items are as `item_of` writes them; nan where a text of one has no other word. A word of several
+    tokens has the sum of theirs, as in PLL-word-l2r; each distinct masked text is asked once.
     """
     parsed = [json.loads(item) for item in items]
     texts = list(dict.fromkeys(side[0] for item in parsed for side in item))

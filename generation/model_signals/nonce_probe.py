@@ -1,15 +1,9 @@
 """`merge-nli signals --nonce`: does a label hang on what a replaced word means?
 
-A model is asked about each seed, and about the seed with a nonce word in place of each word that
-has replacements. Where it gives the seed its gold label and loses it with most nonce words, the
-label may hang on the word, and so may fail with a replacement.
-
-Nonce words are made up, pronounceable, in the form that a Penn tag asks for, and unknown to
-wordfreq. Whoever answers a problem with one in place of a real word cannot lean on what the real
-one means (the wug of Berko 1958, "The Child's Learning of English Morphology", Word 14).
-
-Answers are kept in parts of `PART_SIZE` pairs, as the questions about a block of problems come, so
-that an interrupted run goes on, and tasks may share them.
+A model is asked about each seed, and about the seed with nonce words, made up and unknown to
+wordfreq, in place of each word that has replacements. Where it loses the seed's gold label with
+most of them, the label may hang on what the word means, and fail with a replacement (the wug of
+Berko 1958, "The Child's Learning of English Morphology", Word 14).
 """
 
 import random
@@ -79,9 +73,7 @@ def write_nonce_answers(
 ) -> dict[str, Any]:
     """Ask a model about a build's seeds with nonce words; write `nonce.parquet`, return its record.
 
-    The model is a Hub id (optionally `id@revision`) or folder of a classifier, or of a causal LM,
-    which may also be a .gguf file; `settings` are fields of its `ModelRequest`. `of` names a build
-    inside the run's folder. Goes on where an earlier run of the same model stopped.
+    `settings` are fields of its `ModelRequest`; `of` names a build inside the run's folder.
     """
     with Built.held(run, of) as built:
         config, build = built.config(), built.build
@@ -187,13 +179,7 @@ def in_form(stem: str, tag: str) -> str:
 def nonce_stems(
     word: str, tags: Collection[str], *, key: str, not_in: Collection[str] = ()
 ) -> list[str]:
-    """Make `NONCE_WORDS` stems to put in place of a word; the same for the same arguments.
-
-    They begin with a vowel's sound where the word does, so that "a" and "an" stay right. No form
-    of them has a frequency in wordfreq.
-
-    `tags` are Penn tags of the word's occurrences; no form is in `not_in`, words in lower case.
-    """
+    """Make `NONCE_WORDS` stems, always the same, no form of which is a word or `not_in`."""
     rng = random.Random(f"{key}\n{word}")
 
     def choose(parts: Sequence[str]) -> str:
@@ -246,10 +232,7 @@ def nonce_variants(
 
 
 def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
-    """Write the answers, block by block; return counts by label and word class.
-
-    Counted are `words`, of these `seed_right`, of these `hangs`.
-    """
+    """Write the answers block by block; count words, `seed_right`, `hangs` by label and class."""
     tagger = Tagger.load(config.tagger)
     counts: dict[tuple[str, str], Counter[str]] = {}
     sizes = block_sizes(built.run.problems)

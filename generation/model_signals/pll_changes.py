@@ -1,9 +1,4 @@
-"""`merge-nli signals`: how far replacements change the likelihood of texts, or of words beside.
-
-The signals that want a language model, so they are a phase of their own, after a build; later
-builds join them from `signals.parquet` and `neighbours.parquet`. Each distinct text is scored once
-per model, in the store of likelihoods.
-"""
+"""`merge-nli signals`: how far replacements change the likelihood of texts, or of words beside."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -77,11 +72,9 @@ def write_changes(
 ) -> dict[str, Any]:
     """Score a build's texts; write `signals.parquet` or `neighbours.parquet`, return its record.
 
-    By a masked (`mlm`) or causal (`lm`) model, a Hub id (optionally `id@revision`), folder or .gguf
-    file, all texts of its seeds and replacements are scored; by all masked LMs that suggested
-    replacements (`neighbours`), the words beside the replacements of eligible seeds. Each distinct
-    text is scored once per model, where an earlier run stopped. `of` names a build inside the
-    folder; device, dtype and batch are by default those of the run.
+    A masked (`mlm`) or causal (`lm`) model scores all texts of seeds and replacements; the run's
+    masked LMs (`neighbours`) score the words beside replacements of eligible seeds. `of` names a
+    build inside the folder; device, dtype and batch are by default those of the run.
     """
     is_of_words, scheme = kind == NEIGHBOURS, _SCHEMES[kind]
     work: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
@@ -200,11 +193,7 @@ def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
 def _texts(
     kind: str, built: Built, config: Config, tagger: Tagger, number: int
 ) -> tuple[pa.Table, list[list[str]]]:
-    """Read a block's replacements, and the texts that are scored for each of them.
-
-    These are the seed's texts and then those with the replacement, or what `item_of` writes of
-    both, then of eligible seeds alone.
-    """
+    """Read a block's replacements, and for each the texts to score, or what `item_of` writes."""
     problems = built.problems(number, tagger, config)
     rows = built.replacements(problems, REPLACEMENT_KEY)
     if kind == NEIGHBOURS:

@@ -1,11 +1,4 @@
-"""Answers of the text generator and the NLI model, kept so that each question is asked once.
-
-Answers lie in the run folder, under a digest of the question and of the model: an interrupted
-run goes on from there, and one with other settings asks only what they change. A model is opened
-only where an answer is missing, and told from others by an earlier run's record.
-
-An NLI model's answer is a row of three probabilities, over `LABELS`.
-"""
+"""Answers of the text generator and the NLI model, kept so that each question is asked once."""
 
 import json
 import logging
@@ -68,10 +61,7 @@ class LazyModel(Generic[ModelT]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """Description that tells the model from others; it is opened where no record says it.
-
-        The record is read at the first need, as tasks may write it until then.
-        """
+        """Description that tells the model from others; it is opened where no record says it."""
         if not self._known:
             try:
                 there = read_record(self._record)
@@ -88,11 +78,7 @@ class LazyModel(Generic[ModelT]):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Description with format and digest of the weights, where these are known.
-
-        They are no part of the description, as they follow from it: it decides which answers of
-        earlier runs are taken, of earlier releases too.
-        """
+        """The description with the digest of the weights, by which no answers are looked up."""
         description = self.description
         if "weights" not in self._known:
             log.warning(
@@ -104,10 +90,7 @@ class LazyModel(Generic[ModelT]):
         return {**description, **({"weights": weights} if weights else {})}
 
     def __call__(self) -> ModelT:
-        """Open the model, unless it is open.
-
-        ModelChangedError says that it had another description so far; from now on that is right.
-        """
+        """Open the model, once; ModelChangedError says that it had another description so far."""
         if self._model is None:
             self._model, before = self._open(), self._known
             made = {
@@ -136,14 +119,7 @@ def rewrite_in_parts(
     what: str,
     kept: int,
 ) -> list[list[Candidate]]:
-    """Return the candidates for each request; batches that are saved are not asked for again.
-
-    Prompts of a batch are of similar lengths. The longest come first: what does not fit into memory
-    shows at once. The others come in random order, so that the speed seen so far is an honest
-    estimate of the speed to come.
-
-    The model is opened only where something is missing.
-    """
+    """Return the candidates for each request; batches that are saved are not asked for again."""
     asked = [asdict(request) for request in requests]
     mine = folder / digest_of([identity, batch_size, asked])[:16]
     found: list[list[Candidate]] = [[] for _ in requests]
@@ -151,6 +127,8 @@ def rewrite_in_parts(
     def deal() -> pa.Table:
         lengths = [generator().length(request.hypothesis) for request in requests]
         order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
+        # The longest first: what does not fit into memory shows at once. The others at random, so
+        # that the speed so far is an honest estimate of that to come.
         first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
         random.Random(0).shuffle(others)
         rows = [
@@ -203,10 +181,7 @@ def ask_in_parts(
     what: str,
     share: Share = WHOLE,
 ) -> NDArray[np.float64]:
-    """Ask for (n, 3) probabilities of distinct pairs in parts; what is saved is not asked again.
-
-    The model is opened only where answers are missing. With a share, only its parts are answered.
-    """
+    """Return (n, 3) probabilities of distinct pairs; what is saved is not asked again."""
 
     def ask(some: Sequence[Pair]) -> pa.Table:
         answers = np.empty((len(some), len(LABELS)))

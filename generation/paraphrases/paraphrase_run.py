@@ -1,8 +1,4 @@
-"""The run of the second system, from problems to paraphrases: the order of the steps.
-
-The NLI model answers the problems; hypotheses of those answered right are rewritten; what it
-finds to be entailed in both directions is kept. `answer_store` keeps everything asked.
-"""
+"""The run of the second system, from problems to paraphrases: the order of the steps."""
 
 import logging
 from collections import ChainMap, Counter, defaultdict
@@ -201,11 +197,7 @@ def do_unit(
     generator: Callable[[], TextGenerator] | None = None,
     judge: Callable[[Path], PairModel] | None = None,
 ) -> None:
-    """Do a unit of work: ask the models for a share, of which the answers are kept.
-
-    A unit is "problems" or "search", and a share: of the parts of the problems, or of the blocks of
-    hypotheses.
-    """
+    """Ask the models for a unit of work, "problems" or "search" and a share; keep the answers."""
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
     work = _Work.of(run, ParaphraseConfig.read(run.config), generator, judge)
@@ -358,10 +350,7 @@ class _Work:
         )
 
     def search(self, answers: _Answers, share: Share | None = None) -> list[dict[str, int]]:
-        """Rewrite, ask and select, block by block of hypotheses; return the funnel.
-
-        With a share of the blocks, their answers are kept and nothing else is.
-        """
+        """Rewrite, ask and select, block by block; return the funnel, or [] for a share alone."""
         counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         starts = range(0, len(answers.hypotheses), BLOCK)
         if share is not None:

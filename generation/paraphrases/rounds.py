@@ -1,7 +1,4 @@
-"""Rounds of rewriting: requests, the paraphrase in an answer, each candidate's fate; the outcome.
-
-Nothing here knows where candidates and answers come from, or where they are kept.
-"""
+"""Rounds of rewriting: requests, paraphrases in answers, each candidate's fate; the outcome."""
 
 import hashlib
 import shlex
@@ -74,8 +71,7 @@ class ParaphraseRequest:
     temperature: float
     """Divisor of the logits; above 0."""
     earlier: tuple[str, ...] = ()
-    """Candidates of earlier rounds as they came (`Candidate.text`): they count as groups
-    before the first."""
+    """Candidates of earlier rounds (`Candidate.text`): groups before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +100,9 @@ class TextGenerator(Protocol):
         """Count the tokens of a hypothesis' prompt: similar lengths suit a batch."""
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Find the candidates for each request of one batch.
+        """Find the candidates for each request of one batch; the same for the same batch.
 
-        The best of each group first, group by group, then each group's second best, and so
-        on. The same batch gives the same candidates; a request gives the same in other
-        batches but for rounding.
+        The best of each group first, group by group, then each group's second best, and so on.
         """
 
 
@@ -146,9 +140,7 @@ class _History:
 def clean(text: str, hypothesis: str) -> str:
     r"""Find the paraphrase in a generator's answer; "" if there is none.
 
-    The first line that says something: a first line that ends in a colon announces the
-    answer. Quotation marks around the whole are left out. What the hypothesis has itself,
-    a colon at the end or quotation marks, stays.
+    The first line that says something and announces nothing, without quotation marks around it.
 
     >>> clean('Here is another way to say it:\n\n"A girl leaps."\nOr not.', "A girl jumps.")
     'A girl leaps.'
@@ -207,8 +199,6 @@ def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> fl
 def echoes(text: str, hypothesis: str, prompt: str) -> bool:
     """Tell whether four words in a row of the instruction, not of the hypothesis, are in a text.
 
-    Where no part of the instruction has so many, as many as the longest one has.
-
     >>> prompt = "Rephrase the following sentence: {hypothesis}"
     >>> echoes("Rephrase the following sentence: A girl.", "A girl.", prompt)
     True
@@ -245,10 +235,7 @@ def run_rounds(
     rewrite: Callable[[int, list[ParaphraseRequest]], list[list[Candidate]]],
     judge: Callable[[int, list[Pair]], NDArray[np.float64]],
 ) -> Iterator[list[Tried]]:
-    """Rewrite hypotheses until k paraphrases of each are kept, or `max_rounds` are over.
-
-    A round without a new paraphrase of some hypothesis does not end the search for it. All
-    candidates of a round are yielded in the order of the hypotheses.
+    """Rewrite hypotheses until k paraphrases of each are kept; yield each round's candidates.
 
     `rewrite` gives the candidates of each request of a round, `judge` probabilities (n, 3) of
     pairs.
@@ -339,10 +326,7 @@ def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:
 
 
 def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
-    """Return the kept paraphrases of each hypothesis, for tables sorted by hypothesis.
-
-    A hypothesis whose rows are in two tables has all its paraphrases, too.
-    """
+    """Collect the kept paraphrases of each hypothesis, whose rows may be in two tables."""
     found: dict[str, pa.Array] = {}
     for table in paraphrases:
         kept = table.filter(pc.equal(table["reason"], KEPT))

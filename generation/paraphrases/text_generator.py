@@ -1,9 +1,7 @@
 """Text generators: encoder-decoders and causal LMs of transformers that rewrite hypotheses.
 
-Nothing of a model's own settings for generation is used but the tokens that begin and end a text.
-Prompts are read once per request, and beams share what came of it: keys and values of a prompt,
-or a text's encoding, are copied to the rows that go on from it. `search` is group beam search over
-any model that says which tokens are likely to come next.
+Of a model's own settings for generation only the tokens that begin and end a text are used. Prompts
+are read once per request, and beams share what came of it.
 """
 
 from __future__ import annotations
@@ -38,11 +36,7 @@ class Generator:
     """Number of requests that suit the device at a time."""
 
     def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
-        """Wrap a live encoder-decoder or causal model with a language-modelling head.
-
-        Where the tokenizer has a chat template, the prompt is a user's turn. Otherwise a
-        causal model continues the prompt in a new line, and its answer ends with the line.
-        """
+        """Wrap a live model; without a chat template a causal one goes on in a line of its own."""
         model, tokenizer, name, self.revision, self.weights = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise ValueError(
@@ -112,10 +106,7 @@ class Generator:
         return len(self._encode([hypothesis])[0])
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Find the candidates for each request of one batch; similar lengths make a fast one.
-
-        Each has `num_beams`, among them equal and empty ones, in the order of `search`.
-        """
+        """Find `num_beams` candidates for each request, equal and empty ones too, as `search`."""
         if not requests:
             return []
         prompts = self._encode([request.hypothesis for request in requests])
@@ -392,10 +383,9 @@ def _step(
     counts: NDArray[np.int32],
     found: list[list[list[Beam]]],
 ) -> _Lanes:
-    """Take one step of all groups; return what goes on, one token longer, with the rows continued.
+    """Take one step of all groups; return those that go on, and add to `counts` and `found`.
 
-    `counts` says [requests, vocabulary] how often earlier beams have chosen a token; it and `found`
-    are added to.
+    `counts` says [requests, vocabulary] how often earlier beams have chosen a token.
     """
     size, going_on = config.group_size, []
     for group in range(config.num_beam_groups):

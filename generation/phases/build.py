@@ -108,10 +108,7 @@ def _model_signals(
     asked: Sequence[Mapping[str, Any]],
     used: Sequence[Mapping[str, Any]],
 ) -> dict[str, SignalFile]:
-    """Find changes of log-likelihood, and of neighbours; log what `quality` is estimated by.
-
-    `asked` are the records of the run's masked LMs, `used` those of them that the build uses.
-    """
+    """Find changes of log-likelihood, and of neighbours; log what `quality` is estimated by."""
     # Limits are on words as they were before their letters are shuffled.
     limited = config.min_pll_change is not None or config.scored_by
     scored = base if config.scramble and limited else out
@@ -195,11 +192,7 @@ def _write_results(
     suggested: Mapping[str, Any],
     may_be_empty: bool,
 ) -> dict[str, Any]:
-    """Write what the blocks come to, one after the other; return tagger and counts for a manifest.
-
-    Files take their places where nothing raises at the end. A build inside the run's folder does
-    not hold that folder, so that several can run.
-    """
+    """Write what the blocks come to, all files or none; return counts for a manifest."""
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, near = "", _Near()
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))

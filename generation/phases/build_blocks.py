@@ -1,10 +1,4 @@
-"""Blocks of a build: from the problems of a block to its rows of every file, here or in tasks.
-
-Blocks are independent of each other and follow each other by `seed_id`, so that the outcome is
-theirs one after the other, whoever worked on them. Of tasks, some first write the candidates of
-each masked LM, then others work on blocks; the command reads the rows in order, as it would get
-them from this process, so that files, counts and all that looks at several blocks are the same.
-"""
+"""Blocks of a build: from the problems of a block to its rows of every file, here or in tasks."""
 
 import json
 import shutil
@@ -188,10 +182,7 @@ class Builder:
     def _drawn(
         self, problems: TaggedProblems, rows: pa.Table
     ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
-        """Draw the subsamples (D10) of the seeds that are eligible (D9).
-
-        In an ablation these are the seeds that are eligible without it.
-        """
+        """Draw the subsamples (D10) of eligible seeds (D9): in an ablation of those without it."""
         config, pairs = self.config, self._unablated_pairs
         if config.words_at_once > 1:
             return draw_several(rows, problems, self._tagger, config, pairs=pairs)
@@ -214,11 +205,7 @@ class Builder:
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
     ) -> pa.Table:
-        """Return rows, each given by its word alone, by all that they edit, with all signals.
-
-        Rows that are not `first` seen are returned as they are written. They have the optional
-        signals already that there may be limits on, unless several words were put together since.
-        """
+        """Return rows by all that they edit, with all signals if `first` seen, else as written."""
         config, whole = self.config, in_full(rows, problems)
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
@@ -298,11 +285,7 @@ class Builder:
 def block_results(
     builder: Builder, out: RunFolder, distribution: Distribution | None, *, made_from: Any
 ) -> Iterator[Iterator[BlockResult]]:
-    """Give the results of all blocks, in order, made here or by tasks.
-
-    What tasks made is kept until the context ends without an error, so that a build that was
-    interrupted goes on, unless the contents of what is read, `made_from`, are others than before.
-    """
+    """Give the results of all blocks, in order; what tasks made is kept until the context ends."""
     folder = out.tasks("build")
     if distribution is None:
         config, blocks = builder.config, range(len(block_sizes(builder.base.problems)))

@@ -1,9 +1,7 @@
 """Slices: a source too large for one run is dealt to several, whose results are one.
 
-The problems are sorted by id and cut into consecutive slices. Each is a run of its own in
-`slices/`, which fails and goes on by itself; the manifest of the whole sums them up. Problems do
-not depend on each other, so that the rows of the slices, one after the other, are those that one
-run of all problems would make.
+Sorted by id, the problems are cut into runs in `slices/`, whose rows, one after the other, are
+those that one run of all problems would make.
 """
 
 import json
@@ -247,12 +245,7 @@ def _do_each(
     *,
     again: bool,
 ) -> Path:
-    """Do the work of all slices; where some fail, the others go on.
-
-    The same command leaves the slices that it did before it was interrupted, as long as settings
-    (`made_from`), packages and the slices' files are what they were then. The file that is returned
-    says what is done; without it, the command looks at everything again.
-    """
+    """Do the slices that are not done with `made_from`; return the file that says which are."""
     path = run.slices_done(command)
     made = digest_of([made_from, versions("merge-nli", *PACKAGES)])
     there = read_record(path) if path.is_file() and not again else {}
@@ -289,10 +282,7 @@ def _do_each(
 
 
 def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
-    """Read the source, and cut its problems into slices; those that are there stay.
-
-    It is not read where an earlier command read the same files with the same settings.
-    """
+    """Cut the source's problems into slices, unless they are cut, from these files and settings."""
     size = config.slice_problems
     assert size is not None
     if run.suggested.is_file() and not overwrite:

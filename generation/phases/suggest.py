@@ -1,14 +1,9 @@
 """Phase 1, `suggest`: ask the masked LMs and fill the suggestion store; slow, wants a GPU.
 
-First the problems are tagged block by block, here or in tasks, for the questions about them. Tasks
-write a part for each block, and the command joins the parts. It depends on the problems alone what
-is in a question's shard, so the files are the same.
-
-The masked LMs are asked about one text of each word first, then about what can still matter. A
-replacement has to be in the sets of all texts (eq. 1), so the set of one text bounds their
+A replacement has to be in the sets of all texts (eq. 1), so the set of one text bounds their
 intersection from above: of the one whose sentence is short, or shared by many problems. Where these
 sets, with the filters that need only that text, add up to fewer words than `min_replacements`, the
-other texts are not asked about.
+masked LMs are not asked about the other texts.
 """
 
 from __future__ import annotations
@@ -248,11 +243,7 @@ def _opened(plan: str) -> tuple[RunFolder, Config, Tagger]:
 def ask_what_matters(
     run: RunFolder, config: Config, asked: Asked, distribution: Distribution | None
 ) -> None:
-    """Ask about one text of each word first, then about the others where that can still matter.
-
-    Every masked LM is asked about the first texts before any is asked about the others. Without
-    tasks, `config.workers` processes choose here, and this one asks.
-    """
+    """Ask all masked LMs about one text of each word, then about others where that can matter."""
 
     def ask_now() -> None:
         units = units_of(config, asked.questions, tasks=distribution.tasks if distribution else 1)

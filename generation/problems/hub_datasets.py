@@ -1,7 +1,4 @@
-"""Data sets that the library `datasets` reads: of the Hub, folders, and what `save_to_disk` left.
-
-A data set that is a script is refused, never run.
-"""
+"""Data sets by the library `datasets`: of the Hub, folders, `save_to_disk`; scripts are refused."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONVERTED: Final = "refs/convert/parquet"
-"""The branch of a repository where the Hub keeps its copy in Parquet, with a folder for each
-configuration."""
+"""Branch of the Hub's own copy in Parquet, with a folder for each configuration."""
 _ONLY_CONFIG: Final = "default"
 """Name of the folder where there are no configurations."""
 
@@ -44,10 +40,7 @@ class Opened:
 def open_dataset(
     name: str, *, config: str | None, split: str, revision: str | None, streaming: bool = False
 ) -> Opened:
-    """Open a data set of the Hub, at the commit that its revision is now.
-
-    Its revision `CONVERTED` is the Hub's own copy in Parquet.
-    """
+    """Open a data set of the Hub, at the commit that its revision is now, or its Parquet copy."""
     import datasets
 
     commit = _resolve(name, revision)

@@ -40,12 +40,10 @@ def has_form(word: str, tag: str) -> bool | None:
 
 
 def inflected(word: str, tag: str, wanted: str) -> str | None:
-    """Return the form of a lower-case word that has another Penn tag of the same class, or None.
+    """Return the form of a lower-case word that another tag of its class names, or None.
 
-    Only forms in lemminflect's dictionary: its rules would make "beautifuler". Where a form has
-    several spellings, the first. Of "be" none, as number and person decide between them. Where
-    the word may come of several lemmas, which have different forms, none: "leaves" are of "leaf"
-    or of "leave".
+    Only the dictionary's first: rules would make "beautifuler". None of "be", whose number and
+    person decide, or where lemmas of the word disagree ("leaves").
     """
     if tag == wanted:
         return word
@@ -64,10 +62,7 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
 
 @lru_cache(maxsize=100_000)
 def lemmas(word: str, tag: str) -> tuple[str, ...]:
-    """Return the lemmas of a lower-case word with a Penn tag, the likeliest first.
-
-    With a tag outside the four classes it is the word itself.
-    """
+    """Return a lower-case word's lemmas, the likeliest first; itself outside the four classes."""
     upos = _UPOS.get(coarse_class(tag))
     if upos is None:
         return (word,)

@@ -75,10 +75,7 @@ def sorting(scratch: Path, problem_format: ProblemFormat = NLI) -> Iterator[Sort
 def sorted_problems(
     path: Path, problem_format: ProblemFormat = NLI
 ) -> Iterator[Callable[[Seed], None]]:
-    """Collect problems in any order, and write them sorted by `seed_id`, whole or not at all.
-
-    Results that are sorted by id can then be written block after block.
-    """
+    """Collect problems in any order, and write them sorted by `seed_id`, whole or not at all."""
     with sorting(path.with_name("sorting"), problem_format) as sorter:
         yield sorter.add
         _write(problem_format, path, sorter.seeds())

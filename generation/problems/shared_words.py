@@ -19,9 +19,6 @@ _CLASS_OF_TAG = {
 def coarse_class(tag: str) -> str:
     """Return the word class of a Penn tag (D1); a tag outside the four classes is its own class.
 
-    Modals and proper nouns belong to none of the four. Such tokens still count as
-    occurrences (D2), and there a replacement has to keep the very tag.
-
     >>> coarse_class("NNS"), coarse_class("VBZ"), coarse_class("MD")
     ('noun', 'verb', 'MD')
     """
@@ -46,12 +43,7 @@ def word_forms(sentence: Sentence) -> WordForms:
 def shared_words(
     texts: Sequence[WordForms], word_classes: Collection[str], sharing: Sequence[int] | None = None
 ) -> list[SharedWord]:
-    """List the words that stand in all texts in the same form with the same class (D1).
-
-    With `sharing`, only the texts of these numbers have to have it. There is a record per (form,
-    class), sorted by class in the order of `WORD_CLASSES`, then by form, which lists *every* token
-    with that form in any of the texts, whatever its class there (D2).
-    """
+    """List the words that all texts, or those of `sharing`, have (D1), with all places (D2)."""
     among = [texts[i] for i in sharing] if sharing else texts
     shared = set.intersection(*(classed for classed, _ in among))
     return [

@@ -1,10 +1,4 @@
-"""Sources of problems: files, data sets and the bundled demo, read as Seeds (D15).
-
-Names of columns and spellings of labels are in `merge_dataset.known_sources`. Its neighbour
-`data_files` and `hub_datasets` read rows. The Hub's copy of SNLI has no pairIDs:
-`snli_pair_ids.tsv.gz` has those of the labelled problems of its test and development set, so that
-problems have the same ids wherever they were read, in whatever order.
-"""
+"""Sources of problems: files, data sets and the bundled demo, read as Seeds (D15)."""
 
 from __future__ import annotations
 
@@ -124,16 +118,11 @@ def load_problems(
     streaming: bool = False,
     scratch: Path | None = None,
 ) -> Problems:
-    """Read the problems that `config` names.
+    """Read the problems that `config` names; `add` takes each labelled one, in the source's order.
 
-    They are in a file or folder (`data`) or on the Hub (`dataset`); without either, the source
-    must be a known one. Rows without an id get their number, unless they are known to be SNLI's
-    (`PairIds`); repeated ids get `~2`, `~3`, … in the order of the rows, counted before any row is
-    dropped, so an id never depends on others.
-
-    `add` is called with each labelled problem, in the order of the source, which may be larger than
-    memory. With `streaming`, a data set of the Hub is read as it comes, and not kept in the cache.
-    A temporary file like `scratch` keeps the ids of millions of rows; by default memory does.
+    Rows without an id get SNLI's pairID or their number; repeated ids get `~2`, `~3`, …, before any
+    row is dropped. With `streaming`, a data set of the Hub is not kept in the cache. A temporary
+    file like `scratch` keeps the ids of millions of rows; by default memory does.
     """
     opened, first, rows = _open_rows(config, streaming=streaming)
     columns = _find_columns(config, first, opened.description)
@@ -270,10 +259,7 @@ def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
 def _open_rows(
     config: ProblemSettings, *, streaming: bool = False
 ) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
-    """Open the problems; return also the columns of the first rows, and an iterator over all rows.
-
-    A row of JSON may lack some, as where one is null.
-    """
+    """Open the problems; return also the columns of the first rows together, and all rows."""
     opened = _open(config, streaming=streaming)
     before: list[Row] = []
     columns: dict[str, Any] = {}
@@ -327,21 +313,14 @@ class _Reader:
     spellings: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find out how labels may be spelt, besides what `label_map` says; "" means unlabelled.
-
-        NLI labels may have the spellings of the usual data sets. Other labels must appear by name:
-        the meaning of a number is not guessed.
-        """
+        """Find out how labels may be spelt; "" means unlabelled, and no number is guessed."""
         labels = self.config.problem_format.labels
         usual = LABEL_SPELLINGS if labels == LABELS else {}
         named = {label.lower(): label for label in labels} | {label: label for label in labels}
         self.spellings = {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
     def read(self, row: Row, number: int) -> tuple[str, Seed | None, str, str]:
-        """Make of a row its id (its number, without one) and a seed, None without a gold label.
-
-        Returned are also what is wrong with the row, or "", and what to do then.
-        """
+        """Make of a row an id, a seed or None, and what is wrong with it, or "", and what to do."""
         values, problem, remedy = row.columns, row.problem, row.remedy or _SKIPPING
         row_id = values.get(self.columns["id"] or "")
         has_id = row_id not in (None, "")
@@ -478,11 +457,7 @@ def _reported(bad: Sequence[Skipped]) -> list[str]:
 
 
 class UniqueIds:
-    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`.
-
-    An id that a variant of another problem could have is found by `of_variant`. A context manager,
-    as ids may lie in a file, which goes with it.
-    """
+    """Renames repeated ids to `x~2`, `x~3`, …; they lie in memory, or a file that goes with it."""
 
     def __init__(self, scratch: Path | None = None) -> None:
         """Start without ids; they lie in memory or, beyond a cache, in a temporary file."""
@@ -530,11 +505,7 @@ class UniqueIds:
 
 
 class PairIds:
-    """SNLI's pairIDs by texts and label.
-
-    A few problems stand there twice, word for word. Their ids are given in alphabetical order:
-    as the rows are alike, it does not matter which gets which.
-    """
+    """SNLI's pairIDs by texts and label; those of equal problems in alphabetical order."""
 
     def __init__(self) -> None:
         """Read them from this package."""

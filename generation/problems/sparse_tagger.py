@@ -1,10 +1,8 @@
 """Run spaCy's small taggers sparsely: a token's tag from the tokens that can influence it.
 
-These models embed each token by itself, then apply `depth` convolutions that look one token to
-each side. A tag thus depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and only a cone of
-the convolutions' outputs matters: 7 in the first layer, then 5, 3 and 1. Embeddings are cached
-per word, and first-layer outputs are shared by all windows with the same three tokens. The
-weights are the model's own, and so are the tags.
+They embed tokens by themselves, then apply `depth` convolutions that look one token to each side: a
+tag depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and on 7, 5, 3 and 1 of the
+convolutions' outputs. The weights are the model's own, and so are the tags.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ class Cone:
     def __init__(
         self, nlp: Any, embed: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
     ) -> None:
-        """Take the layers of a spaCy pipeline whose `half_width` is known.
-
-        `embed` runs an embedding layer on isolated tokens: [n, width].
-        """
+        """Take a pipeline's layers; `embed` runs one on isolated tokens: [n, width]."""
         listener, output = nlp.get_pipe("tagger").model.layers
         tok2vec = nlp.get_pipe("tok2vec").model if "listener" in listener.name else listener
         embedding, encode = tok2vec.layers
@@ -57,10 +52,7 @@ class Cone:
         return number
 
     def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return [n] tags of windows' middle tokens, as indices into the tagger's labels.
-
-        Windows are [n, 2 × half_width + 1] token ids, `OUTSIDE` beyond a sentence.
-        """
+        """Return [n] label numbers of middle tokens; windows are [n, 2 × half_width + 1] ids."""
         if not len(windows):
             return np.zeros(0, np.int64)
         vectors = self._embedded()
@@ -112,11 +104,8 @@ class Cone:
 
 
 def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first index of each distinct row of [..., 3], and each row's number among these.
-
-    There are few different values: sorting rows packed into one number is five times as fast as
-    sorting rows.
-    """
+    """Return the first index of each distinct row of [..., 3], and its number for each row."""
+    # Sorting rows packed into one number is five times as fast as sorting rows.
     numbers, small = np.unique(rows, return_inverse=True)
     left, middle, right = small.reshape(-1, 3).astype(np.int64).T
     keys = (left * len(numbers) + middle) * len(numbers) + right
@@ -125,10 +114,7 @@ def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 class _Convolution:
-    """A maxout layer and a layer norm with a Thinc model's weights.
-
-    Thinc's own forward pass also keeps what training needs, and takes a third longer.
-    """
+    """Thinc's maxout layer and layer norm, a third faster as nothing is kept for training."""
 
     def __init__(self, layer: Any) -> None:
         """Take the weights of `expand_window`'s successor in a `MaxoutWindowEncoder`."""
@@ -158,11 +144,7 @@ class _Convolution:
 
 
 def half_width(nlp: Any) -> int | None:
-    """Return how many tokens to each side can influence a tag, or None if that is unknown.
-
-    It is known for the architecture of spaCy's small models: hashed embeddings of single tokens,
-    `depth` convolutions one token wide to each side, and a softmax per token.
-    """
+    """Return how many tokens to each side influence a tag; None but for spaCy's small models."""
     tok2vec = nlp.get_pipe_config("tagger").get("model", {}).get("tok2vec", {})
     if "Tok2VecListener" in tok2vec.get("@architectures", "") and "tok2vec" in nlp.pipe_names:
         tok2vec = nlp.get_pipe_config("tok2vec").get("model", {})

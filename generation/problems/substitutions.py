@@ -1,9 +1,7 @@
 """Words put in place of others, as columns: the chunks of text and the windows that change.
 
-A chunk lies between white space. spaCy splits there before anything else, so of a sentence
-in which words are replaced only their own chunks have to be tokenised again, and each
-distinct chunk with each distinct word in it only once: most are one frequent word. A tagger of
-bounded sight looks at no more than windows of token ids around what was put there.
+A chunk lies between white space, where spaCy splits before anything else: so each distinct chunk
+with each distinct word in it has to be tokenised again, once.
 """
 
 from __future__ import annotations
@@ -158,11 +156,10 @@ def windows_after(
     token_id: Callable[[TokenKey], int],
     half_width: int,
 ) -> NDArray[np.int32]:
-    """Return [Σ positions, width] the ids of the tokens around each position, with words put in.
+    """Return [Σ positions, width] ids of the tokens around the positions of sound substitutions.
 
-    All substitutions are sound, and `filled` are their chunks. `sentence_ids` gives the ids of a
-    place's sentence, with `half_width` ids around it. A *cell* is a token of a chunk within a
-    window: what is put in the chunk changes it.
+    `sentence_ids` gives the ids of a place's sentence, with `half_width` ids around it. A *cell* is
+    a token of a chunk within a window: what is put in the chunk changes it.
     """
     width = 2 * half_width + 1
     ids_before, n_cells, cells = [], [], []

@@ -1,7 +1,4 @@
-"""Tagging: tokens and Penn tags of texts, and tags of words substituted in them (D8).
-
-The only module that imports spaCy.
-"""
+"""Tokens and Penn tags of texts, and of words put in them (D8); spaCy is used here alone."""
 
 from __future__ import annotations
 
@@ -81,9 +78,8 @@ class Tagger:
     def load(cls, model: str | None = None, *, spare_torch: bool = False) -> Tagger:
         """Load a spaCy model, by default the first installed one of `MODELS`.
 
-        With `spare_torch`, if `MODELS` suffice, spaCy is imported without torch, which Thinc
-        imports if it is installed: that saves two seconds and 200 MB. spaCy's transformers cannot
-        run in that process afterwards, so this is for worker processes.
+        With `spare_torch`, for worker processes, Thinc does not import torch: that saves two
+        seconds and 200 MB, and spaCy's transformers cannot run there afterwards.
         """
         if spare_torch and model in (None, *MODELS) and "torch" not in sys.modules:
             sys.modules["torch"] = None  # type: ignore[assignment]
@@ -131,10 +127,9 @@ class Tagger:
                 yield Sentence(doc.text, tokens)
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Return [Σ positions] tags of replacements in context (D8), as indices into `labels`.
+        """Return [Σ positions] tags as numbers of `labels`, words standing at *all* positions (D8).
 
-        Each position of a substitution's place, in order, has the tag when the word stands at *all*
-        positions; −1 at all of them if it changes the tokenisation.
+        −1 at all positions of a place if the tokenisation changes.
         """
         substitutions = substitutions.compact()
         filled = Filled.of(substitutions, self._retokenise)
@@ -168,11 +163,7 @@ class Tagger:
 
     @cached_property
     def lemmas(self) -> Callable[[str, str], frozenset[str]] | None:
-        """Function from a lower-case word and its Penn tag to lemmas, by spaCy's rules.
-
-        Several where these cannot tell; none for other words than nouns, verbs, adjectives and
-        adverbs. None in place of the function where the pipeline has no English rules.
-        """
+        """Function from a lower-case word and its Penn tag to lemmas, by spaCy's rules, or None."""
         import spacy
         from spacy.tokens import Doc
 

@@ -1,14 +1,9 @@
 """Grammar of a word put in place of another, by tags and a dictionary of forms; and "a" and "an".
 
-A tagger reads a word by its context, so that it takes "would comes" for an infinitive; what the
-context asks for shows in the tag of the word that stood there. No parser is used: the tags that
-there are already were measured to say as much (signals.md).
-
-For `valency` each verb is counted by what follows it: an object, a preposition, nothing.
-`verb_patterns.toml` has the counts, which `python -m helpers.count_verbs`, in `tests/`, makes.
-
-Functions of a place take the tagged sentence with the original, the number of the original's token,
-and the word that stands there instead.
+A tagger takes "would comes" for an infinitive; what the context asks for shows in the tag of the
+word that stood there. Functions of a place take the tagged sentence with the original, the number
+of the original's token, and the word that stands there instead. `python -m helpers.count_verbs`, in
+`tests/`, makes `verb_patterns.toml`.
 """
 
 from __future__ import annotations
@@ -51,10 +46,7 @@ def article_before(text: str, start: int) -> Span | None:
 
 
 def article_position(sentence: Sentence, position: int) -> int | None:
-    """Return the number of the token "a" or "an" directly before another; None without one.
-
-    It is tagged as an article, which the A of "vitamin A tablets" is not.
-    """
+    """Return the number of the article "a" or "an" right before a token, tagged so, or None."""
     span = article_before(sentence.text, sentence.tokens[position].start)
     if span is None:
         return None
@@ -64,10 +56,7 @@ def article_position(sentence: Sentence, position: int) -> int | None:
 
 @lru_cache(maxsize=100_000)
 def fitting_article(word: str) -> str:
-    """Return the article of a word, as far as spelling tells its sound: the rule of `inflect`.
-
-    The rule reads capitals as an abbreviation, letter by letter, which words are not that stand
-    in capitals for emphasis. Those are longer, and have vowels.
+    """Return the article of a word by `inflect`; long words in capitals are no abbreviations.
 
     >>> [fitting_article(word) for word in ("owl", "unicorn", "hour", "one", "SCHOOL", "MRI")]
     ['an', 'a', 'an', 'a', 'a', 'an']
@@ -143,20 +132,12 @@ _HAVE: Final = frozenset({"has", "have", "had", "having", "'ve"})
 
 
 def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether a word has the form that the tag of the word it replaces asks for.
-
-    "Went" is no participle, though a tagger takes it for one after "was". None where the dictionary
-    does not know it in that class.
-    """
+    """Tell whether a word has the form that the original's tag asks for; None if not known."""
     return has_form(word.lower(), sentence.tokens[position].tag)
 
 
 def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether a noun agrees in number with its determiner or numeral, and with its verb.
-
-    The determiner is looked for before adjectives, the verb right after the noun. None where no
-    noun stands there, nothing near it has a number, or the dictionary does not know the word.
-    """
+    """Tell whether a noun agrees in number with determiner, numeral and verb; None if none says."""
     if sentence.tokens[position].tag not in ("NN", "NNS"):
         return None
     asked = set[str]()
@@ -181,12 +162,7 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
 
 
 def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether a word in place of an adjective goes with the determiner right before it.
-
-    A quantifier, numeral, ordinal, superlative, "same", "other" or "own" may not: "two many",
-    "a same", "each several". Other adjectives do. None where the original is no adjective, or no
-    determiner, numeral or possessive is there.
-    """
+    """Tell whether a word for an adjective suits its determiner, not as "two many"; or None."""
     if not sentence.tokens[position].tag.startswith("JJ") or position == 0:
         return None
     before = sentence.tokens[position - 1]
@@ -211,11 +187,7 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
 
 
 def in_compound(sentence: Sentence, position: int) -> bool:
-    """Tell whether a word is part of a compound or a particle verb, which other words cannot be.
-
-    By tags: a noun beside a noun ("button up shirt" escapes it), a word beside a hyphen, a verb
-    with a particle right after it or after one token ("blow up", "blow it up").
-    """
+    """Tell by tags whether a word is part of a compound or a particle verb ("blow it up")."""
     tokens = sentence.tokens
     tag = tokens[position].tag
     before = tokens[position - 1 : position] if position else ()
@@ -229,11 +201,7 @@ def in_compound(sentence: Sentence, position: int) -> bool:
 
 
 def valency(sentence: Sentence, position: int, word: str) -> float | None:
-    """Return log P(pattern | verb) − log P(pattern), in nats: below 0 if rarer with this verb.
-
-    The pattern is what follows, told by the tags of the seed, at the place of the original. None
-    where no verb stands there, or the word was not counted.
-    """
+    """Return log P(pattern | verb) − log P(pattern), in nats; None where no counted verb stands."""
     tag = sentence.tokens[position].tag
     if not tag.startswith("VB"):
         return None

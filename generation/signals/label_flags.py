@@ -1,8 +1,7 @@
 """Flags of variants whose label may not hold, for people and for reporting on the rest.
 
-A variant keeps its seed's label, which now and then is wrong. These flags say where that is more
-likely. They reject nothing, and no setting makes them: what one kind of model finds doubtful,
-left out of a benchmark, makes it easier for models of that kind.
+They reject nothing: what one kind of model finds doubtful, left out of a benchmark, makes it easier
+for models of that kind.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,8 +39,6 @@ Lemmas = Callable[[str, str], Collection[str]]
 def gender_of(noun: str) -> str | None:
     """Return the gender that a singular noun says, whatever its case; None where it says none.
 
-    Plural nouns say none, as "they" goes with all of them.
-
     >>> gender_of("Mother"), gender_of("son"), gender_of("teacher"), gender_of("sons")
     ('feminine', 'masculine', None, None)
     """
@@ -63,9 +60,7 @@ def pronoun_genders(sentences: Iterable[Sentence]) -> frozenset[str]:
 def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
     """Tell whether a noun becomes one of a gender that a pronoun in the problem is not of.
 
-    Whom the pronoun is about is not looked at: "mother … she" → "son … she" is a clash, and so is
-    "man … his" → "woman … his" where it is somebody else's. A noun that becomes one without
-    gender ("teacher") leaves the pronoun as good as it was.
+    Whom the pronoun is about is not looked at.
 
     >>> clashes("mother", "son", {"feminine"}), clashes("mother", "aunt", {"feminine"})
     (True, False)
@@ -78,11 +73,9 @@ def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
 
 
 def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> list[str]:
-    """List the content words of a hypothesis that the premise has in no form.
+    """List the content words of a hypothesis, in lower case, that the premise has in no form.
 
-    Content words are nouns, names, verbs but "be", "have" and "do", adjectives and adverbs but
-    "not". A premise's word counts in all forms of any class: "a walk" has "walked". The words are
-    in lower case, in order, each once.
+    These are nouns, names, verbs but "be", "have" and "do", adjectives, and adverbs but "not".
     """
     there = {
         lemma
@@ -119,9 +112,7 @@ the seed its gold label, and for how many of the nonce words it gives it."""
 
 
 def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
-    """Tell whether a label hangs on a word: the model loses it with most nonce words.
-
-    None where the model gives the seed itself another label, so that it tells nothing.
+    """Tell whether a model loses a label with most nonce words; None if it gave the seed another.
 
     >>> hangs(True, 1, 3), hangs(True, 2, 3), hangs(False, 0, 3)
     (True, False, None)
@@ -130,10 +121,7 @@ def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
 
 
 def hanging(answers: SignalFile, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
-    """Tell for [n] keys whether the label hangs on a word that is replaced; None if unknown.
-
-    Keys are of one block: seed, word class, and words with spaces between.
-    """
+    """Tell for [n] keys of a block whether the label hangs on a word replaced; None if unknown."""
     if not keys:
         return []
     ids = [seed_id for seed_id, *_ in keys]

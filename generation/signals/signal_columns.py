@@ -1,11 +1,4 @@
-"""The signals of replacements as columns, and limits on them.
-
-Signals are what a program can tell of a replacement's quality beyond the definition: how many
-masked LMs agree, how much likelier the word and its sentences are, how frequent it is, and
-whether it agrees with its surroundings as the original did. They reject nothing unless the
-settings set a limit. The changes of pseudo-log-likelihood come from `signals.parquet`, which
-`merge-nli signals` writes.
-"""
+"""The signals of replacements as columns, and limits on them."""
 
 from __future__ import annotations
 
@@ -36,10 +29,7 @@ NUMBERS: Final = {"NN": 0, "NNS": 1}
 """Penn tag of a noun → its number."""
 
 VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
-"""Penn tag of a verb → its form: plain, -s, past, participle, -ing.
-
-The infinitive and the present without -s are one form, as they are spelt alike: a tagger that
-takes one for the other says nothing about the word."""
+"""Penn tag of a verb → its form; VB and VBP are one, as they are spelt alike."""
 
 UNKNOWN, NO, YES = -1, 0, 1
 """Answers about an occurrence; about several, the highest counts."""
@@ -86,10 +76,9 @@ def forms_changed(
 def answers_about_articles(
     places: Sequence[Place], standing: NDArray[np.int64], texts: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Return [n] whether every "a" and "an" right before a replacement is the one that it wants.
+    """Return [n] whether every "a" and "an" right before a replacement fits.
 
-    `standing` has [n, texts] the numbers of the places where each stands, −1 for none. Answers are
-    `YES`, `NO`, or `UNKNOWN` where there is no article.
+    `standing` has [n, texts] the numbers of the places where each stands, −1 for none.
     """
     articles = [
         frozenset(
@@ -193,10 +182,7 @@ _LIMITS: Final[Mapping[Reason, _Limit]] = {
 
 
 def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
-    """Return [n] numbers of the first reason to reject each replacement, or `NO_REASON`.
-
-    A signal that is not known rejects nothing.
-    """
+    """Return [n] numbers of the first reason to reject each replacement, or `NO_REASON`."""
     reasons = np.full(len(replacements), NO_REASON)
     for reason in Reason.of_steps("signals"):
         reasons[(reasons == NO_REASON) & _LIMITS[reason](replacements, config)] = reason.number
@@ -273,8 +259,7 @@ FAULTS: Final = {column: answer for column, (_, answer) in REFUSED.items()}
 """Flag → the answer that is a fault; as a feature 1 where it is given, else 0."""
 
 LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
-"""Changes of log-likelihood and of a neighbour's log-probability below these, in nats, count as
-these."""
+"""Least changes of log-likelihood, and of a neighbour's log P, in nats; others count as these."""
 
 
 @cache
@@ -299,10 +284,7 @@ def probabilities(name: str, features: Mapping[str, NDArray[np.float64]]) -> NDA
 
 
 def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """Return [n] values of each feature.
-
-    `pll_changes` are columns with changes of log-likelihood by a causal language model.
-    """
+    """Return [n] values of each feature; `pll_changes` are columns of a causal language model."""
     found = {
         name: _flags(pc.equal(column(name), pa.scalar(fault))) for name, fault in FAULTS.items()
     }
@@ -324,13 +306,10 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
 def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     """Return [n] the probability that a reader finds each replacement good.
 
-    Three logistic regressions, fitted offline on judged variants and kept with their provenance in
-    `quality.toml`: `grammar`, over what every build knows; `neighbours`, which also has the change
-    of the words beside the replacement; and `likelihood`, which instead has the change of
-    log-likelihood by a causal language model. Each row takes the last of which all is known. What
-    does not apply to a row (the number of a verb) is no fault, so it counts as none; a value that
-    no row of a build can have makes the column unknown. `python -m helpers.fit_quality`, in
-    `tests/`, fits them; signals.md says how good they are.
+    Of three logistic regressions in `quality.toml` each row takes the last of which all is known:
+    `grammar`; `neighbours`, also over the change of the words beside; and `likelihood`, instead
+    over the change of log-likelihood by a causal LM. `python -m helpers.fit_quality`, in `tests/`,
+    fits them.
     """
     values = features(column, pll_changes)
     known = probabilities(GRAMMAR, values)

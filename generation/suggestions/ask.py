@@ -1,7 +1,4 @@
-"""Ask the masked LMs: the part of `suggest` that can be dealt to processes and machines.
-
-The stores end up the same however the work is dealt.
-"""
+"""Ask the masked LMs: the part of `suggest` that can be dealt; the stores end up the same."""
 
 from __future__ import annotations
 
@@ -56,10 +53,7 @@ def wanted_mlms(
 
 
 def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
-    """List the units of work that can run side by side: a masked LM and every n-th shard.
-
-    Each task gets an even share of every masked LM, since their speeds differ widely.
-    """
+    """List the units of work: a masked LM and every n-th shard, an even share for each task."""
     n = min(tasks, len(questions.shards))
     return [f"{name} {i}/{n}" for name in mlm_names(config.mlms) for i in range(n)]
 
@@ -125,10 +119,7 @@ def ask(folder: Path, unit: str) -> None:
 
 
 def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
-    """Warn where the tokenizer does not know the run's words, before a night is spent on them.
-
-    Every task looks at the same shards, evenly spaced, so that all write down the same.
-    """
+    """Warn where the tokenizer does not know the run's words; all tasks look at the same."""
     shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
     sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
     unknown = mlm.unknown_tokens(list(sentences))
@@ -138,11 +129,7 @@ def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions
 
 
 def _record(run: RunFolder, name: str, what: str = "") -> Path:
-    """Name a record of a masked LM.
-
-    "weights" tells which weights it had, "unknown" of tokens that its tokenizer does not know, if
-    they are many; the one without `what` tells which store has its answers.
-    """
+    """Name a masked LM's record: of its store, its "weights", or many "unknown" tokens."""
     return run.stores / ".".join(filter(None, (slug(name), what, "json")))
 
 

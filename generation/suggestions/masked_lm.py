@@ -1,7 +1,4 @@
-"""Masked LMs: the most probable tokens at masked words, and their logits (D3–D5).
-
-The only module of this room that runs torch and transformers.
-"""
+"""Masked LMs: the most probable tokens at masked words, and their logits (D3–D5)."""
 
 from __future__ import annotations
 
@@ -58,11 +55,7 @@ _IN_FLIGHT: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A tokenised text as lists, [tokens] each.
-
-    Every look at a list of the library's own encoding copies it, so that a loop over the tokens
-    of a long text would take quadratic time.
-    """
+    """A tokenised text as lists, [tokens] each; the library's own copies them at every look."""
 
     ids: list[int]
     offsets: list[Span]
@@ -109,11 +102,7 @@ class Blank:
     def input(
         self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
     ) -> Input:
-        """Build the model input, of number `row`, that asks for the piece after the prefix `found`.
-
-        Each place has `sizes` pieces; all but the prefix are masks. The score of `wanted` is
-        wanted.
-        """
+        """Build the input `row` that asks for what follows `found`; places have `sizes` pieces."""
         ids: list[int] = []
         end = word = 0
         for number, (place, size) in enumerate(zip(self.places, sizes, strict=True)):
@@ -175,9 +164,7 @@ class MaskedLM:
     ) -> Self:
         """Load a masked LM from a directory, or from the Hub with an optional `@revision`.
 
-        Weights are safetensors, or converted to them once; no code of the repository is run.
-        `name`, by default the id or the folder's name, is for provenance columns; `auto` takes a
-        GPU if there is one; `float32` is the reference (D5).
+        `name`, by default the id or the folder's name, is for provenance columns.
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.
@@ -223,10 +210,7 @@ class MaskedLM:
     ) -> Scores:
         """Find the `k` most probable tokens at each query's mask (D4): one row per query, in order.
 
-        On a CPU there is no padding, and a query's scores do not depend on its batch; elsewhere
-        they do by rounding. The head runs on the masked rows alone. Queries whose word, or whose
-        other masked occurrence, is not exactly one token stay empty (D3). `on_progress` is called
-        with the number of queries done, `batch_tokens` are the most of a forward pass.
+        Queries whose word, or another masked occurrence, is not exactly one token stay empty (D3).
         """
         inputs, others = list[Input](), list[int]()
         for row, query in enumerate(queries):
@@ -245,10 +229,7 @@ class MaskedLM:
         )
 
     def blanks(self, queries: Mapping[int, MaskedQuery], max_pieces: int) -> Iterator[Blank]:
-        """Yield the places of words with at most `max_pieces` pieces at all masked occurrences.
-
-        Queries come with their numbers.
-        """
+        """Yield the places of words with at most `max_pieces` pieces at all masked occurrences."""
         sentences = list(dict.fromkeys(query.sentence for query in queries.values()))
         encodings = dict(zip(sentences, self.encode(sentences), strict=True))
         pieces_at = {s: pieces_of_spans(s, e, most=max_pieces) for s, e in encodings.items()}
@@ -265,10 +246,7 @@ class MaskedLM:
                 yield Blank(row, query, encoding, tuple(places), spans.index(query.span))
 
     def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
-        """Find token ids with masks, the place asked about, and its original, None if not a token.
-
-        None where words do not tell: in other scripts, and for masks that are parts of words.
-        """
+        """Find ids with masks, the place asked about, its original; None if words do not tell."""
         sentence, words = query.sentence, self._words
         if words is None or not words.knows(sentence):
             return None
@@ -299,10 +277,7 @@ class MaskedLM:
         batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
-        """Find the `k` most probable tokens at each input's mask, or all if there are fewer.
-
-        The answer has `rows` rows; those without an input stay empty.
-        """
+        """Find the `k` most probable tokens at each input's mask; rows without one stay empty."""
         import torch
 
         k = min(k, int(self._model.config.vocab_size))
@@ -346,9 +321,8 @@ class MaskedLM:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Find every token of the wanted kind that is more probable than the input's floor.
 
-        Inputs have the rows 0, 1, 2, …; `floors` are log P in nats, [inputs], and `which` says
-        which row of `allowed`, [kinds, vocabulary], an input's tokens have to be of. Returns [n]
-        `Input.row`, token, and log P in nats, sorted by row and token.
+        `floors` are log P in nats, and `which` rows of `allowed`, [kinds, vocabulary], by input.
+        Returns [n] rows, tokens, and log P, sorted by row and token.
         """
         size = int(self._model.config.vocab_size)
         fitting = np.zeros((len(allowed), size), np.bool_)
@@ -378,11 +352,7 @@ class MaskedLM:
     def log_probs(
         self, inputs: Sequence[Input], *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """Return [inputs] log P of each input's `original` at its mask, in nats.
-
-        Inputs, of the rows 0, 1, 2, …, that differ in `original` alone, such as texts with another
-        word at the mask, share a forward pass.
-        """
+        """Return [inputs] log P of each `original` at its mask, in nats; equal ids run once."""
         scores = np.zeros(len(inputs), np.float32)
         alike: dict[tuple[tuple[int, ...], int], list[Input]] = {}
         for each in inputs:
@@ -409,11 +379,7 @@ class MaskedLM:
     def fitted(
         self, ids: Sequence[int], position: int, encoding: Any
     ) -> tuple[tuple[int, ...], int]:
-        """Cut ids to a window around a position if there are too many; return them and its index.
-
-        They are of a whole text, perhaps with other pieces in it than `encoding` has, whose special
-        tokens also surround the window.
-        """
+        """Cut ids to a window around a position if they are too many; return its index, too."""
         if len(ids) <= self.max_tokens:
             return tuple(ids), position
         special = encoding.special_tokens_mask
@@ -438,11 +404,7 @@ class MaskedLM:
         batch_tokens: int | None,
         on_progress: Callable[[int], object] = lambda inputs: None,
     ) -> Iterator[_Reduced]:
-        """Run the model over all inputs, in any order, and yield reduced logits group by group.
-
-        `reduce` gets a group's inputs and their logits [inputs, vocabulary]. Results are yielded
-        late, since the device may still be computing them.
-        """
+        """Run the model over all inputs, in any order; yield reduced logits group by group."""
         import torch
 
         budget = batch_tokens or self._budget
@@ -469,8 +431,7 @@ class MaskedLM:
     def _run(self, batch: list[Input]) -> torch.Tensor:
         """Return [batch, width] the trunk's vector at each mask, or logits of a whole model.
 
-        An encoder-decoder such as BART gives the decoder's vectors: transformers shifts what the
-        decoder reads by one token, so that the place of the mask is where it predicts the word.
+        BART's decoder predicts a word at its own place, as transformers shifts what it reads.
         """
         import torch
 
@@ -515,9 +476,7 @@ class MaskedLM:
 def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return [rows, k] tokens and logits, the highest first; of equal ones the lower token first.
 
-    To sort as many logits, [rows, vocabulary], as there are words would take a small model as long
-    as its layers. The k-th highest of blocks' maxima is a floor that at least k logits reach, and
-    few more.
+    Only what reaches the k-th highest of blocks' maxima, at least k logits and few more, is sorted.
     """
     import torch
 
@@ -548,11 +507,7 @@ def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
-    """Map half-open character spans to the at most `most` tokens that cover exactly them (D3).
-
-    Spaces that a tokenizer counts as part of a token are stripped. Overlapping tokens (a lone "▁"
-    over its word's first letter, the bytes of one character) are left out.
-    """
+    """Map character spans to the at most `most` tokens that cover exactly them (D3)."""
     spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):
         if start < end and (sentence[start].isspace() or sentence[end - 1].isspace()):

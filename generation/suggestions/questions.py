@@ -1,8 +1,7 @@
 """Questions to masked LMs: what is masked (D4), a run's questions on disk, and which are asked.
 
-A question has a key: a digest of its sentence, then one of its spans. A shard holds the
-sentences whose digests begin with the same bits, so no question is in two shards, and a shard's
-contents depend on nothing but the problems. `suggest` can do shards side by side.
+A shard holds the sentences whose digests begin with the same bits: no question is in two shards,
+and what is in them depends on nothing but the problems.
 """
 
 from __future__ import annotations
@@ -101,13 +100,7 @@ def _sentence_digest(sentence: str) -> bytes:
 
 
 def key_of(query: MaskedQuery) -> bytes:
-    """Return the key of a question, 16 bytes.
-
-    >>> one = MaskedQuery("A boy and a boy.", (2, 5), ((2, 5),))
-    >>> other = MaskedQuery("A boy and a boy.", (12, 15), ((12, 15),))
-    >>> key_of(one)[:10] == key_of(other)[:10], key_of(one) == key_of(other)
-    (True, False)
-    """
+    """Return the key of a question, 16 bytes: a digest of its sentence, then one of its spans."""
     spans = json.dumps([query.span, query.masked])
     span_digest = blake2b(spans.encode(), digest_size=_SPAN_BYTES).digest()
     return _sentence_digest(query.sentence) + span_digest
@@ -136,12 +129,7 @@ class Questions:
     def write(
         cls, folder: Path, tables: Iterable[pa.Table], *, problems: int, made_from: str
     ) -> Self:
-        """Deal questions to shards, each question once.
-
-        The folder is replaced as a whole, or left as it was. Tables are as `question_table` has
-        them, in any order, repeated or not. The number of shards follows from the number of
-        problems. `made_from` is a digest of what the questions depend on.
-        """
+        """Deal questions to shards, each once; the folder is replaced as a whole, or not at all."""
         partial = partial_path(folder)
         (partial / "shards").mkdir(parents=True)
         bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
@@ -205,10 +193,7 @@ class Questions:
         return {shard: slice(*pair) for shard, pair in zip(self.sizes, pairwise(ends), strict=True)}
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's questions, sorted by key.
-
-        Runs of earlier versions have a row per question, later ones a row per sentence.
-        """
+        """Read a shard's questions, by key; earlier versions have a row for each of them."""
         table = pq.read_table(self.folder / f"shards/{shard.name}.parquet")
         of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
         columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
@@ -236,11 +221,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Asked:
-    """Questions that are asked: all, or those whose answers can still matter.
-
-    The file has a byte per question in the order of shards and keys. Can be sent to other
-    processes.
-    """
+    """Questions that are asked, by a file of a byte for each in the order of shards and keys."""
 
     questions: Questions
     path: Path
@@ -293,10 +274,7 @@ def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQue
 
 
 def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:
-    """Mask a word's occurrences in a sentence: one question for each occurrence (D4).
-
-    `single` masking hides the occurrence asked about, `joint` all of them.
-    """
+    """Make a question of each occurrence of a word (D4); `joint` masking hides the others, too."""
     spans = place.spans
     return [
         MaskedQuery(place.sentence.text, span, spans if masking == "joint" else (span,))
@@ -354,10 +332,7 @@ def _keys(table: pa.Table) -> NDArray[np.bytes_]:
 
 
 def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
-    """Append questions to the files of their shards; return the size of the largest.
-
-    As many tables at a time as are held; what several have in common may be counted several times.
-    """
+    """Append questions to their shards' files; return the largest size, repetitions included."""
     sizes: Counter[int] = Counter()
 
     def append(rows: pa.Table) -> None:

@@ -1,9 +1,7 @@
 """The suggestion store: every (model revision, sentence, span) is scored once, ever.
 
-A store is a folder per model and setting. It holds `store.json` (the model and setting),
-`vocabulary.DIGEST.parquet` (the texts of token ids) and `parts/`, whose files are named after
-the shard and the questions they answer (see `generation.part_store`). Runs whose shards have
-other sizes can share a store.
+A store is a folder per model and setting, with `store.json`, `vocabulary.DIGEST.parquet` and
+`parts/`, named after shards and questions. Runs whose shards have other sizes can share it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,10 +121,7 @@ class SuggestionStore:
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
     def parts(self, shard: Shard = EVERYTHING) -> Iterator[tuple[list[bytes], Scores]]:
-        """Yield keys and answers of each sound part for a shard's questions, by name of the part.
-
-        Parts of neighbouring shards may be among them.
-        """
+        """Yield keys and answers of each sound part for a shard, perhaps of others, too."""
         word = (self.identity.max_pieces,) if self.identity.max_pieces > 1 else ()
         shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
         for path in filter(is_sound, self._part_paths(shard)):
@@ -165,9 +160,8 @@ class SuggestionStore:
     ) -> None:
         """Score the questions whose answers are missing or damaged, and write part by part.
 
-        At least `at_once` questions are scored together, if so many are left, as an accelerator
-        needs more than a part has; and as many as a part has, so that batches of equal length fill
-        up where shards have few questions.
+        At least `at_once`, and a part's, are scored together, so that batches of equal length fill
+        up.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
         for shard, queries in shards:

@@ -1,7 +1,4 @@
-"""Vocabulary of a tokenizer: the text of each id, and which ids are whole words (D4).
-
-Ids are decoded, and no markers such as "##", "Ġ" or "▁" are looked for, so any tokenizer works.
-"""
+"""Texts of a tokenizer's ids, and which are whole words (D4); told by decoding, not by markers."""
 
 from __future__ import annotations
 
@@ -59,11 +56,7 @@ class Vocabulary:
         return np.array([text in whole for text in self.texts], np.bool_)
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """Return this vocabulary with words of several pieces, numbered after the tokens.
-
-        Word i has number `len(texts) + 2 i` if it begins with a `WHOLE` piece, and the number
-        after that if it joins on to the text before it.
-        """
+        """Add words of several pieces: i is `len(texts) + 2 i`, or one more where it joins on."""
         texts = [word for word in words for _ in (WHOLE, ATTACHED)]
         kinds = np.array([WHOLE, ATTACHED] * (len(texts) // 2), np.int8)
         return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))
@@ -71,10 +64,8 @@ class Vocabulary:
     def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return which suggestions, [n, k], are whole words in place of [n] originals (D4).
 
-        Usually these are the `WHOLE` tokens. Where the original joins on to the text before it
-        (byte-level BPE at the start of a sentence or after a quotation mark), only tokens that do
-        so too leave the text as it is; such a token is a word if the vocabulary also has it as a
-        whole word.
+        Where the original joins on to the text before it (byte-level BPE at the start of a sentence
+        or after a quotation mark), so must they, and have a twin that is a whole word.
         """
         known = (tokens >= 0) & (tokens < len(self.texts))
         ids = np.where(known, tokens, 0)

@@ -1,14 +1,9 @@
 """Suggestions of several word pieces, and their probabilities (D3–D5).
 
-A word's log-probability is the sum over its pieces, from left to right. Each piece is predicted
-while it and the word's pieces to its right are masked, and the pieces to its left and the rest
-of the text are visible. This is the score PLL-word-l2r of Kauf and Ivanova (2023), "A Better Way
-to Do Masked Language Model Scoring". For a word of one piece it is the usual log-probability.
-
-Replacements have to be more probable than the original, and further pieces can only make a word
-less probable. So a search that extends every prefix that is still more probable than the
-original, and than the least probable of the suggestions so far, misses no replacement. It is cut
-short only where there are very many prefixes.
+A word's log-probability is the sum over its pieces, each with itself and those to its right masked:
+PLL-word-l2r of Kauf and Ivanova (2023), "A Better Way to Do Masked Language Model Scoring". Further
+pieces can only make a word less probable, so a search that extends every prefix more probable than
+the original, and than the least of the suggestions so far, misses none.
 """
 
 from __future__ import annotations
@@ -30,10 +25,8 @@ _TOGETHER: Final = {"cpu": 128}
 _TOGETHER_ACCELERATOR: Final = 4096
 """Number of questions searched side by side, so that their prefixes share batches."""
 _MOST_PREFIXES: Final = 200
-"""Maximum number of prefixes that are extended in a step of a question's search. On captions half
-of the questions have at most two prefixes, and one in twenty has more than this, some of them
-thousands. With this bound a search takes a quarter less time on average and misses one in a
-hundred words of several pieces; with 50 it would miss one in four."""
+"""Prefixes extended in a step of a question's search; one in twenty has more. It takes a quarter
+less time than without a bound and misses one in a hundred words; with 50, one in four."""
 _CONTINUES, _BEGINS = 0, 1
 """Kinds of pieces: those that continue a word, and those that begin one."""
 
@@ -49,10 +42,8 @@ def score_words(
 ) -> Scores:
     """Find the `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
 
-    Words of one piece are any tokens. Words of several pieces consist of letters, are cut by the
-    tokenizer into just these pieces, and are more probable than the original. There is one row per
-    query, in order, in the shape that `Scores` has for words of several pieces; rows of queries
-    whose word, or whose other masked occurrence, has more pieces are empty.
+    Words of several pieces are letters, cut by the tokenizer into just these, and more probable
+    than the original. Rows of queries whose word has more pieces are empty.
     """
     if max_pieces > mlm.max_tokens // 4:
         raise ValueError(
@@ -211,10 +202,7 @@ class _Search:
         )
 
     def _drop_invalid(self, words: _Prefixes) -> _Prefixes:
-        """Drop the originals, and words that the tokenizer would cut into other pieces.
-
-        "pl" + "aying" is not a way to write "playing" if the vocabulary has "playing".
-        """
+        """Drop the originals, and words cut otherwise: "pl" + "aying" is not "playing"."""
         texts = self._mlm.vocabulary.texts
         put, expected, is_other = [], [], []
         for number, pieces in zip(words.blank.tolist(), words.pieces.tolist(), strict=True):

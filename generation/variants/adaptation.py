@@ -1,11 +1,7 @@
 """Further edits: what else changes with a word, its family and the articles before it.
 
-A family is other forms of a shared word that stand in its problem, by lemma: "sleeps" and
-"sleeping" are of one family where both are verbs.
-
-Equation 1 leaves a word for a word. Here other forms of that word are replaced too, or the word
-is left out; "a" becomes "an" where it has to; and whatever then edits more than the word has to
-pass D8 again, with all of it in place. Shuffled letters (D13) come last.
+A family is other forms of a shared word in its problem, by lemma: "sleeps" and "sleeping", both
+verbs. Whatever edits more than the word has to pass D8 again, with all of it in place.
 """
 
 from collections import Counter
@@ -118,10 +114,7 @@ def rejected_families(
 def shuffle_letters(
     rows: pa.Table, problems: TaggedProblems, rng_seed: int
 ) -> tuple[pa.Table, Counter[str]]:
-    """Shuffle the letters of all words that rows put in, but articles (D13).
-
-    Returns the rows sorted, each outcome once, and by word class how many are ambiguous, left out.
-    """
+    """Shuffle letters of words put in (D13); return rows, sorted, and ambiguous ones by class."""
     first: dict[tuple[str, str, str, str], tuple[int, list[Edit]]] = {}
     ambiguous: Counter[str] = Counter()
     both = zip(keys_of(rows), perturbations_of(rows, problems), strict=True)
@@ -153,11 +146,7 @@ def shuffle_letters(
 
 
 def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
-    """Find (text, token) numbers of other forms of a word: of the same class, with a common lemma.
-
-    A form of another class is none: not the noun "sleep", nor "sleeping" where it is tagged as
-    a noun ("a sleeping bag"). "Boy" and "boy" are two forms.
-    """
+    """Find (text, token) numbers of other forms of a word: of its class, with a common lemma."""
     tokens = [
         (text, position, token)
         for text, sentence in enumerate(sentences)
@@ -178,21 +167,13 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
 
 
 def is_in_compound(sentence: Sentence, position: int) -> bool:
-    """Tell whether a noun is the first part of a nominal compound: whether a noun comes next.
-
-    What it means there need not be what it means elsewhere: "leaf blowers" may be "air blowers",
-    but leaves are no airs. This is what the paper warns of.
-    """
+    """Tell whether a noun comes next: "leaf blowers" may be "air blowers", leaves are no airs."""
     here, following = sentence.tokens[position], sentence.tokens[position + 1 : position + 2]
     return here.tag in NOUN_TAGS and any(token.tag in NOUN_TAGS for token in following)
 
 
 def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
-    """Tell whether a verb is a form of "be", "have" or "do".
-
-    These help other verbs, which what a masked LM puts for one form of them cannot do in the
-    others: "is waiting" is not "looks waiting" where he "was tall" and now "looked tall".
-    """
+    """Tell whether a verb is of "be", "have" or "do": "is waiting" is not "looks waiting"."""
     token = sentence.tokens[position]
     mine = lemmas(token.text.lower(), token.tag)
     return coarse_class(token.tag) == "verb" and not _AUXILIARIES.isdisjoint(mine)
@@ -255,10 +236,7 @@ def _inflected(
 def _with_articles(
     rows: pa.Table, problems: TaggedProblems, outcomes: Mapping[int, _Outcome]
 ) -> dict[int, _Outcome]:
-    """Repair the articles before all that rows edit; rows of words without one stay as they are.
-
-    Articles stand directly before what changes and are tagged as such.
-    """
+    """Repair the articles before all that rows edit; rows of words without one stay as they are."""
     has_article = {
         key: any(
             article_position(sentence, position) is not None

@@ -1,9 +1,7 @@
 """Candidates: the suggestions of the stores that the filters without a tagger leave (D4–D7).
 
-Cheap filters come first: about one suggestion in ten is more probable than the original, and
-tagging costs a thousand times more than comparing two numbers. As every filter looks at one
-suggestion alone, the order does not change what is left. That is written once per build into
-flat files, in the order of the run's questions, and read from there block by block.
+They are written once per build into flat files, in the order of the run's questions: tagging costs
+a thousand times more than comparing two numbers.
 """
 
 from __future__ import annotations
@@ -46,10 +44,7 @@ _WORDS: Final = "words.json"
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Suggestions at n occurrences that the cheap filters leave.
-
-    Row i's survivors lie at `starts[i]:starts[i + 1]`, most probable first.
-    """
+    """Suggestions that cheap filters leave: row i's at `starts[i]:starts[i + 1]`, best first."""
 
     starts: NDArray[np.int64]
     """[n + 1]"""
@@ -200,10 +195,7 @@ _FILTERS: Final[Mapping[Reason, _Filter]] = {
 
 
 def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:
-    """Keep whole alphabetic words (D4) more probable than the original (D5), once each (D6).
-
-    Without the probability filter, condition (i), less probable words stay (D13).
-    """
+    """Keep whole alphabetic words (D4), more probable than the original (D5), once each (D6)."""
     alive = (scores.original >= 0)[:, None] & (scores.tokens >= 0)
     rejected = np.zeros((len(scores.original), len(CHEAP_REASONS)), np.int32)
     for column, reason in enumerate(CHEAP_REASONS):

@@ -22,8 +22,7 @@ SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "set algebra", "contex
 SIGNAL_REASONS: Final = Reason.of_steps("signals")
 """Reasons to reject a replacement by its signals."""
 OCCASIONAL_REASONS: Final = (*Reason.of_steps("asking"), *SIGNAL_REASONS)
-"""Reasons of runs that did not ask about every text, or have limits on signals: columns where
-they reject something."""
+"""Reasons that only some runs have: columns where they reject something."""
 NOT_IN_VOCABULARY: Final = "not_one_token"
 """Occurrences without suggestions, because the MLM has no one token for the word (D3)."""
 
@@ -32,11 +31,10 @@ WordKey = tuple[str, str, str]
 
 
 class Funnel:
-    """Counts per (MLM, word class).
+    """Counts per (MLM, word class): suggestions = Σ reasons + kept.
 
-    A suggestion is counted once for each shared word and occurrence it was made for, and
-    ends under exactly one reason or as kept: suggestions = Σ reasons + kept. The kept ones are
-    part of a replacement: one at each occurrence, in either sentence.
+    A suggestion is counted once for each shared word and occurrence it was made for. The kept ones
+    are part of a replacement: one at each occurrence, in either sentence.
     """
 
     def __init__(self) -> None:
@@ -54,11 +52,7 @@ class Funnel:
         word_classes: NDArray[np.int64],
         numbers: NDArray[np.int64] | None = None,
     ) -> None:
-        """Count many suggestions under one key of `add`.
-
-        `word_classes` are [n] places in `WORD_CLASSES`, `numbers` how many suggestions each stands
-        for.
-        """
+        """Count [n] suggestions by place in `WORD_CLASSES`, each for its number, under one key."""
         totals = np.bincount(word_classes, weights=numbers, minlength=len(WORD_CLASSES))
         for word_class, total in zip(WORD_CLASSES, totals.tolist(), strict=True):
             if total:
@@ -69,10 +63,7 @@ class Funnel:
         return [[*key, dict(counts)] for key, counts in self._counts.items()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one record per MLM and class, sorted; columns in the order of the filters.
-
-        Some reasons are columns only where they reject something.
-        """
+        """Return one record per MLM and class, sorted; occasional reasons where they reject."""
         rows = []
         used = [r for r in OCCASIONAL_REASONS if any(counts[r] for counts in self._counts.values())]
         for (mlm, word_class), counts in sorted(self._counts.items()):

@@ -1,9 +1,7 @@
 """Optional columns: filled for builds that ask for them, or whose limits want them.
 
-A column is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py` with `optional=True`, and
-a function here that gives its values: of `BlockRows`, which have the replacements as they are
-written and, where that is wanted, all that each of them edits. `--with-column NAME` asks for it; a
-limit on it is a setting, named in `Config.optional_columns`, and a reason
+A column is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py` with `optional=True`, and of
+`FILLERS` here. A limit on it is a setting, in `Config.optional_columns`, and a reason
 (`signal_columns._LIMITS`).
 """
 
@@ -71,11 +69,7 @@ def _at_words(
     together: Callable[[Iterable[_Answer]], _Answer],
     kind: pa.DataType = _FLAG,
 ) -> Callable[[BlockRows], pa.Array]:
-    """Make a column of answers about the places where words are replaced, other edits aside.
-
-    `ask` answers about a sentence, the number of a token there, and the new word; `together` makes
-    one answer of those that are known of a row.
-    """
+    """Make a column of answers about words replaced; `together` joins a row's known ones."""
 
     def fill(rows: BlockRows) -> pa.Array:
         known: dict[tuple[int, int, str], _Answer | None] = {}
@@ -154,10 +148,7 @@ def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
 
 
 def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
-    """Count the masked LMs that validated in every text with the word.
-
-    Of several words it is not known, as each has masked LMs of its own.
-    """
+    """Count the masked LMs that validated in every text with the word; null of several words."""
     table = rows.written
     if rows.config.words_at_once > 1:
         return pa.nulls(len(table), pa.int32())

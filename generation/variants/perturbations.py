@@ -1,9 +1,7 @@
 """Perturbations: all that a row of replacements edits in the texts of its problem.
 
-A row puts its replacement for its word wherever that stands. In memory it may have *further
-edits* (other forms of the word, articles) in a column of their own, and a variant of several
-words has their words and replacements with spaces between. Whatever edits more than one word has
-to pass D8 with all of it in place, and is written as pairs (`in_full`).
+In memory a row may have *further edits* (other forms, articles) in a column, and a variant of
+several words has them with spaces between; written are pairs (`in_full`).
 """
 
 from __future__ import annotations
@@ -186,9 +184,8 @@ def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdi
 def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
     """Return rows, each given by its word alone, by all that they edit, as they are written.
 
-    Where more than one word changes, `word` and `replacement` have the pairs, with spaces between
-    (the i-th of `word` becomes the i-th of `replacement`); the rarest word's frequency counts,
-    articles are judged as they stand then, and how likely the texts are is not known.
+    Where more than one word changes, `word` and `replacement` have the pairs, with spaces between;
+    the rarest word's frequency counts, and how likely the texts are is not known.
     """
     is_more = rows_of_more(rows)
     perturbations = perturbations_of(rows.filter(pa.array(is_more)), problems)
@@ -225,11 +222,7 @@ def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
 def reject_in_context(
     perturbations: Sequence[Perturbation], tagger: Tagger, *, tag_match: str
 ) -> list[Reason | None]:
-    """Return [n] the first reason to reject perturbations with all edits in place (D8), or None.
-
-    Every changed token keeps its class, or the very tag where it has none of the four classes,
-    as articles have; the tokenisation stays.
-    """
+    """Return [n] the first reason to reject perturbations with all edits in place (D8), or None."""
     found: list[Reason | None] = [None] * len(perturbations)
     if not perturbations:
         return found
@@ -245,10 +238,7 @@ def reject_in_context(
 def tags_after(
     perturbations: Sequence[Perturbation], tagger: Tagger
 ) -> list[dict[tuple[int, int], str | None]]:
-    """Return [n] Penn tags by numbers of text and token edited, with all edits in place.
-
-    They are None in a text whose tokenisation changes.
-    """
+    """Return [n] Penn tags by text and token edited, all edits in place; None if tokens change."""
     found: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
     if not perturbations:
         return found
@@ -264,11 +254,7 @@ def tags_after(
 def _substitutions(
     perturbations: Sequence[Perturbation],
 ) -> tuple[list[int], list[int], Substitutions]:
-    """Lay perturbations out as the tagger takes them: each place and each tuple of words once.
-
-    Returned are [m] numbers of perturbations, [m] numbers of their texts in which something
-    changes, and the m substitutions there.
-    """
+    """Lay perturbations out for the tagger: [m] their numbers, [m] texts, what is put there."""
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}
     distinct: list[Place] = []

@@ -1,9 +1,7 @@
 """Eligibility and sampling: seeds with enough replacements (D9), and the subsamples (D10).
 
-Where several shared words of a class are replaced at once (the paper's k words), a variant is a
-replacement each of k different words of a seed and class. There may be very many combinations, so
-they are never listed: each is computed from its rank, walked through in a keyed order, and judged
-where it comes along (D8 with all of the words in place).
+Combinations of several words at once are never listed, as there may be very many: each is computed
+from its rank, in a keyed order, and judged where it comes along (D8).
 """
 
 from collections import Counter, defaultdict
@@ -54,11 +52,7 @@ _UNITS: Final = {
 def eligible(
     replacements: pa.Table, *, minimum: int, scope: str
 ) -> tuple[pa.Table, list[Exclusion]]:
-    """Keep the replacements, in order, where there are at least `minimum` (D9).
-
-    Scope `class` counts over a seed's words of a class (paper, section 4), `problem` over all its
-    words, `word` over each word (the poster). What is left out is a record for each of these.
-    """
+    """Keep replacements where `scope`, a class of a seed, a seed or a word, has `minimum` (D9)."""
     _, first, unit, counts = np.unique(
         groups_of(replacements, _UNITS[scope]),
         return_index=True,
@@ -76,10 +70,7 @@ def eligible(
 
 
 def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
-    """Return the replacements of the (seed, class) pairs given, in order.
-
-    In an ablation these are the pairs eligible without it (paper, A.2).
-    """
+    """Return the replacements of the (seed, class) pairs given, in order."""
     wanted = set(zip(*(pairs[name].to_pylist() for name in _UNITS["class"]), strict=True))
     mine = zip(*(replacements[name].to_pylist() for name in _UNITS["class"]), strict=True)
     return replacements.filter(pa.array([pair in wanted for pair in mine], pa.bool_()))
@@ -89,13 +80,9 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     """Draw each subsample: `size` replacements per seed and class, without repetition (D10).
 
     In each subsample a replacement has a key, a hash of (rng_seed, seed_id, class, word,
-    replacement); drawn are those with the smallest keys. So neither order nor shards nor
-    interruption change a draw, and where one replacement is taken away, at most one other
-    takes its place in each subsample: ablations compare the same variants as far as both have
-    them. Where there are fewer than `size`, all are drawn.
-
-    What is drawn at least once is returned sorted by seed, class, word and replacement, with a
-    column `subsamples` of the numbers of its subsamples from 0.
+    replacement); drawn are those with the smallest keys. So where one is taken away, at most one
+    other takes its place in each subsample. Returned are those drawn, sorted by `REPLACEMENT_KEY`,
+    with a column `subsamples` of numbers from 0.
     """
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
     is_first = np.diff(groups_of(members, _UNITS["class"]), prepend=-1) != 0
@@ -167,11 +154,7 @@ class Combinations:
 
 
 def shuffled(n: int, key: str) -> Iterator[int]:
-    """Yield the numbers below n in an order that hangs on the key alone, as far as it is read.
-
-    Fisher and Yates's shuffle, of which only what has moved is kept. Every order is as likely
-    as every other, to the extent that digests are random.
-    """
+    """Yield the numbers below n, shuffled (Fisher and Yates) by the key alone, as far as read."""
     moved: dict[int, int] = {}
     for i in range(n):
         digest = blake2b(f"{key}\n{i}".encode(), digest_size=_DIGEST_BYTES).digest()
@@ -188,11 +171,7 @@ def first_valid(
     judge: Callable[[Sequence[Combination]], Sequence[bool]],
     known: dict[Combination, bool],
 ) -> list[list[int]]:
-    """Return [walks] the first ranks of valid combinations: as many as are wanted, or all.
-
-    All walks go on together, so that many combinations are judged at a time, and each once.
-    `known` has outcomes judged before, and takes those judged now.
-    """
+    """Return [walks] the first ranks of valid combinations; `known` has and takes outcomes."""
     found: list[list[int]] = [[] for _ in walks]
     while asked := [
         (mine, group, ranks)
@@ -243,13 +222,10 @@ def draw_several(
 ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
     """Draw each subsample: combinations of k replacements (D9, D10).
 
-    Each (rng_seed, seed, class, subsample) has an order of the combinations of its own, all
-    orders being equally likely; the subsample is what is valid of it, up to its size. So
-    every set of valid combinations is as likely as every other of its size. A seed is eligible by
-    the number of valid ones, which are counted up to the number needed.
-
-    Variants are as `draw` gives them, their words and replacements joined by spaces. With them come
-    what is left out, and the fates of the combinations looked at.
+    Each (rng_seed, seed, class, subsample) has an order of the combinations of its own, all orders
+    being equally likely; the subsample is what is valid of it, up to its size. A seed is eligible
+    by the number of valid ones, counted up to the number needed. Variants are as `draw` gives them;
+    with them come what is left out, and the fates of the combinations looked at.
     """
     exclusions: list[Exclusion] = []
     if pairs is not None:
@@ -364,11 +340,7 @@ def _subsamples(
 
 
 def _joined(name: str, values: Sequence[Any]) -> Any:
-    """Return a column's value of a combination, from those of its words.
-
-    Log-odds are the smallest (D14); the masked LMs of a text are those that validated one of the
-    words there, as there may be none that validated all.
-    """
+    """Join values of a combination's words: of log-odds the smallest (D14), of masked LMs all."""
     known = [value for value in values if value is not None]
     if name in ("log_odds", "zipf_frequency"):
         return min(known, default=None)

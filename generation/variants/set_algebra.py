@@ -1,8 +1,4 @@
-"""Equation 1 on columns: shared words, their sides, and sets of words per side (section 3).
-
-A *side* is a shared word in one text of its problem: of NLI two to each word, premise and
-hypothesis. A set of words per side is a column of keys `pairs(side, word)`.
-"""
+"""Equation 1 (section 3) on columns of `pairs(side, word)`; a *side* is a word in one text."""
 
 from __future__ import annotations
 
@@ -28,11 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Occurrences:
-    """A row per shared word, a row per text it stands in, and a row per occurrence there.
-
-    Words are sorted by seed id, class and form, sides by word and text; occurrences lie side by
-    side, in order.
-    """
+    """A row per shared word, by seed, class and form; per side, by text; and per occurrence."""
 
     seeds: list[Seed]
     """[words] The problem a word is of."""
@@ -119,10 +111,7 @@ class Occurrences:
         return self.problem * len(WORD_CLASSES) + self.word_class
 
     def settled(self, asked: NDArray[np.bool_], *, scope: str) -> NDArray[np.bool_]:
-        """Return [words] whether all was asked about them, and about words counted with them.
-
-        What is asked, is asked of all words of a class or of a problem together.
-        """
+        """Return [words] whether all was asked about them, and about words counted with them."""
         groups = self.units("problem" if scope == "problem" else "class")
         missing = self.side_word[self.side[~asked]]
         return ~np.isin(groups, groups[missing])
@@ -179,9 +168,8 @@ def over_occurrences(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Intersect one MLM's sets: R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
 
-    `keys` are [n] (side, word), a row per occurrence, in any order, with [n] `log_odds`;
-    `per_side` has [sides] numbers of occurrences. What stands at all of them is returned, keys
-    sorted, with its smallest log-odds.
+    `keys` are [n] (side, word), a row per occurrence, in any order; returned are those that stand
+    at all of them, sorted, with their smallest log-odds.
     """
     order = np.argsort(keys)
     keys = keys[order]
@@ -220,11 +208,10 @@ def over_sentences(
     texts: int,
     combine: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Combine the texts: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), of all texts that have o.
+    """Combine the texts that have o: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), or their union (D13).
 
-    `keys` are [n] (side, word), sorted, each once, of sides with these words and texts; `combine`
-    is `union` for the ablation p ∪ h (D13). Returns [m] keys of (shared word, word), sorted, and
-    [m, texts] the place of each in `keys` as member of a text's set, −1 where it is none.
+    Returns [m] keys of (shared word, word), sorted, and [m, texts] the place of each in `keys`, [n]
+    of (side, word), sorted; −1 where it is none.
     """
     side, word = split(keys)
     of_word = pairs(side_word[side], word)

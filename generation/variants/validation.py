@@ -1,8 +1,4 @@
-"""Equation 1 for a block of problems: its conditions in order, and every rejection counted.
-
-A suggestion is a row of its masked LM's `Survivors`, then one of the block's `Suggested`, with a
-rejection reason or none, then one of `replacements.parquet`.
-"""
+"""Equation 1 for a block of problems: its conditions in order, and every rejection counted."""
 
 from __future__ import annotations
 
@@ -61,11 +57,9 @@ def find_replacements(
     tagger: Tagger,
     config: Config,
 ) -> tuple[pa.Table, Funnel, list[WordKey]]:
-    """Find R_M(⟨p, h⟩, o) for every shared word o of some problems.
+    """Find R_M(⟨p, h⟩, o) for every shared word o of some problems, sorted by `REPLACEMENT_KEY`.
 
-    Returns the replacements as `replacement_schema` has them, sorted by seed, class, word and
-    replacement; what became of the suggestions; and the words that are left out as not all was
-    asked that their eligibility depends on.
+    With them come what became of the suggestions, and the words left out as not all was asked.
     """
     texts = len(config.problem_format.fields)
     words = Occurrences.of(problems, lexicon, masking=config.masking, texts=texts)
@@ -109,8 +103,7 @@ def mean_ranks(
 ) -> NDArray[np.float64]:
     """Return [n] geometric means of ranks, 1 to `LAST_RANK`, over MLMs and a word's occurrences.
 
-    `keys` are [n] (shared word, word), `survivors` by MLM, at the occurrences of `words`. An MLM
-    that does not know the original at an occurrence has no say there; nan where none has a say.
+    `keys` are [n] (shared word, word); an MLM has no say where it does not know the original.
     """
     row, word = split(keys)
     per_word = np.bincount(words.side_word[words.side], minlength=len(words.words))
@@ -140,11 +133,7 @@ def mean_ranks(
 def validated_by(
     mlm: str, survivors: Survivors, usable: NDArray[np.bool_], words: Occurrences, funnel: Funnel
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Find R_j(S, o) of every side but for the class: conditions (i), (ii), ∩ over occurrences.
-
-    Candidates on sides that are not usable are out of reach. Returns [n] keys of (side, word),
-    sorted, and [n] log-odds in nats.
-    """
+    """Find R_j(S, o) but for the class: [n] sorted keys of (side, word), log-odds in nats."""
     side = np.repeat(words.side, survivors.sizes)
     word = words.lexicon.of_token[mlm][survivors.tokens]
     log_odds_of = survivors.log_odds
@@ -179,12 +168,9 @@ def _judged(
 ) -> Suggested:
     """Return suggested words with reasons and changes by condition (iii), D8.
 
-    A word that fails in one text is rejected in the others too, there for its own reason. A word of
-    another class in one text is rejected in those after it, whatever its class is there, so there
-    it only has to be tokenised.
-
-    `places` has [n, texts] rows of the suggested words that equation 1 proposes, −1 where a text
-    has it not.
+    A word that fails in one text is rejected in the others too, there for its own reason; after one
+    of another class it only has to be tokenised. `places` has [n, texts] rows of the suggested
+    words that equation 1 proposes, −1 for none.
     """
     reasons = np.full(len(suggested.keys), Reason.OTHER_SENTENCE.number)
     changed = suggested.changed.copy()
@@ -217,11 +203,7 @@ def _judged(
 def judge_in_context(
     substitutions: Substitutions, tagger: Tagger, *, tag_match: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Compare the tags of what is put in places with those of what stood there.
-
-    Returns [n] numbers of rejection reasons, `NO_REASON` where the tokenisation and all classes
-    stay, and [n, 2] whether number and verb form change, as `forms_changed` has it.
-    """
+    """Return [n] rejection reasons in context (D8), and [n, 2] changes as `forms_changed`."""
     numbers: dict[str, int] = {}
 
     def compared(tags: Sequence[str]) -> NDArray[np.int64]:
@@ -252,11 +234,7 @@ def _table(
     words: Occurrences,
     config: Config,
 ) -> pa.Table:
-    """Return the replacements as `replacement_schema` has them.
-
-    `keys` are [replacements] of (shared word, word), sorted; `places` [replacements, texts] rows of
-    `suggested`, −1 for none; `ranks` [replacements] those of `mean_ranks`.
-    """
+    """Return the replacements of [n] `keys` as `replacement_schema` has them."""
     problem_format = config.problem_format
     row, word = split(keys)
     there: NDArray[np.bool_] = places >= 0

@@ -26,8 +26,6 @@ CASINGS: Final[Mapping[str, Callable[[str], str]]] = {
 def casing_of(original: str) -> str:
     """Return which of `CASINGS` a word has (D6).
 
-    A single capital is Title, any other mixture lower.
-
     >>> [casing_of(word) for word in ("boy", "Boy", "BOY", "A", "McBoy")]
     ['lower', 'title', 'upper', 'title', 'lower']
     """
@@ -48,9 +46,7 @@ def match_case(word: str, original: str) -> str:
 
 
 def scramble(word: str, key: str) -> str:
-    """Shuffle a word's letters, the same way for the same key (ablation `scrambled`, D13).
-
-    The outcome differs from the word wherever its letters allow it.
+    """Shuffle a word's letters (D13), always the same way, and to another word if they allow it.
 
     >>> sorted(scramble("poodle", "x")) == sorted("poodle")
     True
@@ -67,11 +63,7 @@ def scramble(word: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """The words of some vocabularies in lower case, in which they are compared (D6).
-
-    All masked LMs number their words alike. A *form* is a word in one of `CASINGS`: form
-    `casing × len(words) + word`.
-    """
+    """Words in lower case (D6); their forms are numbered `casing × len(words) + word`."""
 
     numbers: Mapping[str, int]
     """Word → its number, its place among the sorted words."""
