@@ -46,7 +46,6 @@ def test_help_groups_the_commands() -> None:
 
 
 def commands_of(group: Any) -> Iterator[Any]:
-    """All commands, those of groups too."""
     for each in group.commands.values():
         yield from commands_of(each) if hasattr(each, "commands") else [each]
 
@@ -104,7 +103,6 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The executor's message, and exit code 1."""
     monkeypatch.setenv("PATH", os.devnull)
     arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
     result = CliRunner().invoke(app, [*arguments, "--executor", "slurm"])
@@ -261,7 +259,6 @@ def test_errors_that_lead_to_themselves_are_no_ctrl_c() -> None:
 def test_outputs_are_looked_at_before_the_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A folder that holds something else is refused before anything is made."""
     monkeypatch.setattr("generation.phases.slices.generate", None)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").touch()

@@ -49,7 +49,6 @@ def test_what_lies_in_folders() -> None:
 
 
 def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
-    """A row for each model, with what is wrong below it, and exit code 1."""
     nameless = tiny_classifier("xlnet", NAMELESS)
     done = run("models", "nobody/nothing", tmp_path, nameless, tiny_model("roberta"))
     assert done.exit_code == 1
@@ -81,7 +80,6 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that the machine cannot hold is told before it is downloaded."""
     monkeypatch.setattr("merge_metric.models.readiness._main_memory", lambda: 500_000_000)
     code, (found,) = models(tiny_model("roberta"))
     assert code == 1
@@ -197,7 +195,6 @@ def test_gated_and_not_downloaded(shop: Console) -> None:
 def test_words_that_a_masked_lm_does_not_know(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning with examples before the model is asked, and a record in the run; else neither."""
     recorded = []
     for name, more in (("few", ""), ("many", " 猫 犬")):
         texts = [(f"{n}", f"A dog runs{more}.", f"The dog sleeps{more}.", "neutral") for n in "123"]

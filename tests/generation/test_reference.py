@@ -53,7 +53,6 @@ def seeds() -> list[Seed]:
 
 
 def write_problems(path: Path, seeds: Sequence[Seed]) -> Path:
-    """The seeds in the field names of SNLI."""
     rows = [
         {
             "pairID": seed.seed_id.partition(":")[2],
@@ -98,7 +97,6 @@ def rebuild(run: Path, folder: Path, **settings: Any) -> dict[Key, Expected]:
 
 
 def expected_of_three(seeds: Sequence[Seed], **options: Any) -> dict[Key, Expected]:
-    """The reference with the three kinds that ask together."""
     models = {kind: tiny_model(kind) for kind in THREE}
     return reference(seeds, models, **{"k": K, "word_classes": WORD_CLASSES, **options})
 
@@ -117,7 +115,6 @@ def real_seeds(path: Path, source: str, count: int) -> list[Seed]:
 
 
 def found_in(path: Path) -> dict[Key, Expected]:
-    """A replacements.parquet in the shape of the reference."""
     rows = pq.read_table(path).to_pylist()
     found = {
         (row["seed_id"], row["word"], row["word_class"], row["replacement"]): Expected(
@@ -130,7 +127,6 @@ def found_in(path: Path) -> dict[Key, Expected]:
 
 
 def assert_equal(found: Mapping[Key, Expected], expected: Mapping[Key, Expected]) -> None:
-    """Compare replacements, the MLMs that validated them, and log-odds."""
     assert {
         "too many": sorted(found.keys() - expected.keys()),
         "missing": sorted(expected.keys() - found.keys()),
@@ -192,7 +188,6 @@ def test_the_whole_vocabulary(kind: str, seeds: list[Seed], tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def together(seeds: list[Seed], tagger: Tagger, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with the suggestions of three MLMs."""
     run = tmp_path_factory.mktemp("together") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tagger, "load", lambda model=None, **_: tagger)
@@ -266,13 +261,11 @@ class OfPieces:
     """Answers as `SlowMLM` gives them, from the enumeration of words of several pieces."""
 
     def __init__(self, path: Path, max_pieces: int) -> None:
-        """A model and the most pieces of a word."""
         self.words, self.max_pieces = slow_words(path), max_pieces
 
     def suggestions(
         self, text: str, span: Span, masked: Sequence[Span], k: int, probability_filter: bool
     ) -> dict[str, float] | None:
-        """Lower-case word → log-odds against the original; None if D3 fails."""
         assert probability_filter
         answer = self.words.answer(text, span, masked, k=k, max_pieces=self.max_pieces)
         if answer is None:

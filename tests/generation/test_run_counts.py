@@ -93,10 +93,7 @@ def passed(model: Path, text: str, span: Span, word: str) -> dict[str, int] | No
 
 
 class Tagger(FakeTagger):
-    """Knows one sentence."""
-
     def tag(self, texts: Sequence[str]) -> list[Sentence]:
-        """Tag it."""
         assert list(texts) == ["A boy runs."]
         return [sentence("A/DT boy/NN runs/VBZ ./.")]
 
@@ -131,7 +128,6 @@ def test_table_5_by_hand() -> None:
 
 @pytest.mark.slow
 def test_each_filter_by_itself(run: RunFolder) -> None:
-    """Every number of table 5, again by the slow reference."""
     expected: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     seeds = [
         seed for n in range(len(block_sizes(run.problems))) for seed in read_block(run.problems, n)
@@ -182,13 +178,11 @@ def test_shared_words_of_all_classes(run: RunFolder) -> None:
 
 
 def copied(run: RunFolder, to: Path) -> RunFolder:
-    """A copy to change."""
     shutil.copytree(run.path, to)
     return RunFolder(to)
 
 
 def command(*arguments: object) -> Any:
-    """Run `merge-nli`."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -16,7 +16,6 @@ MakeRun = Callable[..., Path]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Relative path → bytes of every file."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
@@ -25,7 +24,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def ids(file: Path) -> list[str]:
-    """Variant ids of a file, in order."""
     return [str(v) for v in pq.ParquetFile(file).read()["variant_id"].to_pylist()]
 
 
@@ -100,7 +98,6 @@ def test_exports_at_once_wait_for_each_other(make_run: MakeRun, tmp_path: Path) 
 
 
 def test_foreign_folder_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
-    """A folder with something else in it, or a file, is left alone."""
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").write_text("…")
     with pytest.raises(FileExistsError, match=r"holds chapter.tex; name another folder"):
@@ -125,8 +122,6 @@ def test_wrong_columns(make_run: MakeRun, tmp_path: Path) -> None:
 
 
 def change(key: str, value: Any) -> Callable[[list[dict[str, Any]]], None]:
-    """A change of one column in the first row."""
-
     def apply(rows: list[dict[str, Any]]) -> None:
         rows[0][key] = value
 

@@ -25,7 +25,6 @@ def rows(*path, **options):
 
 
 def stored(*files: Path) -> list[dict[str, Any]]:
-    """Rows of Parquet files, one after the other."""
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
@@ -190,7 +189,6 @@ def test_builder_serves_any_source(
 
 
 def test_known_configurations() -> None:
-    """Seven sources, with all word classes, with each, and with paraphrases."""
     names = [config.name for config in MergeNli.BUILDER_CONFIGS]
     assert len(names) == len(set(names)) == 42
     assert {"demo", "snli_nouns", "mnli-m_adverbs", "anli-r2", "anli-r3_paraphrases"} <= set(names)

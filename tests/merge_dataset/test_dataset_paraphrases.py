@@ -18,7 +18,6 @@ OTHER_MODEL = NLI_MODEL | {"name": "some/other-model", "revision": None}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Relative path → bytes of every file."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
@@ -27,13 +26,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
-    """Rows of a Parquet file."""
     return list(pq.ParquetFile(file).read().to_pylist())
 
 
 @pytest.fixture
 def both(dataset: Path, tmp_path: Path) -> Path:
-    """A dataset folder with the replacements and the paraphrases of `snli`."""
     export_dataset(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
     return dataset
 

@@ -47,7 +47,6 @@ def names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException) -> None:
-    """If something stops the writer, the old content stays and nothing else is left."""
     path = tmp_path / "f.txt"
     write_text(path, "old")
 

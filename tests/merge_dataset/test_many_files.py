@@ -27,7 +27,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of few rows."""
     monkeypatch.setattr(files, "ROWS", 10)
     monkeypatch.setattr(files, "FILE_ROWS", 30)
 

@@ -36,15 +36,12 @@ runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"})
 
 
 def check(settings: Any) -> None:
-    """Check every value."""
     check_types(settings)
     check_ranges(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """One setting of each kind."""
-
     width: int = setting(80, "Columns.", commands="draw print", panel="Paper", minimum=10)
     colour: Literal["none", "all"] | None = setting(None, "Which colours.", commands="draw")
     margin: float = setting(0.5, "Inches.", commands="draw", option="--edge")
@@ -70,7 +67,6 @@ class Drawing:
 
 
 def app_of(annotation: Any) -> typer.Typer:
-    """An app whose only command writes the settings that it was given."""
     app = typer.Typer(rich_markup_mode="rich")
 
     def command(*, given: Given, output: Format = "json") -> None:
@@ -216,8 +212,6 @@ def test_assignments(text: str, value: Any) -> None:
 def test_how_to_add_a_setting() -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Longer(Config):
-        """The settings of the generation, and one more."""
-
         min_letters: int = setting(
             1, "Letters of a replacement.", commands="build", minimum=1, omit_if_default=True
         )

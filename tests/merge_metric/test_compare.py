@@ -32,7 +32,6 @@ SKILLS = {"weak": 0.35, "strong": 0.9, "alike": 0.88}
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, list[Row]]:
-    """Three models on 60 seeds in two subsamples; two of them are nearly as good."""
     rng = random.Random(11)
     rows = random_dataset(rng, seeds=60)
     return {name: answered(rows, rng, skill) for name, skill in SKILLS.items()}

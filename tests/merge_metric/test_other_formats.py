@@ -32,7 +32,6 @@ from merge_metric.score import score_file
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Pairs, and problems of three texts, in one folder."""
     out = tmp_path / "merge-nli"
     export_dataset(write_format_run(tmp_path / "pairs-run", PAIRS), out)
     export_dataset(write_format_run(tmp_path / "reading-run", READING), out)

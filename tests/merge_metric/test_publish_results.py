@@ -36,7 +36,6 @@ def predictions(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def dataset(desk: Desk, folder: Path) -> Repo:
-    """The folder, published as version v1.0.0."""
     repo = desk.hub.make("dataset", DATASET)
     repo.tags["v1.0.0"] = repo.add("main", entries_of(files_of(folder)), "Data")
     return repo

@@ -53,7 +53,6 @@ def files(folder: Path) -> list[Path]:
 
 
 def ask(folder: Path, name: str, label: str, config: Any = "snli", **options: Any) -> Evaluation:
-    """Evaluate a function that gives one label by its name."""
     options = {"n_bootstrap": 0, "progress": False} | options
     return evaluate_model(lambda pairs: [label] * len(pairs), folder, config, name=name, **options)
 
@@ -113,7 +112,6 @@ SETTINGS = {"Config", "ParaphraseConfig"}
 
 
 def refusal(folder: Any) -> str:
-    """Say why a dataset is not published under a name without an owner."""
     with pytest.raises(ValueError, match="OWNER") as refused:
         merge_dataset.push_to_hub(folder, "merge-nli")
     return str(refused.value)

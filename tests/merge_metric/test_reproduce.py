@@ -33,7 +33,6 @@ ANLI = (
 
 
 def commands(text: str = PAGE) -> Iterator[tuple[str, str]]:
-    """Yield each command, and the text that goes into it."""
     for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
         yield from re.findall(r"^(.+?)(?: <<'END'\n(.*?)^END)?$", block, re.DOTALL | re.M)
 
@@ -71,7 +70,6 @@ def place(
 
 
 def fill_in(path: Path, **answers: str) -> None:
-    """Answer alike in every row of a table, as somebody may in a spreadsheet."""
     rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))

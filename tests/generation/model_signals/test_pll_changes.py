@@ -50,7 +50,6 @@ def rows_in(path: Path) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def model() -> str:
-    """A masked LM that suggested nothing."""
     return str(tiny_model("roberta"))
 
 
@@ -68,7 +67,6 @@ def scored(tmp_path_factory: pytest.TempPathFactory, model: str) -> RunFolder:
 
 @pytest.fixture
 def run(scored: RunFolder, tmp_path: Path) -> RunFolder:
-    """A copy to build anew."""
     shutil.copytree(scored.path, tmp_path / "run")
     return RunFolder(tmp_path / "run")
 
@@ -165,7 +163,6 @@ def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
 
 
 def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
-    """Replacements with the letters of each word sorted."""
     return {
         (*(row[n] for n in KEY[:3]), *("".join(sorted(w)) for w in row["replacement"].split()))
         for row in rows_in(folder.replacements)

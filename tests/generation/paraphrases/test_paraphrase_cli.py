@@ -36,7 +36,6 @@ def invoke(*arguments: str) -> Any:
 
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """Return what the command would do, without doing it."""
     found: dict[str, Any] = {}
 
     def remember(config: ParaphraseConfig, **more: Any) -> None:
@@ -237,7 +236,6 @@ README = bundled_path("paraphrases/README.md")
 
 
 def commands() -> list[list[str]]:
-    """Return the commands of all shell blocks, without the program's name."""
     blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     found = [shlex.split(line) for line in lines]
@@ -246,7 +244,6 @@ def commands() -> list[list[str]]:
 
 
 def write(request: Any) -> list[Any]:
-    """A paraphrase that most models take for one, and some that are none."""
     hypothesis = request.hypothesis
     swapped = hypothesis.replace("The ", "That ").replace("A ", "One ").replace(" a ", " one ")
     return [candidate(hypothesis), candidate(""), candidate(swapped), candidate("Nobody.")]
@@ -254,7 +251,6 @@ def write(request: Any) -> list[Any]:
 
 @pytest.mark.slow
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From problems to fooling rates of two models, each with paraphrases of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paraphrase_run, "open_generator", lambda config: FakeGenerator(write))
     monkeypatch.setattr(

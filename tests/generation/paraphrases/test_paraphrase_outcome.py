@@ -18,7 +18,6 @@ def tried(hypothesis: str, number: int, rank: int, reason: str = "kept") -> Trie
 
 
 def test_variants_are_as_a_dataset_has_them() -> None:
-    """Every column, against rows made by hand; sorted by seed, then by id."""
     seeds = [
         seed("b", "The girl’s dog 🐕 runs.", annotator_labels=("neutral", "contradiction")),
         seed("a", "A girl jumps."),

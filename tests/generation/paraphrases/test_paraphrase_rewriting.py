@@ -81,7 +81,6 @@ def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> No
 
 
 def test_the_defaults() -> None:
-    """Twenty beams in ten groups, forty tokens; without penalties is allowed."""
     assert (searching().num_beams, searching().max_new_tokens, searching().group_size) == (
         20,
         40,

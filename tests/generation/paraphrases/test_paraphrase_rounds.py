@@ -35,7 +35,6 @@ class Scripted:
     """Candidates by round, and verdicts: a text is a paraphrase unless it says otherwise."""
 
     def __init__(self, *rounds: dict[str, list[Candidate]]) -> None:
-        """Nothing asked yet."""
         self.script = rounds
         self.requests: list[list[ParaphraseRequest]] = []
         self.pairs: list[list[tuple[str, str]]] = []
@@ -62,7 +61,6 @@ class Scripted:
 
 
 def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None]:
-    """Return the candidates of one round with their reasons."""
     candidates = [c if isinstance(c, Candidate) else candidate(c) for c in texts]
     (tried,) = Scripted({GIRL: candidates}).run(config(**changes))
     return [each.reason for each in tried]

@@ -83,7 +83,6 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks ask the models; the run itself reads their records and answers: the same tables."""
     world = World.of(3)
     run, _, _ = world.run(tmp_path / "one")
     monkeypatch.setattr(paraphrase_run, "run_units", UnitsHere(monkeypatch).run_units)
@@ -183,7 +182,6 @@ def test_records_without_weights_are_gone_on_with(
 def test_other_settings_ask_what_they_change(
     changes: dict[str, Any], rewrites: bool, asks: bool | None, tmp_path: Path
 ) -> None:
-    """And leave in the same folder what a new folder would have."""
     world = World.of(2)
     world.run(tmp_path / "run", k=1, max_rounds=2)
     data = tmp_path / "run.jsonl"
@@ -249,7 +247,6 @@ def test_a_hub_model_that_changed_is_noticed_when_it_is_opened(tmp_path: Path) -
 
 
 def test_the_manifest(tmp_path: Path) -> None:
-    """Everything that the dataset says of how it was made, and the digests of the files."""
     world = World.of(1)
     run, *_ = world.run(tmp_path / "run", k=3, batch_size=7, limit=25)
     made = manifest(run)

@@ -116,7 +116,6 @@ def slow_search(
 
 
 def prompt_ids(kind: str, hypothesis: str) -> list[int]:
-    """As a person would write it."""
     tokenizer = tiny_tokenizer(kind)
     asked = INSTRUCTION.replace("{hypothesis}", hypothesis)
     if kind == "t5":
@@ -266,7 +265,6 @@ def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: i
 
 
 def with_bias(kind: str, **biases: float) -> Any:
-    """A tiny model that likes or dislikes some tokens."""
     tokenizer, model = tiny_tokenizer(kind), tiny_generator(kind)
     ids = {tokenizer.convert_tokens_to_ids(token): bias for token, bias in biases.items()}
     biased = copy.deepcopy(model)
@@ -380,7 +378,6 @@ def test_prompts_are_read_once(kind: str) -> None:
 
 
 def test_batch_sizes() -> None:
-    """As many requests as have so many beams, or what the user says."""
     assert generator("t5").batch_size == 160 // 6
     assert generator("t5", searching(num_beams=400, num_beam_groups=1)).batch_size == 1
     assert generator("t5", batch_size=3).batch_size == 3
@@ -416,7 +413,6 @@ def load(
     ],
 )
 def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
-    """Loaded again, the same candidates; what they are is told."""
     requests = [ParaphraseRequest(h, 0.45, ("The cat",)) for h in HYPOTHESES]
     loaded = load(folders / kind, dtype="float64")
     for found, other in zip(
@@ -458,7 +454,6 @@ def test_the_revision_is_that_of_the_files(folders: Path, tmp_path: Path) -> Non
 
 
 def test_gguf_files(tmp_path: Path) -> None:
-    """By path or by name in a folder: the same model as in safetensors."""
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
     path = tmp_path / "tiny.gguf"
@@ -586,7 +581,6 @@ class Table:
     vocabulary = VOCABULARY
 
     def __init__(self, requests: Sequence[int]) -> None:
-        """Begin with nothing but the requests' numbers."""
         self._rows: list[tuple[int, Tokens]] = [(request, ()) for request in requests]
         self.asked: list[int] = []
 

@@ -38,12 +38,10 @@ def config_of(run: Path, **settings: Any) -> Config:
 
 
 def dataset_of(run: RunFolder) -> dict[str, str]:
-    """Digests of the files that the dataset is made of."""
     return {name: digest_of_file(getattr(run, name)) for name in BOTH}
 
 
 def rows_of(path: Path, *names: str) -> list[tuple[Any, ...]]:
-    """Some columns of a file, row by row."""
     return list(zip(*(pq.read_table(path)[name].to_pylist() for name in names), strict=True))
 
 

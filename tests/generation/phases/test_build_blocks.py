@@ -135,7 +135,6 @@ def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path:
 
 
 def test_command_line(run: Path, tmp_path: Path) -> None:
-    """Options of build; what is not installed is told before the work."""
     arguments = ["build", "--run", str(run), "--into", "typed", "--out", str(tmp_path / "data")]
     options = ["--families", "inflect", "--words-at-once", "2", "--repair-articles"]
     done = CliRunner().invoke(app, [*arguments, *options])

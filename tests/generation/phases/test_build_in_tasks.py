@@ -81,7 +81,6 @@ def test_the_number_of_tasks_changes_no_byte(
     count: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In the run and in the dataset; nothing else is left."""
     caplog.set_level("INFO")
     whole, dealt = f"whole{count}", f"dealt{count}"
     options = ("--repair-articles", "--min-mlms", 1)
@@ -205,7 +204,6 @@ def test_other_settings_tag_anew(find: Find, tasks: UnitsHere) -> None:
 def test_tasks_on_other_machines(
     there: dict[str, Any], said: str, find: Find, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another tagger, or other packages: the task says so and tags nothing."""
     call = suggesting.call_tasks
     monkeypatch.setattr(
         suggesting, "call_tasks", lambda *given: call(*given[:-1], {**given[-1], **there})

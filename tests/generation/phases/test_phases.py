@@ -46,7 +46,6 @@ def bytes_made(run: RunFolder) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """One finished run over the first bundled problems."""
     return generate(demo_config(tmp_path_factory.mktemp("run") / "base"))
 
 

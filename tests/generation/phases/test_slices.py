@@ -47,7 +47,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(files: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """One run over the file of all."""
     run = tmp_path_factory.mktemp("whole") / "run"
     return generate(config(run, data=str(files / "whole.jsonl")))
 
@@ -157,7 +156,6 @@ def test_an_interrupted_command_does_not_read_the_source_again(
 
 
 def times(run: Path, name: str) -> dict[str, int]:
-    """When a file of each slice was written."""
     return {str(path): path.stat().st_mtime_ns for path in run.glob(f"slices/*/{name}")}
 
 

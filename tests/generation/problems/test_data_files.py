@@ -140,7 +140,6 @@ def test_the_longest_text_is_the_taggers() -> None:
 
 
 def suggest(folder: Path, name: str, *options: str) -> str:
-    """Run the command where the file is, and return what it says in one string."""
     arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--run", str(folder / "run")]
     result = CliRunner().invoke(app, [*arguments, "--data", str(folder / name), *options])
     assert (result.exit_code, result.stdout) == (2, ""), result.output
@@ -250,7 +249,6 @@ def test_the_source_of_ones_own_data_has_a_name(arguments: str, got: str) -> Non
 def test_rows_that_are_skipped_are_counted_and_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the order of the file, with their place; the others keep the ids that they would have."""
     caplog.set_level(logging.INFO)
     bad = [
         '{"label": 0, "label": 1}',

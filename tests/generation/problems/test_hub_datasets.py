@@ -77,7 +77,6 @@ def at_hub() -> Iterator[tuple[Console, dict[str, str]]]:
 
 
 def suggest(typed: Console, arguments: str, *, offline: bool = False) -> tuple[int, str]:
-    """Run the command in a run folder of its own; return exit code and what it says."""
     run = f"runs/{uuid4()}"
     done = typed.run("suggest", "--recipe", "demo", "--run", run, *arguments.split(),
                      offline=offline)  # fmt: skip
@@ -85,7 +84,6 @@ def suggest(typed: Console, arguments: str, *, offline: bool = False) -> tuple[i
 
 
 def test_the_commit_is_recorded(at_hub: tuple[Console, dict[str, str]]) -> None:
-    """In manifest, provenance and card, and from the cache too, where the Hub cannot be asked."""
     typed, commits = at_hub
     arguments = "generate --recipe demo --source snli --run run"
     origin = f"stanfordnlp/snli@{commits['snli']} [test]"

@@ -66,7 +66,6 @@ PLAIN = {"pairID": "1", "sentence1": "A boy runs.", "sentence2": "The boy runs."
 
 
 def jsonl(path: Path, rows: Iterable[Row | str]) -> str:
-    """Write rows, or lines as they are, and return the path as text."""
     lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
@@ -91,8 +90,6 @@ def written(path: Path, rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Content of a source, problems included."""
-
     seeds: list[Seed]
     unlabelled: list[str]
     description: str
@@ -315,7 +312,6 @@ def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
 
 
 def test_sha256_tells_other_problems_apart(tmp_path: Path) -> None:
-    """The digest is the same for the same seeds from another file, else another."""
     one = load(jsonl(tmp_path / "a.jsonl", [PLAIN, {**PLAIN, "pairID": "2"}]))
     same = load(jsonl(tmp_path / "b.jsonl", [PLAIN, "", {**PLAIN, "pairID": "2"}]))
     fewer = load(jsonl(tmp_path / "a.jsonl", [PLAIN]))

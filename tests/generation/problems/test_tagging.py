@@ -62,7 +62,6 @@ def columns_of(substitutions: Sequence[Substitution]) -> Substitutions:
 def tags_after(
     tagger: Tagger, substitutions: Sequence[Substitution]
 ) -> list[tuple[str, ...] | None]:
-    """Results of `Tagger.tags_after`, substitution by substitution."""
     flat = iter(tagger.tags_after(columns_of(substitutions)).tolist())
     found = list[tuple[str, ...] | None]()
     for s in substitutions:

@@ -379,7 +379,6 @@ def test_other_weights_are_another_revision(tmp_path: Path) -> None:
 
 
 def test_a_narrower_dtype_is_on_record() -> None:
-    """In bfloat16 the model runs in bfloat16, and its scores are still float32 columns."""
     mlm = MaskedLM.load(tiny_model("bert-cased"), device="cpu", dtype="bfloat16", name="narrow")
     assert (mlm.name, mlm.dtype) == ("narrow", "bfloat16")
     query = ask("A girl sees the dog.", "dog")

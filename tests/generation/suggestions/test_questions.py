@@ -94,7 +94,6 @@ def test_order_and_repetition_do_not_matter(
 
 
 def test_rows_number_all_questions(tmp_path: Path) -> None:
-    """In the order of shards and keys, from 0; foreign ones are counted, with the way out."""
     questions = written(tmp_path / "q", QUERIES)
     map_blocks = [query for shard in questions.shards for query in questions.of(shard)]
     assert questions.rows(map_blocks).tolist() == list(range(len(QUERIES)))

@@ -100,7 +100,6 @@ def keys(queries: Iterable[MaskedQuery]) -> set[bytes]:
 
 
 def files_of(store: SuggestionStore) -> dict[str, bytes]:
-    """Every file of the store by name."""
     return {
         str(path.relative_to(store.path)): path.read_bytes()
         for path in sorted(store.path.rglob("*"))
@@ -145,7 +144,6 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 
 
 def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
-    """Distinct ones, sorted, so many to a part; what is answered drops out of its part alone."""
     store = store_in(tmp_path)
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
     pieces = store.missing(EVERYTHING, shuffled)

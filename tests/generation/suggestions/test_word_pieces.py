@@ -26,7 +26,6 @@ def loaded(path: Path) -> MaskedLM:
 
 
 def words_of(scores: Scores, row: int) -> dict[Pieces, float]:
-    """The suggestions of a row with their log-probabilities."""
     return {
         tuple(piece for piece in pieces if piece >= 0): log_prob
         for pieces, log_prob in zip(
@@ -39,7 +38,6 @@ def words_of(scores: Scores, row: int) -> dict[Pieces, float]:
 def assert_row(
     scores: Scores, row: int, expected: tuple[Pieces, float, dict[Pieces, float]]
 ) -> None:
-    """A row of scores says what the enumeration says."""
     original, own, words = expected
     assert tuple(scores.original[row][scores.original[row] >= 0].tolist()) == original
     assert scores.original_logit[row] == pytest.approx(own, abs=1e-4)
@@ -50,7 +48,6 @@ def assert_row(
 
 
 def long_words(scores: Scores) -> int:
-    """How many suggestions have several pieces."""
     return int((scores.tokens[:, :, 1] >= 0).sum())
 
 
@@ -167,7 +164,6 @@ def test_joint_masking_hides_every_piece() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_piece_scores_as_without_all_this(kind: str) -> None:
-    """Tokens have the log-probabilities that `MaskedLM.score` gives, and so have originals."""
     mlm = loaded(tiny_model(kind))
     queries = ask_all(["The girls and a small dog run."])
     plain = mlm.score(queries, k=40)
@@ -267,7 +263,6 @@ class Cut:
     """The part of an encoding that `pieces_of_spans` needs."""
 
     def __init__(self, *offsets: tuple[int, int]) -> None:
-        """Tokens with these offsets between two special ones."""
         self.offsets = [(0, 0), *offsets, (0, 0)]
         self.special_tokens_mask = [1, *[0] * len(offsets), 1]
 

@@ -34,7 +34,6 @@ from merge_dataset.schema import WORD_CLASSES
 
 
 def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
-    """Replacements of a word of the seed."""
     return table_of(
         Replacement(
             seed_id="s:1", source="s", word=word, word_class=word_class, replacement=text,
@@ -46,8 +45,6 @@ def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Adapted:
-    """Replacements after options."""
-
     rows: pa.Table
     """Replacements that are left, with their further edits."""
     problems: TaggedProblems
@@ -74,7 +71,6 @@ def adapted(
     *texts: str,
     **options: Any,
 ) -> Adapted:
-    """Apply options to the replacements of a word."""
     seed = Seed(seed_id="s:1", source="s", texts=(premise, hypothesis), label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     assert (word, word_class) in {(w.word, w.word_class) for w in problems.words["s:1"]}

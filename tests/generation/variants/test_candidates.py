@@ -51,7 +51,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SuggestionStor
 def filled(
     folder: Path, identity: StoreIdentity, score: Callable[[Sequence[MaskedQuery]], Scores]
 ) -> tuple[SuggestionStore, Questions]:
-    """A store of all questions, and those of a run."""
     store = SuggestionStore.create(folder / "store", identity, VOCABULARY)
     every, mine = (
         Questions.write(folder / name, [question_table(queries)], problems=40, made_from="")
@@ -62,7 +61,6 @@ def filled(
 
 
 def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
-    """List what is known of each occurrence."""
     bounds = zip(survivors.starts[:-1], survivors.starts[1:], strict=True)
     return [
         (

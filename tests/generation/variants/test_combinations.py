@@ -40,7 +40,6 @@ from merge_dataset.schema import WORD_CLASSES
 
 
 def listed(sizes: Sequence[int], k: int) -> list[tuple[tuple[int, int], ...]]:
-    """All of them, by loops."""
     return [
         tuple(zip(sets, members, strict=True))
         for sets in combinations(range(len(sizes)), k)
@@ -98,7 +97,6 @@ def test_walks() -> None:
 
 @pytest.mark.parametrize("wanted", [1, 5])
 def test_a_walk_does_not_go_further_than_it_has_to(wanted: int) -> None:
-    """Where all are good, as many are looked at as are wanted, of however many there are."""
     seen: list[tuple[int, int]] = []
 
     def judge(asked: Sequence[tuple[int, int]]) -> list[bool]:
@@ -139,8 +137,6 @@ def found_of(words: Mapping[str, Sequence[str]], seed_id: str = "s:0", **more: A
 
 @dataclass(frozen=True)
 class Drawn:
-    """Variants in which several words are replaced."""
-
     variants: pa.Table
     problems: TaggedProblems
     exclusions: list[Exclusion]
@@ -175,7 +171,6 @@ def names(made: Drawn) -> set[str]:
 
 
 def texts_of(made: Drawn) -> list[tuple[str, ...]]:
-    """The texts of each variant."""
     seeds = {seed.seed_id: seed for seed in made.problems.seeds}
     every = text_edits_of(made.variants, made.problems)
     return [

@@ -143,7 +143,6 @@ def test_the_pairs_of_another_build() -> None:
 
 
 def test_each_subsample_has_the_size_asked_for() -> None:
-    """Exactly 20 per seed and class, over all words of the class, none twice."""
     pool = [
         *several("s:1", "noun", "boy", 30),
         *several("s:1", "noun", "dog", 15),

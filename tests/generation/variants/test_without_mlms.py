@@ -27,19 +27,16 @@ def made(run: RunFolder) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def other() -> Path:
-    """A masked LM with random weights."""
     return tiny_model("bert-uncased")
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, other: Path) -> RunFolder:
-    """A run of two masked LMs, built."""
     return generate(config(tmp_path_factory.mktemp("run") / "both", str(other), BUNDLED_MLM))
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run that never asked the random one, built."""
     return generate(config(tmp_path_factory.mktemp("run") / "alone", BUNDLED_MLM))
 
 

@@ -10,7 +10,6 @@ from merge_dataset.annotation.session import Session, open_session, read_session
 
 @pytest.fixture(scope="session")
 def same_session(same_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session's folder, to be copied."""
     return open_session(tmp_path_factory.mktemp("session") / "study", same_dataset).folder
 
 

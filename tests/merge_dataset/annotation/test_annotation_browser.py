@@ -46,7 +46,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 @pytest.fixture
 def url(session: Session) -> Iterator[str]:
-    """The page of ann."""
     with serving(session, "ann") as (_, address):
         yield address
 
@@ -100,7 +99,6 @@ def reload(browser: Chrome) -> None:
 
 
 def chosen(browser: Chrome) -> tuple[int | None, int | None]:
-    """The scores that are shown: fluency and reasoning."""
     script = """
         const of = (name) => document.querySelector(`[name=${name}]:checked`)?.value ?? null;
         return [of("fluency"), of("reasoning")].map((value) => value && Number(value));
@@ -304,7 +302,6 @@ def test_a_reload_goes_on_with_what_was_not_saved(opened: Chrome, session: Sessi
 
 @contextmanager
 def command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`merge-nli annotate` in a process of its own, and the address that it prints."""
     words = ["annotate", "--out", str(folder), "--annotator", "ann", "--no-browser"]
     started = [sys.executable, "-c", MAIN, *words]
     with running(started, stdout=PIPE, stderr=DEVNULL, text=True) as process:

@@ -33,7 +33,6 @@ def saved(session: Session, annotator: str = "ann") -> dict[str, object]:
 def test_a_session_of_paraphrases_asks_about_meaning(
     pairs: Session, session: Session, paraphrases: Path
 ) -> None:
-    """It says so in its description; replacements are scored; both at once are refused."""
     assert (pairs.kind, session.kind) == ("equivalence", "scores")
     assert {item.word_class for item in pairs.items.values()} == {"paraphrase"}
     assert open_session(pairs.folder, paraphrases, ["snli_paraphrases"]).items == pairs.items

@@ -106,7 +106,6 @@ def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
 def test_a_sample_depends_on_nothing_but_its_settings(
     dataset: Path, make_run: Callable[..., Path], edit_dataset: Callable[..., None]
 ) -> None:
-    """Not on the order of rows, nor on what else is there."""
     sample = draw(dataset, per_class=3)
     assert draw(dataset, per_class=3) == sample
     others = [draw(dataset, per_class=3, rng_seed=seed)[0] for seed in range(1, 5)]

@@ -29,7 +29,6 @@ def client(session: Session) -> Iterator[Client]:
 
 @pytest.fixture
 def saved(session: Session) -> Path:
-    """Where the answers of ann lie."""
     return answers_path(session.folder, "ann")
 
 
@@ -250,7 +249,6 @@ def test_annotators_can_work_at_the_same_time(session: Session) -> None:
 
 @pytest.mark.slow
 def test_open_connections_are_bounded(client: Client) -> None:
-    """One too many is told so and closed; where others have gone there is room again."""
     where = urlsplit(client.url)
     idle = [socket.create_connection((where.hostname, where.port), timeout=10) for _ in range(32)]
     with socket.create_connection((where.hostname, where.port), timeout=10) as one_more:

@@ -15,7 +15,6 @@ from merge_dataset.schema import NLI, arrow_schema, features
 
 @pytest.fixture
 def text(dataset: Path) -> str:
-    """The card's text."""
     return (dataset / "README.md").read_text()
 
 
@@ -42,7 +41,6 @@ def test_statistics_by_hand(text: str) -> None:
 
 
 def rendered(dataset: Path, **settings: Any) -> str:
-    """The card of a run with some settings, in one line."""
     path = dataset / "snli" / "provenance.json"
     made = json.loads(path.read_text())
     path.write_text(json.dumps({**made, "config": {**made["config"], **settings}}))
@@ -153,7 +151,6 @@ def test_each_source_has_its_own_licence_and_citation(
     ],
 )
 def test_cells(value: Any, cell: str) -> None:
-    """Settings of any kind stay within their cell."""
     assert card._cell(value) == cell
 
 

@@ -27,8 +27,6 @@ FIRST = "snli:1/noun/dog/cat"
 
 
 def put(column: str, value: object) -> Callable[[Rows], None]:
-    """Set a column of the first row."""
-
     def change(rows: Rows) -> None:
         rows[0][column] = value
 
@@ -100,7 +98,6 @@ def test_good_dataset(dataset: Path) -> None:
 def test_wrong_rows(
     dataset: Path, edit_dataset: Edit, file: str, change: Callable[[Rows], object], problem: str
 ) -> None:
-    """One wrong thing in the rows is told with file, expectation, value and id."""
     edit_dataset(file, change)
     assert problem in check_dataset(dataset)
 
@@ -238,7 +235,6 @@ def test_spans_and_subsamples_that_are_none() -> None:
 
 
 def cast(file: Path, column: str, kind: pa.DataType) -> None:
-    """Write a file with another type for a column."""
     table = pq.ParquetFile(file).read()
     place = table.schema.get_field_index(column)
     pq.write_table(table.set_column(place, column, table[column].cast(kind)), file)
@@ -280,12 +276,10 @@ def test_no_parquet(dataset: Path) -> None:
 
 
 def remove(name: str) -> Callable[[Path], None]:
-    """Remove a file of the folder."""
     return lambda folder: (folder / name).unlink()
 
 
 def add(name: str) -> Callable[[Path], None]:
-    """Add a file to the folder."""
     return lambda folder: (folder / name).touch()
 
 

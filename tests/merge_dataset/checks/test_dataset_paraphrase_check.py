@@ -35,7 +35,6 @@ def spoil(paraphrases: Path, edit: Callable[..., None]) -> Callable[[str, Change
 
 
 def put(**values: object) -> Change:
-    """Set columns of the last row."""
     return lambda rows: rows[-1].update(values)
 
 
@@ -96,7 +95,6 @@ def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
 def test_wrong_variants(
     paraphrases: Path, edit: Callable[..., None], change: Change, problem: str
 ) -> None:
-    """One wrong thing in a paraphrase is told with file, expectation, value and id."""
     edit(paraphrases / VARIANTS, change)
     (paraphrases / "README.md").write_text(render(paraphrases))
     assert any(f"{VARIANTS}: expected {problem}" in each for each in check_dataset(paraphrases))
@@ -127,7 +125,6 @@ def test_both_collections_have_the_same_problem(
 
 
 def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
-    """Provenance of another source, or of the other kind of variants, is found."""
     path = paraphrases / "snli_paraphrases/provenance.json"
     made = json.loads(path.read_text())
     path.write_text(json.dumps(made | {"source": "demo"}))

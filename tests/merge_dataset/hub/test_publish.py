@@ -43,14 +43,12 @@ SMALL = {
 
 @pytest.fixture
 def small(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """A dataset folder with one seed, which has one verb."""
     export_dataset(make_run("small run", pairs="3"), tmp_path / "small")
     return tmp_path / "small"
 
 
 @pytest.fixture
 def published(desk: Desk, dataset: Path) -> Desk:
-    """A Hub where the dataset is."""
     desk.good("dataset", "--repo", NAME, dataset, "--yes")
     desk.hub.requests.clear()
     return desk
@@ -541,7 +539,6 @@ def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
 
 
 def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
-    """`load_dataset` of a folder, as it is now, in memory."""
     now = {
         config: {
             split: [row for file in files for row in pq.read_table(folder / file).to_pylist()]

@@ -167,7 +167,6 @@ def commands() -> list[str]:
 
 @pytest.fixture
 def readme_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with the files that the commands name."""
     monkeypatch.chdir(tmp_path)
     for name in ("bert", "roberta"):
         write_lines(tmp_path / f"{name}-paraphrases", "snli", LINES)

@@ -148,7 +148,6 @@ BERT = {"bert": "equiv", "bert-large": "size"}
 
 
 def origin_of(row: Row) -> str | None:
-    """The group again, from a table of all cases."""
     mlms = dict(row.groups)["mlm"]
     return "multi" if len(mlms) == 2 else BERT.get(mlms[0], "one")
 

@@ -14,7 +14,6 @@ from merge_metric.analyses.hardest import hardest, read_corrections
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, list[Row]]:
-    """Three weak models on 30 seeds in two subsamples."""
     rng = random.Random(3)
     rows = random_problems(rng, seeds=30, variants=(2, 6), subsamples=2)
     rows = [row for row in rows if row.subsamples]  # as in every dataset

@@ -158,7 +158,6 @@ def test_table_5_by_hand() -> None:
 
 
 def test_the_commands(tmp_path: Path) -> None:
-    """Every format and a drawing; what else is given beside --run is refused."""
     made = write_run(
         tmp_path / "run", ["entailment", "neutral"], [word("s:0", "noun", "man")],
         counts=[counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50)],

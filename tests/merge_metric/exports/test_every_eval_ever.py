@@ -16,14 +16,12 @@ SCHEMAS = Path(__file__).parents[2] / "data" / "every_eval_ever"
 
 
 def check(name: str, value: Any) -> None:
-    """Raise where a value is not as the schema wants it."""
     schema = json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
     Draft7Validator(schema).validate(value)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With texts, and a model's predictions beside it, one of which names no label."""
     folder = write_folder(tmp_path / "data")
     rows = predicted("snli")
     rows[-1] = rows[-1] | {"prediction": -1}

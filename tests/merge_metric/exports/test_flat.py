@@ -31,7 +31,6 @@ def forget_digests(folder: Path) -> None:
 
 
 def of_dataset(folder: Path, *names: str) -> list[Row]:
-    """The rows of some Parquet files, labels as names."""
     rows = [row for name in names for row in pq.ParquetFile(folder / name).read().to_pylist()]
     for row in rows:
         row["label"] = LABELS[row["label"]]
@@ -64,7 +63,6 @@ def same(found: list[Row], expected: list[Row]) -> bool:
 
 
 def test_jsonl(folder: Path, tmp_path: Path) -> None:
-    """Row by row the dataset's, the all-classes configuration from both of its files."""
     done = export_jsonl(folder, tmp_path / "out", ["snli", "snli_verbs"])
     assert done.contents["files"] == {
         "snli/seeds.jsonl": 8, "snli/variants.jsonl": 8 * 6 + 4 * 6, "snli_verbs/seeds.jsonl": 4,
@@ -113,7 +111,6 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
 
 
 def test_mini_datasets(folder: Path, tmp_path: Path) -> None:
-    """A file per subsample with what it drew, in the order of the dataset, seeds beside it."""
     done = export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"])
     written = done.contents["files"]
     for config in ("snli", "snli_verbs"):

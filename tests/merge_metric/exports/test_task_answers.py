@@ -26,7 +26,6 @@ OUT = Path("exported")
 
 
 def settings_of(folder: Path, **options: Any) -> TaskSettings:
-    """Settings of tasks, as they would stand in an exported folder."""
     return replace(prepare(folder, OUT, **options), dataset=str(folder))
 
 
@@ -37,7 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_answers(path: Path, rows: list[answers.TaskAnswer]) -> Path:
-    """Make a predictions file of what a harness keeps."""
     kept = ("variant_id", "seed_id", "label", "prediction", "probabilities", "text_digest")
     path.write_text("".join(json.dumps({k: row[k] for k in kept}) + "\n" for row in rows))
     return path

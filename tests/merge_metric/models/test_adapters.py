@@ -91,7 +91,6 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
 
 
 def test_both_models_are_recorded(tmp_path: Path) -> None:
-    """The revision has both, and so do the digests."""
     folder, _ = trained("LORA", tmp_path / "adapter")
     found = inspect(folder, CLASSIFIER)
     base = load(inspect(tiny_classifier("bert-uncased"), CLASSIFIER), device="cpu")

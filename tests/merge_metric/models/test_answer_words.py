@@ -17,7 +17,6 @@ NLI = AnswerReader(LABELS)
 
 
 def letter(text: str, *, is_cut: bool = False) -> str:
-    """The letter of the label that is read, or nothing."""
     code = NLI.read(text, is_cut=is_cut)
     return "" if code == NO_LABEL else "ABC"[code]
 

@@ -125,7 +125,6 @@ def test_words_say_what_the_tokenizer_says(kind: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_pairs_are_counted(kind: str) -> None:
-    """Pairs with more tokens than the model takes are counted, and nothing else."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_classifier(kind))
     lengths = [len(tokenizer([p], [h], verbose=False)["input_ids"][0]) for p, h in PAIRS]
     assert max(lengths) > MAX_TOKENS
@@ -166,7 +165,6 @@ def test_two_classes_are_refused() -> None:
 
 
 def test_description() -> None:
-    """It holds what determines the answers; a folder is known by its name and its content."""
     description = tiny("roberta").describe()
     assert description["kind"] == "classifier"
     assert description["name"] == tiny_classifier("roberta").name

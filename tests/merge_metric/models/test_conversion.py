@@ -41,7 +41,6 @@ def answers_of(folder: Path) -> np.ndarray:
 
 
 def pickled(tmp_path: Path, name: str, save: Callable[[dict[str, Any], Path], object]) -> Path:
-    """The tiny BERT with its weights saved in another way."""
     folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / name)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()

@@ -134,7 +134,6 @@ def told(damage: Damage, message: str) -> bool:
 def test_damages_are_told_in_one_line(
     names: Iterable[str], predict: Predict, tmp_path: Path
 ) -> None:
-    """Exit code 2 and the name of the file; no code of a model runs."""
     assert told_badly(names, predict, tmp_path) == []
     assert not (tmp_path / "payload-ran").exists()
 
@@ -196,7 +195,6 @@ def check_hub(at: Console, name: str, *options: str, offline: bool = False, **mo
 
 
 def refused(result: Ended) -> str:
-    """The message of a command that refused: one line, and no traceback."""
     lines = [line for line in result.err.splitlines() if not PROGRESS.search(line)]
     assert (result.code, len(lines)) == (2, 1), result
     return lines[0]

@@ -23,13 +23,11 @@ KEY = "sk-very-secret-0123"
 
 
 def shares(pair: tuple[str, str]) -> list[float]:
-    """Return the server's model's opinion of a pair."""
     weights = [1 + (len(pair[0]) * 7 + ord(pair[0][-2]) * k) % 5 for k in (1, 2, 3)]
     return [weight / sum(weights) for weight in weights]
 
 
 def pair_of(payload: dict[str, Any]) -> tuple[str, str]:
-    """The question at the end of what was sent."""
     text = payload["prompt"] if "prompt" in payload else payload["messages"][-1]["content"]
     lines = text.splitlines()
     premise, hypothesis = lines[-6], lines[-5]
@@ -71,7 +69,6 @@ def model_at(server: Server, **options: Any) -> RemoteModel:
 
 
 def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Exception, Server]:
-    """The error that a server's answers end in."""
     with serving(answer) as server:
         with pytest.raises((ValueError, ConnectionError)) as caught:
             answers(model_at(server, **options), PAIRS)
@@ -104,7 +101,6 @@ def test_what_is_sent(server: Server) -> None:
 
 
 def test_requests_overlap() -> None:
-    """As many at a time as asked for, and no more; the first one is alone."""
     barrier = threading.Barrier(3)
 
     def together(request: Request, number: int) -> Reply:

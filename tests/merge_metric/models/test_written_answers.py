@@ -153,7 +153,6 @@ def test_servers_that_stream() -> None:
 
 
 def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:
-    """429 with Retry-After, 500, an overload: asked again, each answer once."""
     slow = Reply({"error": "slow"}, 429, {"Retry-After": "0"})
     faults = iter([slow, Reply({"error": "x"}, 500), Reply({"error": "overloaded"}, 529)])
 
@@ -168,7 +167,6 @@ def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_most_requests(tmp_path: Path) -> None:
-    """It stops in good order, and the same command goes on."""
     out = tmp_path / "p.parquet"
     with serving(spoken) as server:
         for concurrency in (1, 4):
@@ -271,8 +269,6 @@ class Characters:
 
 
 def writing_of(written: str, tokenizer: Characters) -> WritingModel:
-    """A model that was asked once, and wrote this."""
-
     def generate(input_ids: Any, **_: Any) -> Any:
         said = torch.tensor([[*map(ord, written)]] * len(input_ids))
         return torch.cat([input_ids, said], dim=1)
@@ -320,7 +316,6 @@ def request(**options: Any) -> ModelRequest:
 
 
 def test_settings_that_are_none() -> None:
-    """Settings that cannot be are refused before anything is asked."""
     with pytest.raises(ValueError, match=r"samples: expected a temperature above 0 with 5, got 0"):
         Words.of(request(samples=5))
     for text in ("top_p", "=1", "a b=1"):

@@ -148,7 +148,6 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )  # fmt: skip
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
-    """Told with file and line; nothing else is written."""
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
     (file, _), *_ = batch_files.write_requests(model, problems(), out, tmp_path / "r.jsonl")
     id_ = json.loads(file.read_text().splitlines()[0])["custom_id"]

@@ -47,7 +47,6 @@ def predict(*options: str, code: int = 0) -> Result:
 
 
 def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
-    """Probabilities and predictions in the order of `PROBLEMS`, and metadata."""
     found = pq.read_table("out.parquet")
     rows = {row["variant_id"]: row for row in found.to_pylist()}
     assert set(rows) == set(PROBLEMS)

@@ -54,7 +54,6 @@ def rows_of(file: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def expected(folder: Path, problems: list[str], order: str = "e,n,c") -> list[str]:
-    """First letters of the labels that the plain way predicts."""
     pairs = [PROBLEMS[name][:2] for name in problems]
     classes = one_by_one(folder, pairs, MAX_TOKENS).argmax(axis=1)
     return [order.split(",")[number] for number in classes]
@@ -204,7 +203,6 @@ def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: lis
 def test_a_preset_goes_on_past_what_fails(
     predict: Run, preset: list[Preset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file per model and source; what failed is told at the end, with exit code 1."""
     preset[:] = [preset[0], Preset("Broken", str(tiny_classifier("bart")), "S"), preset[3]]
     opened = jobs.open_for
 

@@ -71,7 +71,6 @@ def journals(out: Path) -> list[Path]:
 
 
 def interrupt(problems: pa.Table, out: Path, batches: int) -> Fake:
-    """Stop a model after some batches."""
     model = Fake(stop_after=batches)
     with pytest.raises(KeyboardInterrupt):
         predict(model, problems, out, progress=False)
@@ -129,7 +128,6 @@ def test_the_file_is_made_some_rows_at_a_time(
 
 
 def test_the_metadata(problems: pa.Table, out: Path) -> None:
-    """The model's description at the top, and what is known of the run beside it."""
     outcome = predict(Fake(), problems, out, progress=False, extra={"group": "S"})
     metadata = json.loads(pq.read_schema(out).metadata[METADATA_KEY])
     assert metadata.items() >= Fake().describe().items()

@@ -77,7 +77,6 @@ def test_shares_are_all_of_it() -> None:
 
 
 def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> None:
-    """Files of 1, 2 and 5 tasks are those of one process; nothing else is left."""
     predict("--model", MODEL, "--out", "mine.parquet")
     whole = Path("mine.parquet").read_bytes()
     for count in (1, 2, 5):

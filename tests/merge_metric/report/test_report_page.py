@@ -24,10 +24,7 @@ VOID = {"meta", "link", "input", "br", "wbr", "img", "hr", "col"}
 
 
 class Page(HTMLParser):
-    """Elements with attributes, tables as rows of texts, scripts and styles as they are."""
-
     def __init__(self, text: str) -> None:
-        """Parse a whole page."""
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []

@@ -248,7 +248,6 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
 
 
 def test_problems_without_texts_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The report has the figures, as the dataset can be scored, and empty texts."""
     folder = write_folder(tmp_path / "merge-nli")
     write_predictions(tmp_path / "p.parquet", predicted())
     evidence = gather_evidence([str(tmp_path / "p.parquet")], folder, n_bootstrap=0)

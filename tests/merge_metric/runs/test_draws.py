@@ -35,7 +35,6 @@ def drawn_otherwise(folder: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset, the same drawn otherwise, and predictions for the former."""
     root = tmp_path_factory.mktemp("draws")
     folder = problems(12).write(root / "merge-nli")
     drawn_otherwise(folder, root / "other")

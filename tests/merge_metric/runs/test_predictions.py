@@ -319,7 +319,6 @@ def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: P
 )  # fmt: skip
 @pytest.mark.parametrize("before", [0, 1])
 def test_malformed_lines(line: str | bytes, message: str, before: int, tmp_path: Path) -> None:
-    """The first malformed line is named and shown, be it the file's first or a later one."""
     path = tmp_path / "p.jsonl"
     good = (json.dumps(ROWS[0]) + "\n") * before
     path.write_bytes(good.encode() + (line.encode() if isinstance(line, str) else line))
@@ -381,7 +380,6 @@ def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
 
 
 def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
-    """Earlier files stay, and nothing else is left behind."""
     path = write_as(tmp_path / "p.jsonl", ROWS)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="to write: row 2: prediction: expected one of"):

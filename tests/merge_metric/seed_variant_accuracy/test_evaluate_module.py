@@ -244,8 +244,6 @@ def test_contradictions_are_forgotten(load: Load, keep_in_memory: bool) -> None:
 
 
 class LocalAccuracy(evaluate.Metric):
-    """Another metric, as small as they get."""
-
     def _info(self) -> evaluate.MetricInfo:
         ints = datasets.Value("int64")
         features = datasets.Features({"predictions": ints, "references": ints})

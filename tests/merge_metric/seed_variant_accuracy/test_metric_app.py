@@ -93,12 +93,10 @@ def example(app: Any, **options: Any) -> dict[str, Any]:
 
 
 def values(app: Any, result: dict[str, Any]) -> list[str]:
-    """Values in the table of figures, which is compared with one by hand below."""
     return [row[1] for row in cells(app.figures_table(result, 90))]
 
 
 def cells(table: str) -> list[list[str]]:
-    """Cells of the rows of a table of Markdown, without its head."""
     return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
@@ -286,10 +284,7 @@ def browser(downloads: Path) -> Iterator[Chrome]:
 
 
 class Page:
-    """The app as someone uses it."""
-
     def __init__(self, driver: Chrome, address: str) -> None:
-        """Load the page and wait until it shows figures."""
         self.driver = driver
         driver.get(address)
         self.wait(lambda: self.find("#sva-figures table"))

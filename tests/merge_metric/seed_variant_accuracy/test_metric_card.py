@@ -28,7 +28,6 @@ def section(title: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Cells of the tables in a text, without headings."""
     cells = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in text.splitlines()

@@ -26,7 +26,6 @@ print(json.dumps(metric.compute(**ROWS)))
 
 
 def loaded(path: str, cwd: Path, home: Path) -> Any:
-    """Figures of `ROWS` by the metric loaded from a path."""
     return json.loads(python(f"PATH, ROWS = {path!r}, {ROWS}" + LOAD, cwd, home))
 
 

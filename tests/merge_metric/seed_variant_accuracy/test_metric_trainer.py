@@ -32,7 +32,6 @@ FEATURES = Features(
 
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a small data set `merge-nli`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     common = {"source": "snli", "word_class": "noun"}
@@ -58,8 +57,6 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def recipe(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names that the card's recipe defines."""
-
     def load(name: str, configuration: str = "default") -> Any:
         assert name == "seed_variant_accuracy"
         return SeedVariantAccuracy(configuration, cache_dir=str(dataset / "cache"))
@@ -81,8 +78,6 @@ def tokenize(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def make_trainer(dataset: Path, recipe: dict[str, Any]) -> Callable[..., Trainer]:
-    """A trainer with the recipe's function over the recipe's problems."""
-
     def make(**more: Any) -> Trainer:
         torch.manual_seed(0)
         sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -181,8 +181,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 
 def another_model(rng: random.Random, rows: Sequence[Row], wrong: float = 0.3) -> list[Row]:
-    """Other predictions for the same seeds and variants."""
-
     def answer(gold: str) -> str:
         return rng.choice(LABELS) if rng.random() < wrong else gold
 
@@ -192,7 +190,6 @@ def another_model(rng: random.Random, rows: Sequence[Row], wrong: float = 0.3) -
 
 @pytest.fixture
 def two_models() -> tuple[SeedCounts, SeedCounts, list[Row], list[Row]]:
-    """Counts and rows of two models on 25 seeds."""
     rng = random.Random(0)
     first = another_model(rng, random_problems(rng, seeds=25), 0.2)
     second = another_model(rng, first, 0.5)

@@ -17,7 +17,6 @@ from merge_metric.seed_variant_accuracy.scoring import score
 
 
 def scored(*lines: str, **options: Any) -> dict[str, Any]:
-    """The result for hand-written problems, without intervals unless asked for."""
     return score(**columns(problems(*lines)), **{"n_bootstrap": 0, **options})
 
 
@@ -45,7 +44,6 @@ def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any], *, subsam
 
 
 def assert_all_same(found: Mapping[str, Any], rows: Sequence[Row], **options: Any) -> None:
-    """The whole result equals the oracle's."""
     expected = oracle.scores(rows, **options)
     subsampled = "n_subsamples" in found
     assert_same(found, expected, subsampled=subsampled)

@@ -17,7 +17,6 @@ NAMES = (
 
 
 def table(n_rows: int, n_numbers: int, *, names: tuple[str, ...] = NAMES, **more: Any) -> Table:
-    """A table of names and of numbers with intervals."""
     numbers = [Column(f"n{i}", f"SV@{i}", "points", f"n{i}_ci") for i in range(n_numbers)]
     values = {c.key: -0.25 for c in numbers} | {f"{c.key}_ci": [-0.5, 0.125] for c in numbers}
     rows = tuple({"name": names[i % len(names)], **values} for i in range(n_rows))
@@ -26,7 +25,6 @@ def table(n_rows: int, n_numbers: int, *, names: tuple[str, ...] = NAMES, **more
 
 
 def passages(n_rows: int) -> Table:
-    """A table of long texts."""
     columns = (
         Column("seed_id", "seed"), Column("gold", "gold"),
         Column("premise", "premise", "passage"), Column("right", "right", "share"),
