@@ -165,9 +165,6 @@ def test_what_is_asked_reaches_the_settings(
     assert [(c.masking, c.max_pieces) for c in asked] == [("joint", 3), ("single", 1)]
 
 
-# --- For all commands ---
-
-
 def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

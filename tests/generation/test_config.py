@@ -21,9 +21,6 @@ PAPER_MLMS = (
 NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
 
 
-# --- Recipes (D9–D12) ---
-
-
 def test_the_bundled_recipes() -> None:
     """`Config()` is paper-v2 but for its MLMs; strict is that with three settings more."""
     assert sorted(RECIPES) == sorted(p.stem for p in bundled_path("recipes").glob("*.toml"))
@@ -61,9 +58,6 @@ def test_recipes_hold_what_was_decided(
     assert config.ablation is None
 
 
-# --- Ablations (D13) ---
-
-
 def test_the_bundled_ablations() -> None:
     """The six of the paper's appendix; none changes what an MLM is asked."""
     assert ablation_names() == ["none", "paper", "pos", "prob", "scrambled", "union"]
@@ -92,9 +86,6 @@ def test_an_ablation_changes_one_thing(recipe: str, ablation: str, changed: dict
     assert config == expected
 
 
-# --- Recipe < ablation < settings ---
-
-
 def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text('combine = "union"\nprobability_filter = true\nmin_replacements = 3\n')
@@ -107,9 +98,6 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
     )
     assert (mine.probability_filter, mine.min_replacements) == (True, 5)
     assert (mine.ablation, mine.combine) == ("pos", "union")
-
-
-# --- Messages ---
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
@@ -161,8 +149,6 @@ def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
         ):
             read(str(path))
 
-
-# --- TOML ---
 
 # No surrogates: files cannot hold them.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -282,8 +268,6 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
     assert Config(with_columns=()).optional_columns == ()
     assert Config.from_mapping(tomllib.loads(both.to_toml())) == both
 
-
-# --- What decides the outcome ---
 
 MACHINE = {
     "data": "elsewhere.jsonl", "slice_problems": 7, "mlms": ("other",), "device": "cuda",

@@ -27,9 +27,6 @@ def models(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
     return done.exit_code, json.loads(done.stdout)["models"]
 
 
-# --- The command, on folders ---
-
-
 def test_what_lies_in_folders() -> None:
     named, nameless = tiny_classifier("bart"), tiny_classifier("xlnet", NAMELESS)
     code, found = models(named, tiny_model("roberta"), "--recipe", "demo")
@@ -89,9 +86,6 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-# --- Before a run ---
-
-
 def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
     data = write_problems(tmp_path / "data.jsonl", [("1", "A girl runs.", "A girl moves.", "-")])
     folder = tmp_path / "run"
@@ -121,9 +115,6 @@ def test_paraphrase_tells_of_both_models(tmp_path: Path) -> None:
     assert lines[-2].startswith("  a/b: HF_HUB_OFFLINE is set")
     assert "nothing says which class is which label" in lines[-1]
     assert not (tmp_path / "run").exists()
-
-
-# --- The models of recipes and presets, on a Hub ---
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +177,6 @@ def test_gated_and_not_downloaded(shop: Console) -> None:
     assert offline.out.splitlines()[0] == "26 models, 26 cannot be used as they are"
     assert offline.out.count("HF_HUB_OFFLINE is set") == 26
     assert shop.hub.requests == []
-
-
-# --- Unknown tokens of masked LMs ---
 
 
 @pytest.mark.slow

@@ -32,8 +32,6 @@ from merge_dataset.schema import NLI, ProblemFormat, format_of
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
 
 
-# --- Equation 1 over n texts ---
-
 WORDS = ("girl", "man", "dog", "kid")
 
 
@@ -80,9 +78,6 @@ def test_equation_1_over_any_texts(
     assert {word: sorted(members) for word, members in result.items()} == {
         word: members for word, members in expected.items() if members
     }
-
-
-# --- A problem of three texts by hand ---
 
 
 CONTEXT = sentence("The/DT dog/NN found/VBD a/DT key/NN under/IN the/DT dog/NN bed/NN")
@@ -176,8 +171,6 @@ def test_a_word_of_two_texts() -> None:
     assert counts == {Reason.IN_PROBLEM: 3, Reason.OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
 
 
-# --- From a file to variants, against the slow reference ---
-
 ROWS = [
     {"id": 1, "passage": "A girl and her dog play near the small house.",
      "question": "Where does the dog play?", "answer": "The dog plays near the house.",
@@ -265,9 +258,6 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
         build(run.path, labels=("right", "wrong"))
 
 
-# --- Settings ---
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -299,9 +289,6 @@ def test_labels_of_nli_need_not_be_named() -> None:
     assert Config(labels=("e", "other")).problem_format != NLI
     with pytest.raises(ValueError, match="labels: expected two or more"):
         _ = Config(fields=("a", "b")).problem_format
-
-
-# --- Sources ---
 
 
 def load(tmp_path: Path, rows: Sequence[dict[str, Any]], **changes: Any) -> list[Seed]:

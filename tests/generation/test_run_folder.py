@@ -32,8 +32,6 @@ def test_a_slug_is_a_file_name(text: str) -> None:
     assert slug(found) == found
 
 
-# --- Tables ---
-
 IDS = st.text("ab:/~1é", min_size=1, max_size=5)
 TEXT = st.text(max_size=12)
 MLMS = st.lists(TEXT, max_size=3).map(tuple)

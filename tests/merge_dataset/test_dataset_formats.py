@@ -91,9 +91,6 @@ def test_the_card(folder: Path) -> None:
     assert compute_statistics(folder, "pairs").label_names == PAIRS.labels
 
 
-# --- What a check finds ---
-
-
 def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     table = pq.ParquetFile(path).read()
     rows = table.to_pylist()
@@ -150,9 +147,6 @@ def test_a_run_of_two_formats(tmp_path: Path) -> None:
     pq.write_table(table.cast(arrow_schema(other)), run / "variants.parquet")
     with pytest.raises(ValueError, match=r"expected the labels \('other', 'same'\), got .*'yes'"):
         export_dataset(run, tmp_path / "out")
-
-
-# --- Metadata ---
 
 
 def test_only_ours_is_kept() -> None:

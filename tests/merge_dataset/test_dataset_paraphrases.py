@@ -35,9 +35,6 @@ def both(dataset: Path, tmp_path: Path) -> Path:
     return dataset
 
 
-# --- Layout ---
-
-
 def test_neither_collection_touches_the_other(
     make_run: MakeRun, dataset: Path, tmp_path: Path
 ) -> None:
@@ -70,9 +67,6 @@ def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Pa
     names = [entry["config_name"] for entry in header["configs"]]
     assert names == layout.all_configurations(both)
     assert check_dataset(both) == []
-
-
-# --- Export ---
 
 
 def test_a_later_run_of_the_same_models_replaces(paraphrases: Path, tmp_path: Path) -> None:
@@ -151,9 +145,6 @@ def test_classes_belong_to_the_kind_of_run(
         export_dataset(of_sentences, tmp_path / "out")
 
 
-# --- Provenance ---
-
-
 def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     prompt = "Use ./simple words or /rephrase: {hypothesis}"
     config = {"prompt": prompt, "data": "./here/dev.jsonl"}
@@ -163,9 +154,6 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
     assert made["prompt"] == made["config"]["prompt"] == prompt
     assert made["config"]["data"] == "dev.jsonl"
-
-
-# --- Loading ---
 
 
 @pytest.mark.slow

@@ -42,9 +42,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# --- Atomic files ---
-
-
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException) -> None:
     path = tmp_path / "f.txt"
@@ -158,9 +155,6 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["folder"]
 
 
-# --- Locks ---
-
-
 def test_a_lock_is_held_once(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     who = rf"taken \(at work: .*, process {os.getpid()} on .*, since \d{{4}}-"
@@ -213,9 +207,6 @@ def test_a_folder_is_held_by_one_thread(tmp_path: Path) -> None:
     assert not (tmp_path / "alone").exists()
 
 
-# --- Records ---
-
-
 def test_a_record_knows_when_it_is_changed(tmp_path: Path) -> None:
     path, value = tmp_path / "r.json", {"b": [1, 2.5], "a": "é"}
     write_record(path, value)
@@ -242,9 +233,6 @@ def test_changed_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("x")
     (tmp_path / "c").unlink()
     assert changed_files(tmp_path, recorded) == ["b", "c"]
-
-
-# --- JSON and Parquet ---
 
 
 def test_json_round_trip(tmp_path: Path) -> None:
@@ -284,9 +272,6 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second, third = ((tmp_path / name).read_bytes() for name in "123")
     assert first == second != third
     assert pq.read_table(tmp_path / "1").equals(table)
-
-
-# --- Digests ---
 
 
 def test_digests(tmp_path: Path) -> None:

@@ -113,8 +113,6 @@ def test_every_command_runs(place: Path) -> None:
     assert len(list((place / "plots").glob("*.png"))) > 0
 
 
-# --- The figures beside the commands ---
-
 WORK = Path(__file__).parents[2] / "build" / "reproduce"
 """Folder where what takes long is made once, and kept."""
 

@@ -175,8 +175,6 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
     assert len(asked) < 1.1 * len(distinct)
 
 
-# --- The store ---
-
 IDENTITY = {
     "name": "org/a-model", "revision": "abc", "architecture": "BertForMaskedLM", "dtype": "float32",
     "device": "cpu",
@@ -249,9 +247,6 @@ def test_models_do_not_mix(tmp_path: Path) -> None:
     (store.path / "store.json").write_text('{"name": "another"}')
     with pytest.raises(ValueError, match="move the folder away and run: merge-nli signals"):
         LikelihoodStore(tmp_path, IDENTITY)
-
-
-# --- By causal LMs ---
 
 
 CAPTIONS = ["A girl jumps.", "Two dogs run in the snow.", "A girl jumps.", "No one sees a horse."]

@@ -16,9 +16,6 @@ def pairs_of(count: int) -> list[Pair]:
     return [(f"Premise {n}.", f"Hypothesis {n * n}.") for n in range(count)]
 
 
-# --- Parts ---
-
-
 def asked(
     folder: Path, judge: FakeJudge, pairs: Sequence[Pair], identity: Any = "m"
 ) -> list[list[float]]:
@@ -46,9 +43,6 @@ def test_going_on_after_an_interruption(tmp_path: Path, calls: int) -> None:
     assert set(judge.asked) == set(pairs)
 
 
-# --- Each pair once ---
-
-
 def test_no_pair_is_asked_twice() -> None:
     """Against the obvious: a list of all pairs ever asked, over rounds with repeats."""
     rng, names = rng_of("verdicts"), ["A.", "B.", "C."]
@@ -72,9 +66,6 @@ def test_no_pair_is_asked_twice() -> None:
         ]  # fmt: skip
     assert len(log) == len(set(log))
     assert ("P.", "A.") not in log
-
-
-# --- What is no answer ---
 
 
 @dataclass

@@ -61,9 +61,6 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert "needs tomli_w; run: pip install 'merge-nli[generation,predict]'" in result.stderr
 
 
-# --- What it says ---
-
-
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two candidates for each hypothesis, one a copy; everything else is right."""
@@ -147,9 +144,6 @@ def test_paraphrases_of_another_model_are_not_replaced(
     assert provenance["nli_model"]["name"] == "other-nli"
 
 
-# --- With small real models ---
-
-
 @pytest.fixture(scope="module")
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A run of a small random chat model and classifier, and what the classifier says one by one.
@@ -229,8 +223,6 @@ def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.Mon
         result = CliRunner().invoke(app, shlex.split(command)[1:])
         assert result.exit_code == 0, result.output
 
-
-# --- The README as written ---
 
 README = bundled_path("paraphrases/README.md")
 

@@ -26,8 +26,6 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     assert config(**changed).decoding == changed
 
 
-# --- TOML ---
-
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 _SETTINGS = st.fixed_dictionaries(
@@ -57,9 +55,6 @@ def test_toml_round_trip(values: dict[str, Any]) -> None:
     assert ParaphraseConfig.from_mapping(tomllib.loads(made.to_toml())) == made
 
 
-# --- Messages ---
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -82,8 +77,6 @@ def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         config(**changes)
 
-
-# --- What decides the outcome ---
 
 RECORDED = {
     "data": "elsewhere.jsonl", "generator": "other", "gguf_file": "a.gguf", "model": "other",

@@ -66,9 +66,6 @@ def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None
     return [each.reason for each in tried]
 
 
-# --- Reasons ---
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -95,9 +92,6 @@ def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None
     assert reasons([given]) == [reason]
 
 
-# --- Temperatures ---
-
-
 def test_temperatures_are_keyed() -> None:
     made = config(max_rounds=2)
     script = Scripted({}, {})
@@ -111,9 +105,6 @@ def test_temperatures_are_keyed() -> None:
     alone = Scripted({})
     alone.run(config(), "B.")
     assert alone.requests[0][0].temperature == found[1, "B."]
-
-
-# --- Normalised texts ---
 
 
 def slowly_normalised(text: str) -> str:

@@ -62,9 +62,6 @@ def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:
     assert seen >= {*REASONS, "kept", "unlabelled", "answered_wrong", "no_paraphrase"}
 
 
-# --- The same bytes ---
-
-
 @pytest.mark.slow
 def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World.of(3)
@@ -111,9 +108,6 @@ def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
     assert sorted(lengths, reverse=True) == [[13, 12, 11], [10, 9, 8], [7, 6, 5], [4, 3, 2], [1]]
     assert lengths[0] == [13, 12, 11]
     assert len({r.hypothesis for batch in generator.batches for r in batch}) == 13
-
-
-# --- Models are opened when they are needed ---
 
 
 def never(*_: object) -> Any:
@@ -243,9 +237,6 @@ def test_a_hub_model_that_changed_is_noticed_when_it_is_opened(tmp_path: Path) -
     assert outcome(run) == outcome(other)
 
 
-# --- The manifest ---
-
-
 def test_the_manifest(tmp_path: Path) -> None:
     world = World.of(1)
     run, *_ = world.run(tmp_path / "run", k=3, batch_size=7, limit=25)
@@ -269,9 +260,6 @@ def test_the_manifest(tmp_path: Path) -> None:
     }
     for name in ("seeds", "variants"):
         assert pq.read_schema(run.path / f"{name}.parquet") == arrow_schema()
-
-
-# --- What goes wrong ---
 
 
 def test_the_folder_of_another_kind_of_run(tmp_path: Path) -> None:

@@ -63,9 +63,6 @@ def texts(candidates: Sequence[Candidate]) -> list[str]:
     return [candidate.text for candidate in candidates]
 
 
-# --- The slow way ---
-
-
 Tokens = tuple[int, ...]
 
 
@@ -212,9 +209,6 @@ def test_batches_change_nothing(kind: str) -> None:
     assert generate.candidates([]) == []
 
 
-# --- Transformers' own searches ---
-
-
 def theirs(kind: str, hypothesis: str, **how: Any) -> Any:
     ids = torch.tensor([prompt_ids(kind, hypothesis)])
     ends, never = ends_and_never(kind)
@@ -259,9 +253,6 @@ def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: i
             output.sequences_scores.tolist(), rel=1e-4
         )
     assert all_ended >= 3
-
-
-# --- Ends ---
 
 
 def with_bias(kind: str, **biases: float) -> Any:
@@ -320,9 +311,6 @@ def test_without_a_chat_template_a_line_is_an_answer() -> None:
     assert generator("llama-chat").ends == (end,)
 
 
-# --- Prompts ---
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompts(kind: str) -> None:
     """In the chat template where there is one; nothing else adds special tokens there."""
@@ -350,9 +338,6 @@ def test_odd_templates_and_prompts() -> None:
             [ParaphraseRequest("A dog.", 0.5), ParaphraseRequest("dog " * CONTEXT, 0.5)]
         )
     assert generator("t5").length("dog " * CONTEXT) > CONTEXT  # relative positions have no end
-
-
-# --- Work ---
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama-chat"])
@@ -383,9 +368,6 @@ def test_batch_sizes() -> None:
     assert generator("t5", batch_size=3).batch_size == 3
     with pytest.raises(ValueError, match="batch_size: expected at least 1 or nothing, got 0"):
         generator("t5", batch_size=0)
-
-
-# --- Files ---
 
 
 @pytest.fixture(scope="module")
@@ -542,9 +524,6 @@ def test_what_decoders_are_made_to_begin_with() -> None:
     ]
 
 
-# --- A real model ---
-
-
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_real_model() -> None:
@@ -557,8 +536,6 @@ def test_a_real_model() -> None:
         ended = {clean(c.text, hypothesis) for c in candidates if c.finished}
         assert len(ended - {hypothesis, ""}) >= 5
 
-
-# --- Group beam search against the slow way, over models that are tables ---
 
 VOCABULARY = 30
 END, OTHER_END, SPECIAL = 3, 17, 8

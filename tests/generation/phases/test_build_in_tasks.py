@@ -151,8 +151,6 @@ def test_ablations_and_signals_reach_the_tasks(
     assert files(suggested / "union-here") == files(suggested / "union-dealt")
 
 
-# --- Questions found in tasks ---
-
 UNITS = [f"block {number}" for number in range(BLOCKS)]
 Find = Callable[..., dict[str, bytes]]
 

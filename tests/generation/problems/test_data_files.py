@@ -136,9 +136,6 @@ def test_the_longest_text_is_the_taggers() -> None:
     assert spacy.blank("en").max_length == sources._LONGEST_TEXT
 
 
-# --- What goes wrong, at the console ---
-
-
 def suggest(folder: Path, name: str, *options: str) -> str:
     arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--run", str(folder / "run")]
     result = CliRunner().invoke(app, [*arguments, "--data", str(folder / name), *options])

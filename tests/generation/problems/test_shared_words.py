@@ -25,9 +25,6 @@ def forms(found: list[SharedWord]) -> list[tuple[str, str]]:
     return [(word.word, word.word_class) for word in found]
 
 
-# --- Classes ---
-
-
 def test_tags_of_the_four_classes() -> None:
     """Penn tags meet in the classes of D1; others are no class."""
     classes = {"noun": "NN NNS", "verb": "VB VBD VBG VBN VBP VBZ", "adjective": "JJ JJR JJS",
@@ -36,9 +33,6 @@ def test_tags_of_the_four_classes() -> None:
         assert {coarse_class(tag) for tag in tags.split()} == {word_class}
     others = "NNP NNPS MD RP WRB IN DT CD PRP UH . _SP".split()
     assert [coarse_class(tag) for tag in others] == others
-
-
-# --- Which words are shared (D1) ---
 
 
 def test_a_worked_example() -> None:
@@ -62,9 +56,6 @@ def test_a_worked_example() -> None:
     ]
     found = shared_words_of(texts, sharing=(0, 1))
     assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
-
-
-# --- Occurrences (D2) ---
 
 
 TOKENS = st.lists(
@@ -93,12 +84,6 @@ def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> N
             assert list(positions) == [i for i, t in enumerate(tokens) if t.text == word.word]
     swapped = shared(hypothesis, premise)
     assert [SharedWord(w.word, w.word_class, w.positions[::-1]) for w in swapped] == found
-
-
-# --- Other formats than NLI ---
-
-
-# --- The real data ---
 
 
 TABLE_3 = {

@@ -107,8 +107,6 @@ def load(data: str, **settings: Any) -> Loaded:
     return loaded(Config(data=data, **{"source": "snli", **settings}))
 
 
-# --- Columns and labels ---
-
 TEXTS = {"premise": "p", "hypothesis": "h"}
 SNLI_TXT = {
     "gold_label": "neutral", "sentence1_parse": "(ROOT)", "sentence1": 'A "boy" runs.',
@@ -243,9 +241,6 @@ def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: objec
     assert [s.seed_id for s in problems.seeds] == ["snli:1"]
 
 
-# --- Ids ---
-
-
 def ids_of(names: Iterable[str]) -> list[str]:
     with UniqueIds(None) as unique:
         return [unique(name) for name in names]
@@ -318,9 +313,6 @@ def test_sha256_tells_other_problems_apart(tmp_path: Path) -> None:
     other = load(jsonl(tmp_path / "c.jsonl", [{**PLAIN, "sentence2": "The boy runs!"}]))
     assert one.sha256 == same.sha256
     assert len({one.sha256, fewer.sha256, other.sha256}) == 3
-
-
-# --- What goes wrong ---
 
 
 def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
@@ -416,9 +408,6 @@ def test_files_without_problems(tmp_path: Path, name: str, text: str, message: s
         load(str(tmp_path / name))
 
 
-# --- The bundled problems ---
-
-
 def test_the_demo_needs_no_file() -> None:
     problems = loaded(Config(source="demo"))
     lines = bundled_path("demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
@@ -428,8 +417,6 @@ def test_the_demo_needs_no_file() -> None:
     assert all(seed.seed_id.startswith("demo:") for seed in problems.seeds)
     assert problems.description == "the problems bundled with merge-nli"
 
-
-# --- The Hub ---
 
 CLASSES = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
 
@@ -526,9 +513,6 @@ def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
     assert streamed == whole.seeds
     assert len(streamed) == problems.count == 2_500
     assert (problems.sha256, problems.description) == (whole.sha256, whole.description)
-
-
-# --- The real files ---
 
 
 @pytest.mark.real

@@ -105,8 +105,6 @@ def tags_of_whole_sentences(
     ]
 
 
-# --- Sentences that are hard to tokenise ---
-
 PIECES = """boy girl dog a an the A I he she they who it's don't can't won't isn't cannot gonna
 wanna he'll we're I've boy's dogs' "well" “so” (big) 'run' runs ran running swims fast slowly
 and/or x-ray boy/girl boy,girl re-do U.S. e.g. a.m. 10km 4pm $5 Mr. Dr. a. no. co. well, ok! ?!
@@ -190,9 +188,6 @@ def test_a_narrower_window_would_be_wrong(
     assert tags_after(tagger, hard_cases) != full
 
 
-# --- The width of the context ---
-
-
 def pipeline(tagger_model: dict[str, Any], tok2vec: dict[str, Any] | None = None) -> Any:
     """As much of a spaCy pipeline as `half_width` looks at."""
     configs = {"tagger": {"model": tagger_model}, "tok2vec": {"model": tok2vec}}
@@ -265,9 +260,6 @@ def test_other_taggers_of_that_architecture(depth: int) -> None:
     assert len({tag for tags in expected if tags for tag in tags}) > 3
 
 
-# --- Words that change the tokenisation ---
-
-
 @pytest.mark.parametrize(
     ("text", "word", "replacement"),
     [
@@ -288,9 +280,6 @@ def test_words_that_split_or_fuse(
     assert substitution.positions
     assert tags_after(tagger, [substitution]) == [None]
     assert tags_of_whole_sentences(nlp, [substitution]) == [None]
-
-
-# --- Tokens as the tokeniser makes them ---
 
 
 def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
@@ -329,9 +318,6 @@ def test_tags_are_remembered(
     mixed = [*texts[::-2], "Go.", texts[0], texts[0]]
     again = list(tagger.tag(mixed))
     assert again == [first.get(text, again[-3]) for text in mixed]
-
-
-# --- Loading ---
 
 
 def test_missing_taggers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,9 +376,6 @@ def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatc
     expected, reader = list(tagger.tag(texts)), tagger.tag(texts)
     found = [next(reader), *tagger.tag(["A man sings.", "The women sing."])][:1]
     assert [*found, *reader] == expected
-
-
-# --- Real sentences ---
 
 
 @pytest.mark.real

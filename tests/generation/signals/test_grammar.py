@@ -122,9 +122,6 @@ def test_compounds_and_particles(text: str, expected: bool) -> None:
     assert in_compound(*tagged(text)) is expected
 
 
-# --- What follows verbs ---
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

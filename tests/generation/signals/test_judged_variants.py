@@ -83,8 +83,6 @@ def test_fresh_ones_are_of_other_problems_and_judged_once() -> None:
     assert said[1] == ", ".join(f"{count} {name}" for name, count in faults.most_common())
 
 
-# --- Variants of options ---
-
 ROOT = Path(__file__).parents[3]
 OPTIONS = ROOT / "tests/data/judged_options"
 

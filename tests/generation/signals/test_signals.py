@@ -85,9 +85,6 @@ def problems(run: RunFolder) -> dict[str, Row]:
     return {row["seed_id"]: row for row in rows_in(run.problems)}
 
 
-# --- Single signals ---
-
-
 def changes(before: str, after: str, sizes: tuple[int, ...]) -> list[list[int]]:
     """Penn tags of all occurrences, and how many each replacement has."""
     labels = sorted(set(after.split()))
@@ -141,8 +138,6 @@ def test_zipf_is_log10_of_a_billion_words() -> None:
     assert two < dog
     assert none == 0
 
-
-# --- Against whole sentences ---
 
 FORMS = {"VB": "plain", "VBP": "plain", "VBZ": "-s", "VBD": "past", "VBN": "part", "VBG": "-ing"}
 
@@ -236,8 +231,6 @@ def test_letters_that_are_shuffled(run: RunFolder, rows: list[Row]) -> None:
         (frequency,) = zipf_frequencies(pa.array([row["replacement"]])).to_pylist()
         assert row["zipf_frequency"] == frequency
 
-
-# --- Filters ---
 
 LIMITS: dict[str, Any] = {
     "min_log_odds": 1.0, "min_mlms": 2, "min_zipf_frequency": 4.5, "same_number": True,

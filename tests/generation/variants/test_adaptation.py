@@ -209,9 +209,6 @@ def test_families_and_articles(tagger: Tagger, case: str) -> None:
     assert fates(made) == counted
 
 
-# --- Families ---
-
-
 def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
     texts = ("He walked and she was walking.", "She was walking as he walked.")
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
@@ -238,9 +235,6 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
             "The cat plays here.", "It was playing.", "A cat plays.",
         )
     }  # fmt: skip
-
-
-# --- Ablations ---
 
 
 def test_without_the_class_filter(tagger: Tagger) -> None:
@@ -275,9 +269,6 @@ def test_no_replacements(tagger: Tagger) -> None:
     for options in ({"families": "inflect"}, {"repair_articles": True}, {"families": "reject"}):
         made = adapted(tagger, *CAT, "sleeps", "verb", **options)
         assert (len(made.rows), variants(made), made.families) == (0, {}, {})
-
-
-# --- Families ---
 
 
 def family(word: str, word_class: str, *tagged: str) -> list[str]:

@@ -103,8 +103,6 @@ def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: P
         candidates.take(QUERIES[:31])
 
 
-# --- Words of several pieces ---
-
 GIRL, BOY, DOG, S, STOP = (
     VOCABULARY.texts.index(text) for text in ("girl", "boy", "dog", "s", ".")
 )

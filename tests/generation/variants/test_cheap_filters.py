@@ -14,8 +14,6 @@ from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors, cheap_filters
 from generation.variants.funnel import SUGGESTION_REASONS
 
-# --- A vocabulary and scores by hand ---
-
 
 def vocabulary(*entries: tuple[str, int]) -> Vocabulary:
     return Vocabulary(
@@ -95,9 +93,6 @@ def test_special_cases_of_a_row() -> None:
     assert survivors.starts.tolist() == [0, 0, 1]
     assert rejections(survivors, 0) == {}
     assert rejections(survivors, 1) == {}
-
-
-# --- Against a loop over suggestions ---
 
 
 @st.composite

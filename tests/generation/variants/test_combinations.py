@@ -36,8 +36,6 @@ from generation.variants.sampling import (
 )
 from merge_dataset.schema import WORD_CLASSES
 
-# --- Ranks, keyed orders and walks ---
-
 
 def listed(sizes: Sequence[int], k: int) -> list[tuple[tuple[int, int], ...]]:
     return [
@@ -105,9 +103,6 @@ def test_a_walk_does_not_go_further_than_it_has_to(wanted: int) -> None:
 
     first_valid([(0, shuffled(10**30, "key"), wanted)], judge, {})
     assert len(seen) == wanted
-
-
-# --- Valid combinations ---
 
 
 TEXTS = ("A boy and a dog see a house.", "A dog and a boy run to the house.")
@@ -273,9 +268,6 @@ def test_columns(tagger: Tagger) -> None:
     }
 
 
-# --- Eligibility (D9) ---
-
-
 def test_eligibility(tagger: Tagger) -> None:
     """Over all classes or by words; one word is no pair, which ablations say; their seeds stay."""
     problems = problems_of(tagger, TEXTS)
@@ -318,9 +310,6 @@ def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
     assert (sorted(one), sorted(other), articles) == (sorted("owl"), sorted("bird"), ["An", "an"])
 
 
-# --- Drawing (D10) ---
-
-
 def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
     """No more of 40,000 pairs are judged than are drawn or rejected on the way."""
     problems = problems_of(tagger, TEXTS)
@@ -329,9 +318,6 @@ def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
     made = drawn(tagger, problems, found, subsamples=2, variants_per_class=5, min_replacements=20)
     assert len(made.variants) == 10
     assert made.fates.total() < 200
-
-
-# --- Putting perturbations together ---
 
 
 def test_combined(tagger: Tagger) -> None:

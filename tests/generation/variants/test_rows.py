@@ -14,8 +14,6 @@ from generation.records import variant_rows as variant_columns
 from generation.variants.perturbations import text_edits_of
 from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
-# --- Substitution ---
-
 
 @st.composite
 def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
@@ -72,8 +70,6 @@ def test_several_words() -> None:
     assert row["premise_spans"] == [[0, 2], [3, 6], [12, 14], [15, 18]]
     assert row["hypothesis_spans"] == [[0, 2], [3, 6]]
 
-
-# --- Rows ---
 
 SEEDS = {
     seed.seed_id: seed
@@ -216,9 +212,6 @@ def test_spans_lead_back_to_the_seed(case: tuple[list[Variant], dict[str, Seed],
             assert {row[side][start:end] for start, end in at} == {row["replacement"]}
             back, _ = substitute(row[side], at, row["original"])
             assert back == getattr(seeds[row["seed_id"]], side)
-
-
-# --- Spans of words ---
 
 
 def test_spans_of_tokens() -> None:

@@ -46,8 +46,6 @@ def members(variants: Iterable[Variant], subsample: int) -> list[str]:
     return [v.replacement.replacement for v in variants if subsample in v.subsamples]
 
 
-# --- Eligibility ---
-
 PROBLEM = [
     *several("s:1", "noun", "boy", 12),
     *several("s:1", "noun", "dog", 8),
@@ -137,9 +135,6 @@ def test_the_pairs_of_another_build() -> None:
     ]
     assert replacements_in(of_pairs(table_of(others), pairs)) == others[-1:]
     assert replacements_in(of_pairs(table_of([]), pairs)) == []
-
-
-# --- Sampling ---
 
 
 def test_each_subsample_has_the_size_asked_for() -> None:

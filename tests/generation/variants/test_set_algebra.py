@@ -20,8 +20,6 @@ from generation.variants.set_algebra import (
 WORDS = st.sampled_from(["girl", "man", "dog", "kid", "cat"])
 ODDS = st.dictionaries(WORDS, st.integers(-9, 9).map(lambda n: n / 2), max_size=5)
 
-# --- Sets as columns ---
-
 NUMBERS = {word: number for number, word in enumerate(["girl", "man", "dog", "kid", "cat"])}
 SIDES = st.lists(st.lists(ODDS, min_size=1, max_size=4), min_size=1, max_size=4)
 """Sides with sets at their occurrences."""
@@ -61,9 +59,6 @@ def without_empty(sets: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {side: words for side, words in sets.items() if words}
 
 
-# --- ∩ over occurrences ---
-
-
 @given(SIDES)
 def test_over_occurrences_is_the_intersection(sides: list[list[Odds]]) -> None:
     expected = {side: set_algebra.over_occurrences(sets) for side, sets in enumerate(sides)}
@@ -83,9 +78,6 @@ def test_the_order_of_occurrences_does_not_matter(sets: list[Odds], rng: Any) ->
     shuffled = list(sets)
     rng.shuffle(shuffled)
     assert intersected([shuffled]) == intersected([sets])
-
-
-# --- ∪ over MLMs ---
 
 
 def sorted_members(sides: Sequence[Odds]) -> tuple[Any, Any]:
@@ -136,9 +128,6 @@ def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: 
     for word, found in before.items():
         assert set(found.mlms) <= set(after[word].mlms)
         assert ("z" in after[word].mlms) == (word in another)
-
-
-# --- ∩ or ∪ over sentences ---
 
 
 def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:

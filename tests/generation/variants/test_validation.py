@@ -20,8 +20,6 @@ from generation.records import MaskedQuery, Sentence, SharedWord
 from generation.suggestions.questions import masked_queries
 from generation.variants.funnel import NOT_IN_VOCABULARY, SUGGESTION_REASONS, Funnel
 
-# --- The papers' examples ---
-
 GIRL_P = sentence("A/DT girl/NN jumps/VBZ in/IN the/DT air/NN ./.")
 GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")
 
@@ -61,8 +59,6 @@ SMALL_P = sentence("A/DT girl/NN carries/VBZ a/DT little/JJ boy/NN ./.")
 SMALL_H = sentence("A/DT little/JJ boy/NN is/VBZ carried/VBN ./.")
 
 
-# --- Several occurrences, several MLMs ---
-
 TWICE = sentence("A/DT girl/NN carries/VBZ a/DT small/JJ girl/NN ./.")
 ONCE = sentence("A/DT girl/NN is/VBZ carried/VBN ./.")
 
@@ -87,9 +83,6 @@ def test_two_mlms_never_share_a_sentences_occurrences() -> None:
         }  # fmt: skip
 
 
-# --- Options and ablations ---
-
-
 def test_masked_queries_single_and_joint() -> None:
     spans = ((2, 6), (23, 27))
     assert [TWICE.text[slice(*span)] for span in spans] == ["girl", "girl"]
@@ -102,8 +95,6 @@ def test_masked_queries_single_and_joint() -> None:
         MaskedQuery(TWICE.text, spans[1], spans),
     ]
 
-
-# --- Random problems against the definition ---
 
 FILLERS = ["the/DT", "Dog/NN", "swims/VBZ", "cat/NN", "can/MD"]
 SUGGESTIONS = ["man", "kid", "cat", "dog", "swims", "girl", "boy", "tree"]
@@ -274,9 +265,6 @@ def test_stricter_settings_never_find_more(case: Case) -> None:
         coarse = found(combine=combine)
         assert fine <= coarse <= found(combine=combine, class_filter=False)
     assert found() <= found(combine="union")
-
-
-# --- Classes and tags as D8 compares them ---
 
 
 @pytest.mark.parametrize(

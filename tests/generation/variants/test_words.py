@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from generation.suggestions.vocabulary import OTHER, WHOLE, Vocabulary
 from generation.variants.words import CASINGS, Lexicon, casing_of, match_case, scramble
 
-# --- Casing ---
-
 
 @pytest.mark.parametrize(
     ("original", "expected"),
@@ -47,8 +45,6 @@ def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> N
     assert cased[1:].islower() == (original[1:].islower() and len(word) > 1)
 
 
-# --- Shuffled letters ---
-
 WORDS = st.text("abcdefgé", min_size=1, max_size=10)
 
 
@@ -58,9 +54,6 @@ def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
     assert sorted(scrambled) == sorted(word)
     assert (scrambled == word) == (len(set(word)) == 1)
     assert scramble(word, key) == scrambled
-
-
-# --- Numbers ---
 
 
 def vocabulary(*texts: str) -> Vocabulary:

@@ -93,8 +93,6 @@ def test_as_a_process(session: Session) -> None:
         assert process.wait(PATIENCE) == 0
 
 
-# --- The README as written ---
-
 PACKAGE = Path(__file__).parents[3] / "merge_dataset/annotation"
 README = (PACKAGE / "README.md").read_text(encoding="utf-8")
 

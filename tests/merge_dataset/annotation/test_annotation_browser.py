@@ -125,9 +125,6 @@ def saved(session: Session, annotator: str = "ann") -> dict[str, Any]:
     return dict(current(read_standing(answers_path(session.folder, annotator))))
 
 
-# --- By keyboard ---
-
-
 def test_annotating_everything_by_keyboard(opened: Chrome, session: Session) -> None:
     ids = order(session)
     expected = {}
@@ -214,9 +211,6 @@ def test_the_comment_is_a_text_field(opened: Chrome, session: Session) -> None:
     assert [each.comment for each in saved(session).values()] == ["5 u g c\ntwo"]
 
 
-# --- Guidelines, mouse, reading aloud ---
-
-
 def test_guidelines_come_first_and_when_asked_for(browser: Chrome, url: str) -> None:
     def is_open() -> Any:
         return browser.execute_script("return document.getElementById('guidelines').open")
@@ -280,9 +274,6 @@ def test_it_can_be_heard(opened: Chrome) -> None:
     press(opened, "5", "5", Keys.ENTER)
     assert opened.execute_script("return document.activeElement.id") == "item-title"
     assert text(opened, "#said") == "Item 2"
-
-
-# --- Nothing is lost ---
 
 
 def test_a_reload_goes_on_with_what_was_not_saved(opened: Chrome, session: Session) -> None:
@@ -366,9 +357,6 @@ def test_a_closed_tab_loses_nothing(browser: Chrome, session: Session) -> None:
     console_errors(browser)
 
 
-# --- Others ---
-
-
 def test_a_second_tab_is_told(browser: Chrome, session: Session, url: str) -> None:
     open_page(browser, url)
     press(browser, Keys.ESCAPE, "1", "1", Keys.ENTER)
@@ -405,9 +393,6 @@ def test_answers_from_another_browser_are_not_lost(
     assert saved(session)[second] == Answer(second, 5, 5)
     assert not visible(opened, "#trouble")
     assert any("409" in error for error in console_errors(opened))
-
-
-# --- Texts ---
 
 
 @pytest.fixture
@@ -487,9 +472,6 @@ def test_it_fits_on_a_phone(opened: Chrome, scheme: str) -> None:
     finally:
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
-# --- Paraphrases: yes or no by keyboard ---
 
 
 @pytest.fixture

@@ -37,9 +37,6 @@ def path(tmp_path: Path) -> Path:
     return answers_path(tmp_path, "ann")
 
 
-# --- What counts ---
-
-
 def test_what_is_good() -> None:
     """MERGE, section 4; 10 and 8 make 9, and 10, 9 and 8 are 27 thirds; the last answer counts."""
     scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if is_good(f + r)]
@@ -61,9 +58,6 @@ def test_undoing_nothing_is_an_error(path: Path) -> None:
     append(path, [Undo(CAT)])
     with pytest.raises(ValueError, match=rf"ann\.jsonl: expected an answer to '{CAT}'"):
         read_standing(path)
-
-
-# --- The file ---
 
 
 def test_events_come_back_as_they_were_said(path: Path) -> None:
@@ -197,9 +191,6 @@ def test_malformed_lines_are_named(path: Path, line: str, message: str) -> None:
 def test_names_of_annotators_are_names_of_files(name: str) -> None:
     with pytest.raises(ValueError, match="annotator: expected a name of up to 64 letters"):
         check_annotator(name)
-
-
-# --- Tables ---
 
 
 def rows(*paths: Path) -> list[tuple[Any, ...]]:

@@ -14,8 +14,6 @@ from merge_dataset.annotation.session import chances, choose, draw, original_spa
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import ProblemFormat, arrow_schema
 
-# --- Spreading over masked LMs ---
-
 
 def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
     """The counts, ascending, of the best division, by trying all of them."""
@@ -65,9 +63,6 @@ def test_figures_weighted_by_chances_are_of_all_variants() -> None:
         estimates.append(sum(weights[v] for v in of_b) / sum(weights.values()))
     assert sum(shares) / len(shares) > 0.45
     assert sum(estimates) / len(estimates) == pytest.approx(12 / 192, abs=0.015)
-
-
-# --- From a dataset ---
 
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
@@ -152,9 +147,6 @@ def test_a_broken_dataset_is_an_error(
         draw(dataset)
 
 
-# --- Problems of other formats ---
-
-
 def test_other_problems_than_nli(tmp_path: Path) -> None:
     quiz = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
     texts = {"context": "A cat sat.", "question": "Who sat?", "answer": "The cat."}
@@ -180,9 +172,6 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
     assert item.variant_spans == {"context": [[2, 5]], "question": [], "answer": [[4, 7]]}
     assert item.seed_spans == item.variant_spans
     assert item.mlms_by_field == {"context": ["a/bert"], "question": [], "answer": ["a/bert"]}
-
-
-# --- Marks in the original ---
 
 
 def test_several_words_are_marked_each_in_its_place() -> None:

@@ -32,9 +32,6 @@ def saved(session: Session) -> Path:
     return answers_path(session.folder, "ann")
 
 
-# --- What it tells ---
-
-
 def test_the_page_is_told_what_to_show(client: Client) -> None:
     """Items in pieces, with the changed words marked, and nothing that would sway."""
     told = client.session()
@@ -67,9 +64,6 @@ def test_the_order_is_each_annotators_own(session: Session) -> None:
         page.save(0, ANSWER)
         assert page.session()["standing"] == [ANSWER]
         assert "secret" not in page.ask("GET", "/session").body.decode()
-
-
-# --- What it saves ---
 
 
 def test_answers_are_saved_once(client: Client, saved: Path) -> None:
@@ -154,9 +148,6 @@ def test_answers_to_variants_of_no_item_do_not_count(session: Session, saved: Pa
         desk = Desk(session, "ann", path)
     assert desk.progress() == (0, 11)
     assert desk.state()["standing"] == []
-
-
-# --- Whom it refuses ---
 
 
 @pytest.mark.parametrize("token", [None, "x", "é"])

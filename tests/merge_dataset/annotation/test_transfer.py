@@ -40,9 +40,6 @@ def written(path: Path, value: object) -> Path:
     return path
 
 
-# --- Tables ---
-
-
 def test_a_table_has_room_for_the_scores(session: Session, tmp_path: Path) -> None:
     """A row per item in the annotator's order, readable without anything else."""
     path = tmp_path / "items.csv"
@@ -98,9 +95,6 @@ def test_texts_are_no_formulas(session: Session) -> None:
         )[".csv"]
         (row,) = csv.DictReader(io.StringIO(rendered.removeprefix("\ufeff"), newline=""))
         assert row["variant_premise"] == f"'{text}"
-
-
-# --- Label Studio ---
 
 
 def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> None:
@@ -248,9 +242,6 @@ def test_files_that_cannot_be_taken_in(session: Session, tmp_path: Path) -> None
     (tmp_path / "x.txt").touch()
     with pytest.raises(ValueError, match=r"expected a file \.csv, \.json of Label Studio, or \.js"):
         import_answers(session, tmp_path / "x.txt")
-
-
-# --- Taking in ---
 
 
 @pytest.fixture

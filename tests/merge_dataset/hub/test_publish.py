@@ -81,9 +81,6 @@ def test_python_publishes_as_the_command_does(desk: Desk, small: Path, tmp_path:
     assert main(desk) == desk.hub.repo("dataset", NAME).at("v1.0.0")
 
 
-# --- What is done ---
-
-
 def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
     (dataset / "notes.txt").write_text("mine")
     result = desk.good("dataset", "--repo", NAME, dataset)
@@ -205,9 +202,6 @@ def test_private(desk: Desk, small: Path) -> None:
     assert len(desk.hub.repo("dataset", NAME).commits) == 3
 
 
-# --- Versions ---
-
-
 def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -> None:
     repo = published.hub.repo("dataset", NAME)
     files = dict(repo.commits[repo.branches["main"]].files)
@@ -300,9 +294,6 @@ def test_versions_are_compared_as_numbers() -> None:
         choose_version(other, (1, 9, 5))
 
 
-# --- What is refused ---
-
-
 def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
     (small / "snli/verbs/seeds.parquet").unlink()
     result = publish(desk, small)
@@ -373,9 +364,6 @@ def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
     result = publish(desk, small)
     assert "  - merge-nli.py" in result.out.splitlines()
     assert "merge-nli.py" not in main(desk)
-
-
-# --- What goes wrong on the way ---
 
 
 @pytest.mark.slow
@@ -533,9 +521,6 @@ def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
     sha = repo.branches["main"]
     assert publish(desk, small).code == 0
     assert repo.tags == {"v1.0.0": sha}
-
-
-# --- Loading back ---
 
 
 def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:

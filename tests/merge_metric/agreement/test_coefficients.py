@@ -24,8 +24,6 @@ from merge_metric.agreement.coefficients import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 
-# --- By hand ---
-
 ONE = np.array([5, 5, 5, 5, 4, 4, 4, 2, 2, 1], np.int8)
 OTHER = np.array([5, 5, 5, 4, 4, 4, 2, 2, 2, 1], np.int8)
 """Ten variants, of which two are judged differently: 5 and 4, and 4 and 2. One says 5 four times,

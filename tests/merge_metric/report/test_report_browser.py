@@ -97,9 +97,6 @@ def snli(evidence: Evidence) -> Any:
     return next(c for c in evidence.configurations if c.name == "snli")
 
 
-# --- Loading ---
-
-
 def test_it_opens_from_disk_alone(opened: Chrome, url: str) -> None:
     assert requests(opened) == [url]
     assert opened.title == "3 models on mnli-m and snli – MERGE report"
@@ -137,9 +134,6 @@ def test_without_javascript(browser: Chrome, url: str, evidence: Evidence) -> No
         assert "JavaScript is off" in one(browser, "noscript").text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-# --- Curves ---
 
 
 def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
@@ -241,9 +235,6 @@ def test_values_as_a_table(opened: Chrome, evidence: Evidence) -> None:
     assert len(rows) == 21
 
 
-# --- Tables ---
-
-
 def test_sorting(opened: Chrome, evidence: Evidence) -> None:
     """A click on a heading sorts from the highest, another from the lowest; by keys too."""
     results = evidence.configurations[0].scored
@@ -330,9 +321,6 @@ def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
     assert [text(td) for td in find(opened, first)] == before
     again = [(td.get_attribute("class") or "").split() for td in find(opened, first)]
     assert again == [(each or "").split() for each in classes]
-
-
-# --- Problems ---
 
 
 @pytest.fixture
@@ -458,9 +446,6 @@ def test_lines_of_replaced_words(table: Chrome, case: Any) -> None:
     assert {name: cells[:2] for name, cells in lines.items()} == expected
 
 
-# --- Links, and tables to take away ---
-
-
 def test_address_is_the_view(opened: Chrome, url: str) -> None:
     other = text(find(opened, "#config option")[1])
     choose(opened, "config", other)
@@ -549,9 +534,6 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
     assert {row["gold"] for row in rows} == {"neutral"}
 
 
-# --- Other screens, and paper ---
-
-
 def test_phone(browser: Chrome, url: str) -> None:
     """Nothing is wider than the screen, with a row open and a definition unfolded."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
@@ -597,9 +579,6 @@ def test_print(opened: Chrome) -> None:
     pdf = base64.b64decode(made["data"])
     assert pdf.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 3
-
-
-# --- Other reports ---
 
 
 def open_report(browser: Chrome, evidence: Evidence, path: Path) -> None:
