@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from generation.config import Config
 from generation.part_store import read_unit_parts, write_unit_part
-from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import TaggedProblems, tag_problems
-from generation.problems.tagging import Tagger, tagger_for
+from generation.problems.on_disk import block_sizes
+from generation.problems.shared_words import TaggedProblems
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import (
     Exclusion,
@@ -29,7 +28,6 @@ from generation.records import (
 from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.signal_columns import SignalFile, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
-from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
 from generation.variants.adaptation import (
     REPLACEMENTS,
@@ -39,7 +37,7 @@ from generation.variants.adaptation import (
     rejected_families,
     shuffle_letters,
 )
-from generation.variants.candidates import Candidates, candidate_folder, candidates_in
+from generation.variants.candidates import BlockWork
 from generation.variants.funnel import (
     Funnel,
     WordKey,
@@ -55,7 +53,6 @@ from generation.variants.optional_columns import (
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.sampling import draw, draw_several, eligible, of_pairs
 from generation.variants.validation import find_replacements
-from generation.variants.words import Lexicon
 from merge_dataset.executors.calls import call_tasks, forget, map_blocks, plan_of, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import distinct_rows
@@ -72,34 +69,20 @@ by word class; and the name and version of the `tagger`."""
 
 
 @dataclass(frozen=True)
-class Builder:
-    """All that a build reads, and the work on one block. Can be sent to other processes."""
+class Builder(BlockWork):
+    """All that a build reads, and the work on one block."""
 
-    base: RunFolder
-    config: Config
     mlms: Sequence[Mapping[str, Any]]
     """Records of the masked LMs used."""
     unablated: Path | None = None
     """Variants of the build whose eligible seeds an ablation keeps."""
     signals: Mapping[str, SignalFile] = field(default_factory=dict)
     """Outputs of `merge-nli signals`: `signals`, `neighbours` and `nonce`."""
-    folder: Path | None = None
-    """Folder of the candidates."""
 
     @cached_property
     def stores(self) -> dict[str, SuggestionStore]:
-        """The stores, by masked LM."""
-        return stores_of(self.base, self.config, self.mlms)
-
-    @cached_property
-    def asked(self) -> Asked:
-        """The questions that were asked."""
-        return Asked(Questions(self.base.questions), self.base.asked)
-
-    @cached_property
-    def _candidates(self) -> dict[str, Candidates]:
-        assert self.folder is not None
-        return candidates_in(self.folder, self.stores, self.asked.questions)
+        """The stores of the masked LMs used."""
+        return stores_of(self.run, self.config, self.mlms)
 
     def open(self) -> Callable[[int], BlockResult]:
         """Return the function that works on blocks; each process has its own tagger."""
@@ -107,11 +90,9 @@ class Builder:
 
     def result(self, block: int) -> BlockResult:
         """Find, filter, select and draw the replacements of the problems of one block."""
-        config = self.config
-        seeds = read_block(self.base.problems, block)
-        problems = tag_problems(seeds, self._tagger, config.word_classes, config.sharing)
+        config, problems = self.config, self.problems(block)
         rows, funnel, unsettled = find_replacements(
-            problems, self._candidates, self._lexicon, self._tagger, config
+            problems, self.candidates, self.lexicon, self.tagger, config
         )
         rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
@@ -138,12 +119,12 @@ class Builder:
         eligible_pairs = variants.group_by(["seed_id", "word_class"]).aggregate([])
         counts = {
             "last": problems.seeds[-1].seed_id,
-            "is_last": block == len(block_sizes(self.base.problems)) - 1,
+            "is_last": block == len(block_sizes(self.run.problems)) - 1,
             "problems": len(problems.seeds),
             "funnel": funnel.counts(),
             "changes": [[*fate, count] for fate, count in (changes + of_combinations).items()],
             "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
-            "tagger": self._tagger.name,
+            "tagger": self.tagger.name,
         }
         return tables, counts
 
@@ -155,7 +136,7 @@ class Builder:
         Returns the rows left; these in full, before letters are shuffled; the words whose
         replacements were rejected, why and how many; and the fates of what edits more than a word.
         """
-        rows, reasons = adapt(problems, rows, self._tagger, self.config)
+        rows, reasons = adapt(problems, rows, self.tagger, self.config)
         changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
@@ -185,7 +166,7 @@ class Builder:
         """Draw the subsamples (D10) of eligible seeds (D9): in an ablation of those without it."""
         config, pairs = self.config, self._unablated_pairs
         if config.words_at_once > 1:
-            return draw_several(rows, problems, self._tagger, config, pairs=pairs)
+            return draw_several(rows, problems, self.tagger, config, pairs=pairs)
         too_few: list[Exclusion] = []
         if pairs is None:
             rows, too_few = eligible(
@@ -212,7 +193,7 @@ class Builder:
             whole = changes.join(whole, required=required)
 
         def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
-            block = BlockRows(table, rows, problems, config, self._tagger, self.signals)
+            block = BlockRows(table, rows, problems, config, self.tagger, self.signals)
             for name in names:
                 place = table.schema.get_field_index(name)
                 kind = table.schema.field(place)
@@ -233,19 +214,10 @@ class Builder:
         return [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
 
     @cached_property
-    def _tagger(self) -> Tagger:
-        # Processes of our own can do without torch.
-        return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
-
-    @cached_property
     def _unablated_pairs(self) -> pa.Table | None:
         if self.unablated is None:
             return None
         return distinct_rows(self.unablated, ["seed_id", "word_class"])
-
-    @cached_property
-    def _lexicon(self) -> Lexicon:
-        return Lexicon.of({mlm: each.vocabulary for mlm, each in self._candidates.items()})
 
     # --- In tasks ---
 
@@ -256,7 +228,7 @@ class Builder:
             for name, made in self.signals.items()
         }
         return {
-            "base": str(self.base.path.absolute()),
+            "run": str(self.run.path.absolute()),
             "config": self.config.with_absolute_paths().to_toml(),
             "mlms": list(self.mlms),
             "unablated": self.unablated and str(self.unablated.absolute()),
@@ -273,7 +245,7 @@ class Builder:
         config = Config.from_mapping(parse_toml(plan["config"], "call.json"))
         require_dictionary(config)
         return cls(
-            RunFolder(Path(plan["base"])),
+            RunFolder(Path(plan["run"])),
             config,
             plan["mlms"],
             plan["unablated"] and Path(plan["unablated"]),
@@ -288,13 +260,9 @@ def block_results(
     """Give the results of all blocks, in order; what tasks made is kept until the context ends."""
     folder = out.tasks("build")
     if distribution is None:
-        config, blocks = builder.config, range(len(block_sizes(builder.base.problems)))
-        with candidate_folder(
-            out.candidates, builder.stores, builder.asked,
-            probability_filter=config.probability_filter,
-        ) as candidates:  # fmt: skip
-            work = replace(builder, folder=candidates)
-            yield map_blocks(blocks, work.open, workers=config.workers)
+        blocks = range(len(block_sizes(builder.run.problems)))
+        with builder.with_candidates(out.candidates) as work:
+            yield map_blocks(blocks, work.open, workers=builder.config.workers)
     else:
         plan = {**builder.to_plan(), "made_from": made_from, "packages": versions(*_PACKAGES)}
         yield _results_of_tasks(folder, plan, distribution.without_gpus())
@@ -307,7 +275,7 @@ def _results_of_tasks(
     """Have tasks write candidates and then work on blocks; yield what the blocks come to."""
     units = [f"candidates {number}" for number in range(len(plan["mlms"]))]
     call_tasks(f"{__name__}:candidates_unit", folder, units, distribution, plan).all()
-    count = len(block_sizes(RunFolder(Path(plan["base"])).problems))
+    count = len(block_sizes(RunFolder(Path(plan["run"])).problems))
     units = [f"block {number}" for number in range(count)]
     said = call_tasks(f"{__name__}:block_unit", folder, units, distribution, plan).all()
     taggers = sorted({record["counts"]["tagger"] for record in said})
@@ -325,11 +293,10 @@ def _results_of_tasks(
 @says
 def candidates_unit(folder: Path, unit: str) -> None:
     """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
-    builder, number = Builder.of_plan(plan_of(folder)), unit.split()[1]
-    target, store = folder / "candidates" / number, list(builder.stores.values())[int(number)]
-    shutil.rmtree(target, ignore_errors=True)  # of a task that was killed
-    probability_filter = builder.config.probability_filter
-    Candidates.write(target, store, builder.asked, probability_filter=probability_filter)
+    number = int(unit.split()[1])
+    target = folder / "candidates"
+    shutil.rmtree(target / str(number), ignore_errors=True)  # of a task that was killed
+    Builder.of_plan(plan_of(folder)).write_candidates(target, number)
 
 
 @says

@@ -12,8 +12,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +22,8 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.part_store import read_unit_parts, write_unit_part
-from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.shared_words import tag_problems
+from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
-from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import NO_REASON
 from generation.records import split
 from generation.run_folder import RunFolder, require_versions, versions
@@ -34,16 +31,14 @@ from generation.suggestions.ask import (
     ask,
     collect,
     mlm_names,
-    stores_asked,
     units_of,
     wanted_mlms,
 )
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
-from generation.variants.candidates import Candidates, candidate_folder, candidates_in
+from generation.variants.candidates import BlockWork
 from generation.variants.funnel import Funnel
 from generation.variants.set_algebra import Occurrences, over_mlms
 from generation.variants.validation import judge_in_context, validated_by
-from generation.variants.words import Lexicon
 from merge_dataset.executors.calls import call_tasks, map_blocks, plan_of, run_units, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
@@ -172,9 +167,9 @@ def named_mlms(config: Config) -> dict[str, Any]:
 
 def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
     """Write the questions about the run's problems; those of an earlier run stay where they fit."""
-    tagger = tagger_for(config.tagger)
+    reach = Reach(run, config)
     made_from = digest_of(
-        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
+        [digest_of_file(run.problems), config.word_classes, config.masking, reach.tagger.name,
          *(config.sharing or ())]
     )  # fmt: skip
     sizes, folder = block_sizes(run.problems), run.tasks("tagging")
@@ -183,17 +178,11 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
         if distribution is None:
             with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
                 for number, size in enumerate(sizes):
-                    yield _table(run, number, config, tagger)
+                    yield reach.questions(number)
                     bar.update(size)
             return
-        plan = {
-            "run": str(run.path.absolute()),
-            "questions": made_from,
-            "tagger": tagger.name,
-            "packages": versions(*_PACKAGES),
-        }
+        plan, tag = reach.plan(made_from), f"{__name__}:tag_unit"
         units = [f"block {number}" for number in range(len(sizes))]
-        tag = f"{__name__}:tag_unit"
         said = call_tasks(tag, folder, units, distribution.without_gpus(), plan).all()
         for unit, part in zip(units, said, strict=True):
             yield from read_unit_parts(folder, unit, [part])
@@ -206,35 +195,12 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
     return questions
 
 
-def _table(run: RunFolder, block: int, config: Config, tagger: Tagger) -> pa.Table:
-    """Return the questions about the problems of a block."""
-    seeds = read_block(run.problems, block)
-    problems = tag_problems(seeds, tagger, config.word_classes, config.sharing)
-    return question_table(questions_about(problems, masking=config.masking))
-
-
 @says
 def tag_unit(folder: Path, unit: str) -> str:
     """Do a unit of work, such as "block 3": write a part with the questions about its problems."""
     number = int(unit.split()[1])
-    run, config, tagger = _opened(json.dumps(plan_of(folder)))
-    return write_unit_part(folder, f"{number:06}", _table(run, number, config, tagger))
-
-
-@lru_cache(maxsize=1)
-def _opened(plan: str) -> tuple[RunFolder, Config, Tagger]:
-    """Open the run; a task does so once."""
-    values: dict[str, Any] = json.loads(plan)
-    require_versions(values["packages"])
-    run = RunFolder(Path(values["run"]))
-    config = Config.read(run.config)
-    tagger = tagger_for(config.tagger, spare_torch=True)
-    if tagger.name != values["tagger"]:
-        raise ValueError(
-            f"tagger: expected {values['tagger']}, which the command has, got {tagger.name}; "
-            "install the same versions on all machines"
-        )
-    return run, config, tagger
+    questions = _reach(json.dumps(plan_of(folder))).questions(number)
+    return write_unit_part(folder, f"{number:06}", questions)
 
 
 # --- Which questions can matter ---
@@ -256,16 +222,14 @@ def ask_what_matters(
     run.asked.unlink(missing_ok=True)
     # Only then is one text's set a bound on the number of replacements.
     if not config.ask_all and config.combine == "intersection" and config.words_at_once == 1:
-        first = _wanted(Reach(run, config, None), distribution)
+        reach = Reach(run, config)
+        first = _wanted(reach, distribution)
         asked.write(first)
         log.info("%d of %d questions first: one text of each word", len(asked), len(first))
         if len(asked) < len(first):
             ask_now()
-            stores = stores_asked(run, config)
-            with candidate_folder(
-                run.candidates, stores, asked, probability_filter=config.probability_filter
-            ) as folder:
-                asked.write(first | _wanted(Reach(run, config, folder), distribution))
+            with reach.with_candidates(run.candidates) as knowing:
+                asked.write(first | _wanted(knowing, distribution))
             log.info("%d more, where there can be %d replacements per %s", len(asked) - first.sum(),
                      config.min_replacements, config.min_replacements_scope)  # fmt: skip
     ask_now()
@@ -280,12 +244,8 @@ def _wanted(reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_
         for rows in map_blocks(blocks, reach.open, workers=reach.config.workers):
             wanted[rows] = True
         return wanted
-    plan = {
-        "run": str(run.path.absolute()),
-        "config": reach.config.to_toml(),
-        "questions": questions.made_from,
-        "candidates": reach.folder and str(reach.folder.absolute()),
-    }
+    candidates = reach.folder and str(reach.folder.absolute())
+    plan = reach.plan(questions.made_from, config=reach.config.to_toml(), candidates=candidates)
     folder, units = run.tasks("asking"), [str(block) for block in blocks]
     choose = f"{__name__}:choose_unit"
     for chosen in call_tasks(choose, folder, units, distribution.without_gpus(), plan).all():
@@ -303,20 +263,35 @@ def choose_unit(folder: Path, unit: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _reach(plan: str) -> Reach:
-    """Read from a plan what is needed to choose; a task reads it once, with one tagger."""
-    values = json.loads(plan)
-    run, folder = RunFolder(Path(values["run"])), values["candidates"]
-    return Reach(run, Config.read(run.config), folder and Path(folder))
+    """Read from a plan what works on blocks; a task reads it once, with one tagger."""
+    values: dict[str, Any] = json.loads(plan)
+    require_versions(values["packages"])
+    run, folder = RunFolder(Path(values["run"])), values.get("candidates")
+    reach = Reach(run, Config.read(run.config), folder=folder and Path(folder))
+    if reach.tagger.name != values["tagger"]:
+        raise ValueError(
+            f"tagger: expected {values['tagger']}, which the command has, got {reach.tagger.name}; "
+            "install the same versions on all machines"
+        )
+    return reach
 
 
-@dataclass(frozen=True)
-class Reach:
-    """Everything needed to choose questions, block by block. Can be sent to other processes."""
+class Reach(BlockWork):
+    """The work of finding questions and choosing which to ask."""
 
-    run: RunFolder
-    config: Config
-    folder: Path | None
-    """Folder of the candidates at what was asked; None before anything was."""
+    def plan(self, made_from: str, **more: Any) -> dict[str, Any]:
+        """Return what tasks have to know, with the digest of what the questions depend on."""
+        return {
+            "run": str(self.run.path.absolute()),
+            "questions": made_from,
+            "tagger": self.tagger.name,
+            "packages": versions(*_PACKAGES),
+            **more,
+        }
+
+    def questions(self, block: int) -> pa.Table:
+        """Return the questions about the problems of a block."""
+        return question_table(questions_about(self.problems(block), masking=self.config.masking))
 
     def open(self) -> Callable[[int], NDArray[np.int64]]:
         """Return the function that works on blocks; each process has its own tagger."""
@@ -324,12 +299,9 @@ class Reach:
 
     def rows(self, block: int) -> NDArray[np.int64]:
         """Return [n] rows of the questions wanted about the problems of a block."""
-        config = self.config
-        problems = tag_problems(
-            read_block(self.run.problems, block), self._tagger, config.word_classes, config.sharing
-        )
+        config, problems = self.config, self.problems(block)
         texts = len(config.problem_format.fields)
-        words = Occurrences.of(problems, self._lexicon, masking=config.masking, texts=texts)
+        words = Occurrences.of(problems, self.lexicon, masking=config.masking, texts=texts)
         rows = self.asked.questions.rows(words.queries)
         if self.folder:
             return rows[self._within_reach(words)[words.side_word[words.side]]]
@@ -345,7 +317,7 @@ class Reach:
     def _within_reach(self, words: Occurrences) -> NDArray[np.bool_]:
         """Return [words] whether the class of each can still get enough replacements."""
         config = self.config
-        survivors = {mlm: each.take(words.queries) for mlm, each in self._candidates.items()}
+        survivors = {mlm: each.take(words.queries) for mlm, each in self.candidates.items()}
         missing = words.side[~next(iter(survivors.values())).asked]
         # [sides] Whether all occurrences were asked about.
         known = np.bincount(missing, minlength=len(words.places)) == 0
@@ -375,32 +347,12 @@ class Reach:
             for some in (rank < 2 * config.min_replacements, rank >= 2 * config.min_replacements):
                 asked = np.flatnonzero(some & ~alive[words.side_word[side]])
                 put = words.put(keys[asked])
-                reasons, _ = judge_in_context(put, self._tagger, tag_match=config.tag_match)
+                reasons, _ = judge_in_context(put, self.tagger, tag_match=config.tag_match)
                 keeps[asked] = reasons == NO_REASON
                 alive = enough(keys[keeps])
         # Ablations keep seeds and classes, with all of their words.
         classes = words.units("class")
         return np.isin(classes, classes[alive])
-
-    @cached_property
-    def asked(self) -> Asked:
-        """Questions of the run, and those that were asked."""
-        return Asked(Questions(self.run.questions), self.run.asked)
-
-    @cached_property
-    def _candidates(self) -> dict[str, Candidates]:
-        if self.folder is None:
-            return {}
-        stores = stores_asked(self.run, self.config)
-        return candidates_in(self.folder, stores, self.asked.questions)
-
-    @cached_property
-    def _tagger(self) -> Tagger:
-        return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
-
-    @cached_property
-    def _lexicon(self) -> Lexicon:
-        return Lexicon.of({mlm: each.vocabulary for mlm, each in self._candidates.items()})
 
 
 # --- Settings on which it depends what can matter ---

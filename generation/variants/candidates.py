@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -17,11 +17,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
+from generation.config import Config
+from generation.problems.on_disk import read_block
+from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import Reason
 from generation.records import MaskedQuery, Scores, ranges, starts_of
+from generation.run_folder import RunFolder
+from generation.suggestions.ask import stores_asked
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
+from generation.variants.words import Lexicon
 from merge_dataset.files import partial_path, read_json, write_json
 
 if TYPE_CHECKING:
@@ -148,30 +155,65 @@ class Candidates:
         return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
 
 
-def candidates_in(
-    folder: Path, stores: Mapping[str, SuggestionStore], questions: Questions
-) -> dict[str, Candidates]:
-    """Open the candidates of all masked LMs, numbered in a folder in the order of their stores."""
-    return {
-        mlm: Candidates(folder / str(number), questions, store)
-        for number, (mlm, store) in enumerate(stores.items())
-    }
+@dataclass(frozen=True)
+class BlockWork:
+    """Work on a run's problems, block by block. Can be sent to other processes."""
 
+    run: RunFolder
+    config: Config
+    folder: Path | None = field(default=None, kw_only=True)
+    """Folder of the candidates; None before anything was asked."""
 
-@contextmanager
-def candidate_folder(
-    path: Path, stores: Mapping[str, SuggestionStore], asked: Asked, *, probability_filter: bool
-) -> Iterator[Path]:
-    """Write the candidates of all masked LMs beside a path, for as long as they are needed."""
-    folder = partial_path(path)
-    try:
-        for number, store in enumerate(stores.values()):
-            Candidates.write(
-                folder / str(number), store, asked, probability_filter=probability_filter
-            )
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    def problems(self, block: int) -> TaggedProblems:
+        """Read and tag the problems of a block."""
+        seeds, config = read_block(self.run.problems, block), self.config
+        return tag_problems(seeds, self.tagger, config.word_classes, config.sharing)
+
+    @cached_property
+    def asked(self) -> Asked:
+        """Questions of the run, and those that were asked."""
+        return Asked(Questions(self.run.questions), self.run.asked)
+
+    @cached_property
+    def stores(self) -> dict[str, SuggestionStore]:
+        """The stores, by masked LM."""
+        return stores_asked(self.run, self.config)
+
+    @cached_property
+    def candidates(self) -> dict[str, Candidates]:
+        """The candidates of each masked LM, numbered in the folder in the order of the stores."""
+        if self.folder is None:
+            return {}
+        return {
+            mlm: Candidates(self.folder / str(number), self.asked.questions, store)
+            for number, (mlm, store) in enumerate(self.stores.items())
+        }
+
+    @cached_property
+    def lexicon(self) -> Lexicon:
+        """Numbers of the candidates' words."""
+        return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
+
+    @cached_property
+    def tagger(self) -> Tagger:
+        """Each process's own tagger, which among several can do without torch."""
+        return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
+
+    @contextmanager
+    def with_candidates(self, path: Path) -> Iterator[Self]:
+        """Write the candidates of all masked LMs beside a path, for as long as they are needed."""
+        folder = partial_path(path)
+        try:
+            for number in range(len(self.stores)):
+                self.write_candidates(folder, number)
+            yield replace(self, folder=folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def write_candidates(self, folder: Path, number: int) -> None:
+        """Write the candidates of a masked LM, by its number among the stores."""
+        store, only_better = list(self.stores.values())[number], self.config.probability_filter
+        Candidates.write(folder / str(number), store, self.asked, probability_filter=only_better)
 
 
 _Filter = Callable[[Scores, "NDArray[np.bool_]", Vocabulary], "NDArray[np.bool_]"]
