@@ -42,7 +42,6 @@ app = typer.Typer(
 
 
 def _show_version(asked: bool) -> None:
-    """Print the version and leave."""
     if asked:
         from importlib.metadata import version
 

@@ -43,13 +43,11 @@ RECIPES: Final = ("paper-v2", "strict", "clean", "paper-v1", "poster", "demo", "
 """Names of the bundled recipes, the default first."""
 
 BUNDLED_MLM: Final = "bert-tiny-mlm"
-"""Name of the masked LM that comes with this package."""
 
 _PROBLEMS, _MODELS = "Problems", "Masked language models"
 _BEYOND = "Beyond the paper's limits"
 _SIGNALS = "Limits on signals: replacements below them are left out"
 _COLUMNS = "More columns of the dataset"
-"""Headings of the help."""
 
 
 def _problem_setting(default: Value, help: str, **more: Any) -> Value:
@@ -96,7 +94,6 @@ class ProblemSettings:
         "as a pattern ('web-*.jsonl'), or a folder.",
         affects_output=False,
     )
-    """A file or folder of problems; without it they are those of the source on the Hub."""
     dataset: str | None = _problem_setting(None, "A dataset on the Hub, a file or a folder.")
     dataset_config: str | None = _problem_setting(None, "Configuration of that dataset.")
     split: str | None = _problem_setting(None, "Split of that dataset.")
@@ -349,7 +346,6 @@ class Config(ProblemSettings):
     scored_by: Literal["", "mlms"] = setting(
         "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True
     )
-    """By default whatever is there."""
     with_columns: tuple[str, ...] | None = setting(
         None,
         "An optional column; may be repeated. Default: mean_rank, and with lemminflect quality.",
@@ -409,7 +405,6 @@ class Config(ProblemSettings):
     batch_tokens: int | None = setting_of(
         ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False
     )
-    """By default what suits the device."""
     workers: int = setting(
         1,
         "Processes or tasks at a time, for build and count; with --executor, also for suggest.",
@@ -551,7 +546,6 @@ def bundled_toml(name: str) -> dict[str, Any]:
 
 
 def _read_bundled(folder: str, name: str) -> dict[str, Any]:
-    """Read a recipe or an ablation that comes with this package."""
     names = sorted(path.stem for path in bundled_path(folder).glob("*.toml"))
     if name not in names:
         kind, or_file = ("recipe", " or a .toml file") if folder == "recipes" else ("ablation", "")

@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 _DIGEST_LENGTH = 16
 _OF_UNITS = "parts"
-"""Folder of the parts in the folder of a call."""
 
 
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:

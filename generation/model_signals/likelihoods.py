@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "PLL-word-l2r"
 CAUSAL_SCHEME: Final = "log-likelihood"
-"""Scheme of a causal LM."""
 
 NEIGHBOURS_SCHEME: Final = "neighbours-3"
-"""Name of how it is computed, for stores and records."""
 BESIDE: Final = 3
 """Words on each side."""
 

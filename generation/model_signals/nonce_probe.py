@@ -116,9 +116,7 @@ class _Answers:
     """A model's answers to pairs, kept in parts."""
 
     model: dict[str, Any]
-    """The model, as it describes itself."""
     folder: Path
-    """Folder of the parts."""
     ask: Callable[[Sequence[Pair]], pa.Table]
     """Function from pairs to a column of their labels."""
 
@@ -287,7 +285,6 @@ def _questions(built: Built, config: Config, tagger: Tagger, block: int) -> list
 
 
 def _parts(questions: Sequence[_Question]) -> list[list[Pair]]:
-    """Cut the distinct pairs of a block into parts."""
     pairs = list(dict.fromkeys(pair for *_, asked in questions for pair in asked))
     return [pairs[start : start + PART_SIZE] for start in range(0, len(pairs), PART_SIZE)]
 

@@ -118,7 +118,6 @@ def write_changes(
 
 
 def _require_models(kind: str, models: Mapping[str, str], config: Config, machine: Machine) -> None:
-    """Raise ValueError where a model cannot be used, or has no room."""
     head = CAUSAL_LM if kind == CAUSAL else MASKED_LM
     asked = [
         (name, ModelRequest(model=model, dtype=config.dtype), head)

@@ -25,11 +25,9 @@ TEMPERATURES: Final = (0.3, 0.6)
 INSTRUCTION: Final = (
     "Rephrase the following sentence while preserving its original meaning: {hypothesis}"
 )
-"""The paper's prompt."""
 
 _FLOATS: Final = ("temperature_min", "temperature_max", "diversity_penalty", "sibling_penalty")
 _GENERATOR, _MODEL, _SEARCH = "Text generator", "NLI model M", "Search"
-"""Headings of the help."""
 
 
 def fill_prompt(prompt: str, hypothesis: str) -> str:

@@ -217,7 +217,6 @@ class _Answers:
     """Answers of the NLI model to the problems."""
 
     right: frozenset[str]
-    """Ids of the problems it answers right."""
     hypotheses: list[str]
     """Hypotheses of these problems, distinct and sorted."""
     known: dict[Pair, NDArray[np.float64]]

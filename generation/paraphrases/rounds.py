@@ -25,7 +25,6 @@ from merge_metric.models.pair_model import Pair
 _RUN: Final = 4
 """Words of the instruction in a row that are its echo."""
 _MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
-"""Opening and closing quotation marks."""
 
 
 class ParaphraseReason(RejectionReason):
@@ -54,7 +53,6 @@ class ParaphraseReason(RejectionReason):
 
 
 REASONS: Final = ParaphraseReason.of_steps("screening", "entailment", "selection")
-"""Reasons to drop a candidate."""
 
 FUNNEL_COLUMNS: Final = funnel_columns(
     REASONS,
@@ -213,7 +211,6 @@ def echoes(text: str, hypothesis: str, prompt: str) -> bool:
 
 
 def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
-    """Return all runs of `length` words; none for 0."""
     last = len(words) - length + 1
     return {tuple(words[i : i + length]) for i in range(last)} if length else set()
 
@@ -315,7 +312,6 @@ ANSWERS = pa.schema(
         ("prediction", pa.string()),
     ]
 )
-"""Columns of the NLI model's answers: a problem's probabilities, and the label predicted."""
 
 
 def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:

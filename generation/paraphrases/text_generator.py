@@ -33,7 +33,6 @@ class Generator:
     """A `TextGenerator` that runs a model of transformers."""
 
     batch_size: int
-    """Number of requests that suit the device at a time."""
 
     def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
         """Wrap a live model; without a chat template a causal one goes on in a line of its own."""
@@ -191,7 +190,6 @@ class Stepper:
         self._ends, self._never = self._tensor(of.ends), self._tensor(of.never)
         self._temperatures = self._tensor(temperatures)[:, None]
         self._requests: Ints = np.arange(len(prompts))
-        """The request of each row."""
         self.vocabulary = int(self._model.config.get_text_config().vocab_size)
         self._encoded: torch.Tensor | None = None
         self._cache: Any = None
@@ -290,8 +288,6 @@ class Beam:
 
 
 class _Lanes(NamedTuple):
-    """The groups of requests that still search, group by group."""
-
     requests: Ints
     """[lanes]"""
     groups: Ints

@@ -303,7 +303,6 @@ class _Near:
 def _used_mlms(
     base: RunFolder, config: Config, records: list[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return the records of `suggest` about the masked LMs that a build uses."""
     names = [record["name"] for record in records]
     check_members("without_mlms", config.without_mlms, tuple(names))
     used = [record for record in records if record["name"] not in config.without_mlms]

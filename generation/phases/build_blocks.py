@@ -73,7 +73,6 @@ class Builder(BlockWork):
     """All that a build reads, and the work on one block."""
 
     mlms: Sequence[Mapping[str, Any]]
-    """Records of the masked LMs used."""
     unablated: Path | None = None
     """Variants of the build whose eligible seeds an ablation keeps."""
     signals: Mapping[str, SignalFile] = field(default_factory=dict)
@@ -210,7 +209,6 @@ class Builder(BlockWork):
 
     @property
     def _deciding(self) -> list[str]:
-        """Optional columns that there may be limits on."""
         return [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
 
     @cached_property

@@ -48,7 +48,6 @@ _Slice = tuple[RunFolder, Problems]
 """A run folder, and its problems, which are there already."""
 
 _KEYS: Final = ("mlm", "word_class", "what")
-"""Keys of rows of counts that say what is counted."""
 
 _OF_QUESTIONS: Final = ("not_in_vocabulary", "windowed")
 """Counts of a masked LM's questions. A question that two slices ask is counted twice."""
@@ -331,7 +330,6 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
 
 
 def _read(run: RunFolder) -> list[_Slice]:
-    """List the slices of a run."""
     record = read_record(run.sliced)
     unlabelled = record["problems"]["unlabelled"]
     found, done, start = [], 0, 0

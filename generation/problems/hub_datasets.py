@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 CONVERTED: Final = "refs/convert/parquet"
 """Branch of the Hub's own copy in Parquet, with a folder for each configuration."""
 _ONLY_CONFIG: Final = "default"
-"""Name of the folder where there are no configurations."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _BATCH: Final = 1000
@@ -34,7 +33,6 @@ class Opened:
     description: str
     """Origin: a file name, or a data set with commit, configuration and split."""
     commit: str | None = None
-    """Commit of a data set on the Hub."""
 
 
 def open_dataset(

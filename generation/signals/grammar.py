@@ -80,7 +80,6 @@ def _engine() -> engine:
 
 NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 _BETWEEN: Final = frozenset({"JJ", "JJR", "JJS", "VBN", "VBG", "NN", "CC", ","})
-"""Tags of what may stand between a determiner and its noun."""
 
 _SINGULAR: Final = frozenset({"a", "an", "one", "each", "every", "another", "this", "either",
                               "neither"})  # fmt: skip
@@ -122,7 +121,6 @@ PRIOR_WEIGHT: Final = 5.0
 
 _NOUN_PHRASE: Final = frozenset({"DT", "PDT", "PRP$", "PRP", "EX", "CD", "$", "JJ", "JJR", "JJS",
                                  "NN", "NNS", "NNP", "NNPS", "WDT", "WP"})  # fmt: skip
-"""Tags that a noun phrase may begin with."""
 _ADVERBS: Final = frozenset({"RB", "RBR", "RBS"})
 _CONJUNCTIONS: Final = frozenset({"that", "if", "whether", "because", "while", "as", "although",
                                   "since"})  # fmt: skip

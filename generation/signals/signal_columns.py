@@ -35,7 +35,6 @@ UNKNOWN, NO, YES = -1, 0, 1
 """Answers about an occurrence; about several, the highest counts."""
 
 AGREEMENT: Final = ("number_changed", "tense_changed", "article_fits")
-"""Columns that say whether a replacement agrees with its surroundings as the original did."""
 
 MASKED, CAUSAL = "mlm", "lm"
 """Keys in `signals.json` of the model, by its kind."""
@@ -178,7 +177,6 @@ _LIMITS: Final[Mapping[Reason, _Limit]] = {
     Reason.LOW_VALENCY: _below("valency"),
     Reason.LOW_QUALITY: _below("quality"),
 }
-"""Reason → which replacements it rejects."""
 
 
 def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
@@ -253,7 +251,6 @@ ColumnReader = Callable[[str], pa.Array]
 """Function from a column's name to its values."""
 
 GRAMMAR, NEIGHBOURS, LIKELIHOOD = "grammar", "neighbours", "likelihood"
-"""Names of the models, the better ones last."""
 
 FAULTS: Final = {column: answer for column, (_, answer) in REFUSED.items()}
 """Flag → the answer that is a fault; as a feature 1 where it is given, else 0."""

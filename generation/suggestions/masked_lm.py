@@ -48,7 +48,6 @@ _LOOKED_AT: Final = {"cpu": 32}
 _BLOCK: Final = 16
 """Logits of which `most_probable` takes the highest, to know how high the others have to be."""
 _NO_LIMIT: Final = 10**9
-"""Input length of a model without a limit, in tokens."""
 _IN_FLIGHT: Final = 3
 """Number of results left on the device while it works on; fetching the newest would idle it."""
 
@@ -74,7 +73,6 @@ class Input:
     """Number of the question, and row of the answer."""
     ids: tuple[int, ...]
     position: int
-    """Index in `ids` of the mask."""
     original: int
     """The masked token, whose own score is wanted too."""
     windowed: bool
@@ -85,7 +83,6 @@ class Blank:
     """The place of a word in a tokenised sentence, to be filled with other words."""
 
     row: int
-    """Number of the question."""
     query: MaskedQuery
     encoding: Encoding
     places: tuple[range, ...]

@@ -123,7 +123,6 @@ class Questions:
         self.sizes: dict[Shard, int] = {
             Shard.parse(name): size for name, size in values["shards"].items()
         }
-        """Shard → its number of questions; empty shards are left out."""
 
     @classmethod
     def write(
@@ -327,7 +326,6 @@ def _merged(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _keys(table: pa.Table) -> NDArray[np.bytes_]:
-    """Return [questions] the keys of a table of questions."""
     return np.array(pc.list_flatten(table["key"]).to_pylist(), KEY)
 
 
@@ -362,7 +360,6 @@ def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
 
 
 def _spilled(path: Path) -> Iterator[pa.Table]:
-    """Yield the tables that were appended to a file."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(0)

@@ -31,7 +31,6 @@ from merge_dataset.files import digest_of, read_json, write_json
 PART_SIZE: Final = 2048
 """Questions in a part: a killed run loses at most the answers of two."""
 _SCORES: Final = ("original", "original_logit", "log_normalizer", "windowed", "tokens", "logits")
-"""Columns of an answer, as `Scores` has them."""
 _LAYOUT: Final = 3
 """Version of the files' layout and of how scores are rounded; each version has its own stores."""
 
@@ -222,7 +221,6 @@ class SuggestionStore:
 
 @lru_cache(maxsize=65_536)
 def _shard_of(name: str) -> Shard:
-    """Return the shard that a part's name begins with."""
     try:
         return Shard.parse(name)
     except ValueError:

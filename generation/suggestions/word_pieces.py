@@ -28,7 +28,6 @@ _MOST_PREFIXES: Final = 200
 """Prefixes extended in a step of a question's search; one in twenty has more. It takes a quarter
 less time than without a bound and misses one in a hundred words; with 50, one in four."""
 _CONTINUES, _BEGINS = 0, 1
-"""Kinds of pieces: those that continue a word, and those that begin one."""
 
 
 def score_words(

@@ -45,7 +45,6 @@ Fate = tuple[str, str, str]
 """`REPLACEMENTS` or `COMBINATIONS`, word class, and why rejected, or `KEPT`."""
 
 Family = Sequence[tuple[int, int]]
-"""Places of other forms of a word: text and token."""
 
 _Outcome = Perturbation | Reason
 """All that a replacement edits, or why it is rejected."""

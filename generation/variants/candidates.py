@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHEAP_REASONS: Final = Reason.of_steps("candidates")
-"""The reasons of the cheap filters, in order."""
 
 _FILES: Final = {
     "starts": np.dtype(np.int64),
@@ -233,7 +232,6 @@ _FILTERS: Final[Mapping[Reason, _Filter]] = {
         scores.tokens, alive, vocabulary
     ),
 }
-"""The cheap filters: reason → which suggestions it lets pass."""
 
 
 def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:

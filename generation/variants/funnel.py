@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "set algebra", "context")
-"""Reasons to reject a suggestion: columns of every funnel."""
 SIGNAL_REASONS: Final = Reason.of_steps("signals")
-"""Reasons to reject a replacement by its signals."""
 OCCASIONAL_REASONS: Final = (*Reason.of_steps("asking"), *SIGNAL_REASONS)
 """Reasons that only some runs have: columns where they reject something."""
 NOT_IN_VOCABULARY: Final = "not_one_token"

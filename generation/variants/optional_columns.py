@@ -108,7 +108,6 @@ def _fill_quality(rows: BlockRows) -> pa.Array:
 
 
 def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
-    """Look up the changes of neighbours."""
     neighbours = rows.signals.get("neighbours")
     if neighbours is None or not len(rows.written):
         return pa.nulls(len(rows.written), pa.float32())
@@ -187,13 +186,11 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "beyond_premise": _fill_beyond_premise,
     "common_mlm_count": _fill_common_mlm_count,
 }
-"""Optional column → the function that gives its values, a row each."""
 
 DECIDING_NOTHING: Final = (*LABEL_FLAGS, "common_mlm_count")
 """Columns without a limit, which need not be there before rows are chosen."""
 
 _WITHOUT_DICTIONARY: Final = ("mean_rank", "neighbour_change", "in_compound", *DECIDING_NOTHING)
-"""Columns that do not want lemminflect."""
 
 
 def require_dictionary(config: Config) -> None:

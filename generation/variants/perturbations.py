@@ -44,16 +44,12 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """A token of a problem that becomes another word."""
+    """A token, by the numbers of text and token, that becomes another word; `part` is as `WORD`."""
 
     part: int
-    """`WORD`, `FAMILY` or `ARTICLE`."""
     text: int
-    """Number of the text."""
     position: int
-    """Number of the token."""
     word: str
-    """The word that stands there afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,8 +188,6 @@ def first_valid(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The replacements of a seed and class."""
-
     seed_id: str
     source: str
     word_class: str

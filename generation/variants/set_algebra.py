@@ -37,7 +37,6 @@ class Occurrences:
     side_text: NDArray[np.int64]
     """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
     texts: int
-    """Number of texts of a problem."""
     queries: list[MaskedQuery]
     """[occurrences] What the masked LMs were asked."""
     problem: NDArray[np.int64]
@@ -45,7 +44,6 @@ class Occurrences:
     problem_words: NDArray[np.int64]
     """Keys of (problem, number of a word of it) (D7)."""
     lexicon: Lexicon
-    """Numbers of the words that replace them."""
 
     @classmethod
     def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
