@@ -158,17 +158,17 @@ class Scores:
         return type(self)(**columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Exclusion:
     """A seed, word or (seed, class) that yields no variants, and why."""
 
     seed_id: str
     source: str
-    word: str | None = None
-    word_class: str | None = None
     reason: str
     replacements: int | None = None
     """Number of its replacements, where that decided."""
+    word: str | None = None
+    word_class: str | None = None
 
 
 _NAMES = pa.list_(pa.string())

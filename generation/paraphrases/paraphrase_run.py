@@ -421,7 +421,7 @@ class _Work:
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
         """Write seeds, variants and exclusions; count the first two."""
         run, kept = self.run, kept_texts(read_row_groups(self.run.paraphrases))
-        no_paraphrase = ParaphraseReason.NO_PARAPHRASE, 0
+        none_kept = ParaphraseReason.NO_PARAPHRASE, 0
         wrong = ParaphraseReason.ANSWERED_WRONG, None
         excluded_rows = [exclusion_table(unlabelled(problems.unlabelled, self.config.source))]
         with (
@@ -437,12 +437,9 @@ class _Work:
                 seeds.write(seed_rows(mine))
                 variants.write(variant_rows(mine, texts))
                 without = [
-                    Exclusion(
-                        seed_id=seed.seed_id, source=seed.source, reason=reason, replacements=n
-                    )
-                    for seed in block
-                    if seed.seed_id not in right or seed.hypothesis not in kept
-                    for reason, n in [no_paraphrase if seed.seed_id in right else wrong]
+                    Exclusion(s.seed_id, s.source, *(none_kept if s.seed_id in right else wrong))
+                    for s in block
+                    if s.seed_id not in right or s.hypothesis not in kept
                 ]
                 excluded_rows.append(exclusion_table(without))
         rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()

@@ -137,23 +137,16 @@ def excluded_words(
     replaced = count_words(replacements)
     for seed in problems.seeds:
         if not problems.words[seed.seed_id]:
-            reason = Reason.NO_SHARED_WORD
-            yield Exclusion(seed_id=seed.seed_id, source=seed.source, reason=reason)
+            yield Exclusion(seed.seed_id, seed.source, Reason.NO_SHARED_WORD)
         for word in problems.words[seed.seed_id]:
             key = (seed.seed_id, word.word_class, word.word)
             if key not in replaced:
                 reason, count = rejected.get(key, (Reason.NO_REPLACEMENT, 0))
-                yield Exclusion(
-                    seed_id=seed.seed_id,
-                    source=seed.source,
-                    word=word.word,
-                    word_class=word.word_class,
-                    reason=reason,
-                    replacements=count,
-                )
+                named = word.word, word.word_class
+                yield Exclusion(seed.seed_id, seed.source, reason, count, *named)
 
 
 def unlabelled(seed_ids: Iterable[str], source: str) -> Iterator[Exclusion]:
     """Yield rows of the source without a gold label (D15)."""
     for seed_id in seed_ids:
-        yield Exclusion(seed_id=seed_id, source=source, reason=Reason.UNLABELLED)
+        yield Exclusion(seed_id, source, Reason.UNLABELLED)

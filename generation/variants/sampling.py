@@ -201,13 +201,8 @@ class _Group:
 
     def exclusion(self, reason: str, count: int | None, *, whole_seed: bool = False) -> Exclusion:
         """Record why the seed, or this class of it, is left out."""
-        return Exclusion(
-            seed_id=self.seed_id,
-            source=self.source,
-            word_class=None if whole_seed else self.word_class,
-            reason=reason,
-            replacements=count,
-        )
+        word_class = None if whole_seed else self.word_class
+        return Exclusion(self.seed_id, self.source, reason, count, word_class=word_class)
 
 
 def draw_several(
