@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,17 +26,19 @@ def absolute(model: str) -> str:
     return str(Path(model).absolute()) if Path(model).exists() else model
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Built:
     """A build, and the run that it belongs to."""
 
     run: RunFolder
     build: RunFolder
     """The run's own, or one inside its folder."""
+    settings: Mapping[str, Any]
+    """Settings of the command; those that are None are the build's."""
 
     @classmethod
     @contextmanager
-    def held(cls, run: str | Path, of: str | None) -> Iterator[Self]:
+    def held(cls, run: str | Path, of: str | None, **settings: Any) -> Iterator[Self]:
         """Hold a build (without a name the run's own) that is as it was made."""
         base = RunFolder(Path(run))
         build = base.named(of)
@@ -43,21 +46,32 @@ class Built:
         with build.locked():
             build.require_unchanged(build.manifest, [build.replacements.name], "build")
             base.require_unchanged(base.suggested, [base.problems.name], "suggest")
-            yield cls(base, build)
+            yield cls(base, build, settings)
 
-    def config(self, settings: Mapping[str, Any] | None = None) -> Config:
-        """Return the settings of the run, overlaid by those of the build, and by `settings`."""
-        made = {**read_record(self.build.manifest)["config"], **(settings or {})}
+    @cached_property
+    def config(self) -> Config:
+        """The settings of the run, overlaid by those of the build, and by the command's."""
+        made = {**read_record(self.build.manifest)["config"], **self.settings}
         return Config.read(self.run.config).overlaid(None, made)
 
-    def blocks(self) -> range:
-        """Return the numbers of the blocks of problems."""
-        return range(len(block_sizes(self.run.problems)))
+    @cached_property
+    def tagger(self) -> Tagger:
+        """The tagger of the build."""
+        return Tagger.load(self.config.tagger)
 
-    def problems(self, block: int, tagger: Tagger, config: Config) -> TaggedProblems:
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Numbers of problems by block."""
+        return block_sizes(self.run.problems)
+
+    def store(self, own: Path) -> Path:
+        """Return where a store of the run lies: in its folder, unless the settings say where."""
+        return Path(self.config.store) / own.name if self.config.store else own
+
+    def problems(self, block: int) -> TaggedProblems:
         """Read a block of problems, with their shared words of all classes."""
         seeds = read_block(self.run.problems, block)
-        return tag_problems(seeds, tagger, WORD_CLASSES, config.sharing)
+        return tag_problems(seeds, self.tagger, WORD_CLASSES, self.config.sharing)
 
     def replacements(self, problems: TaggedProblems, columns: Sequence[str]) -> pa.Table:
         """Read columns of the replacements in a block of problems."""
@@ -79,6 +93,7 @@ class Built:
             **plan,
             "base": str(self.run.path.absolute()),
             "build": str(self.build.path.absolute()),
+            "settings": self.settings,
         }
         units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
         models = call_tasks(function, folder, units, distribution, known).all()
@@ -95,4 +110,5 @@ class Built:
     def of_task(cls, folder: Path) -> tuple[Self, Any]:
         """Return the build that a task works on, and its plan."""
         plan = plan_of(folder)
-        return cls(RunFolder(Path(plan["base"])), RunFolder(Path(plan["build"]))), plan
+        run, build = (RunFolder(Path(plan[name])) for name in ("base", "build"))
+        return cls(run, build, plan["settings"]), plan

@@ -20,12 +20,10 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from generation.config import Config
 from generation.model_signals.built import Built, absolute
 from generation.part_store import read_or_make, require_header
-from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.on_disk import read_block
 from generation.problems.shared_words import coarse_class
-from generation.problems.tagging import Tagger
 from generation.records import Sentence, SharedWord, substitute
 from generation.run_folder import slug
 from generation.signals.grammar import fitting_article
@@ -76,7 +74,7 @@ def write_nonce_answers(
     `settings` are fields of its `ModelRequest`; `of` names a build inside the run's folder.
     """
     with Built.held(run, of) as built:
-        config, build = built.config(), built.build
+        config, build = built.config, built.build
         settings = {"device": config.device, **settings}
         request = ModelRequest(model=model, **settings)
         is_classifier = find_kind(request, can_be_told=False) == "classifier"
@@ -84,9 +82,9 @@ def write_nonce_answers(
         machine = machine_for(distribution, request.device)
         require_all(inspect_models([look], machine, config.problem_format.labels))
         if distribution is None:
-            answers = _open(built, config, request)
+            answers = _open(built, request)
         else:
-            plan = {"model": absolute(model), "settings": settings}
+            plan = {"request": {"model": absolute(model), **settings}}
             unit = f"{__name__}:ask_unit"
             same = built.in_tasks(unit, build.tasks("nonce"), plan, distribution)
 
@@ -96,9 +94,9 @@ def write_nonce_answers(
                     "are missing; run the same command again"
                 )
 
-            answers = _Answers(same, _parts_folder(built, config, same), refuse)
+            answers = _Answers(same, _parts_folder(built, same), refuse)
         build.nonce_made.unlink(missing_ok=True)
-        counts = _write(built, config, answers)
+        counts = _write(built, answers)
         shutil.rmtree(build.tasks("nonce"), ignore_errors=True)
         made = {
             "model": answers.model,
@@ -126,18 +124,18 @@ class _Answers:
         return dict(zip(pairs, table["label"].to_pylist(), strict=True))
 
 
-def _open(built: Built, config: Config, request: ModelRequest) -> _Answers:
+def _open(built: Built, request: ModelRequest) -> _Answers:
     """Load the model, or get ready to ask it, and open the store of its answers."""
-    labels = config.problem_format.labels
+    problem_format, sources = built.config.problem_format, [built.config.source]
+    labels = problem_format.labels
 
     def labelled_seeds() -> LabelledPairs:
         """Return some problems and their gold labels, to find out what classes mean."""
-        blocks = (read_block(built.run.problems, number) for number in built.blocks())
+        blocks = (read_block(built.run.problems, number) for number in range(len(built.sizes)))
         seeds = list(islice(chain.from_iterable(blocks), ASKED_SEEDS))
         gold = np.array([labels.index(seed.label) for seed in seeds], np.int64)
         return [_pair(seed.texts) for seed in seeds], gold
 
-    problem_format, sources = config.problem_format, [config.source]
     opened = open_model(
         request, problem_format=problem_format, sources=sources, seeds=labelled_seeds
     )
@@ -152,15 +150,13 @@ def _open(built: Built, config: Config, request: ModelRequest) -> _Answers:
         return pa.table({"label": pa.array(found, pa.string())})
 
     described = opened.describe()
-    return _Answers(described, _parts_folder(built, config, described), ask)
+    return _Answers(described, _parts_folder(built, described), ask)
 
 
-def _parts_folder(built: Built, config: Config, model: Mapping[str, Any]) -> Path:
+def _parts_folder(built: Built, model: Mapping[str, Any]) -> Path:
     """Open the store of a model that describes itself so, and make it if it is not there."""
-    own = built.run.nonce_parts
-    root = Path(config.store) / own.name if config.store else own
-    identity = {**model, "labels": list(config.problem_format.labels)}
-    store = root / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
+    identity = {**model, "labels": list(built.config.problem_format.labels)}
+    store = built.store(built.run.nonce_parts) / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
     require_header(store, identity, contents="answers", redo="merge-nli signals --nonce")
     return store / "parts"
 
@@ -229,18 +225,16 @@ def nonce_variants(
     return stems, texts
 
 
-def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
+def _write(built: Built, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
     """Write the answers block by block; count words, `seed_right`, `hangs` by label and class."""
-    tagger = Tagger.load(config.tagger)
     counts: dict[tuple[str, str], Counter[str]] = {}
-    sizes = block_sizes(built.run.problems)
     with (
-        tqdm(total=sum(sizes), desc=answers.model["name"], unit="problem") as bar,
+        tqdm(total=sum(built.sizes), desc=answers.model["name"], unit="problem") as bar,
         atomic(built.build.nonce) as path,
         RowGroupWriter(path, NONCE_SCHEMA) as writer,
     ):
-        for number, size in enumerate(sizes):
-            questions = _questions(built, config, tagger, number)
+        for number, size in enumerate(built.sizes):
+            questions = _questions(built, number)
             parts, known = _parts(questions), dict[Pair, str]()
             for place, pairs in enumerate(parts):
                 known |= answers.part(pairs)
@@ -262,9 +256,9 @@ _Question = tuple[dict[str, Any], str, list[Pair]]
 the model is asked: the seed, and the seed with each of the stems."""
 
 
-def _questions(built: Built, config: Config, tagger: Tagger, block: int) -> list[_Question]:
+def _questions(built: Built, block: int) -> list[_Question]:
     """List the questions about the words of a block that have replacements."""
-    problems = built.problems(block, tagger, config)
+    problems = built.problems(block)
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     names = ["seed_id", "word_class", "word"]
     columns = (column.to_pylist() for column in built.replacements(problems, names).columns)
@@ -298,13 +292,11 @@ def _pair(texts: Sequence[str]) -> Pair:
 def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: ask a share of the parts that are missing; return the model described."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
-    config = built.config()
-    answers = _open(built, config, ModelRequest(model=plan["model"], **plan["settings"]))
-    tagger, blocks = Tagger.load(config.tagger), built.blocks()
-    for block in blocks:
-        if share.looks_at(block, len(blocks)):
-            for number, pairs in enumerate(_parts(_questions(built, config, tagger, block))):
-                if share.takes(number, block, len(blocks)):
+    answers, blocks = _open(built, ModelRequest(**plan["request"])), len(built.sizes)
+    for block in range(blocks):
+        if share.looks_at(block, blocks):
+            for number, pairs in enumerate(_parts(_questions(built, block))):
+                if share.takes(number, block, blocks):
                     answers.part(pairs)
     return answers.model
 

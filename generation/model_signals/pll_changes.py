@@ -25,8 +25,6 @@ from generation.model_signals.likelihoods import (
     neighbour_changes,
     pseudo_log_likelihoods,
 )
-from generation.problems.on_disk import block_sizes
-from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY, substitute
 from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
@@ -79,8 +77,8 @@ def write_changes(
     is_of_words, scheme = kind == NEIGHBOURS, _SCHEMES[kind]
     work: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
     settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
-    with Built.held(run, of) as built:
-        config, build = built.config(settings), built.build
+    with Built.held(run, of, **settings) as built:
+        config, build = built.config, built.build
         if config.scramble and is_of_words:
             raise ValueError(
                 f"{build.path}: expected a build without scrambled letters; score the same build "
@@ -98,20 +96,16 @@ def write_changes(
             used = {mlm["name"] for mlm in read_record(build.manifest)["mlms"]}
             models = {name: each for name, each in models.items() if name in used}
         _require_models(kind, models, config, machine_for(distribution, config.device))
-        tagger = Tagger.load(config.tagger)
         if distribution is None:
-            identities = _fill_stores(kind, models, built, config, tagger, WHOLE)
+            identities = _fill_stores(kind, models, built, WHOLE)
         else:
-            plan = {
-                "kind": kind,
-                "models": {name: absolute(each) for name, each in models.items()},
-                "settings": {n: getattr(config, n) for n in settings},
-            }
+            there = {name: absolute(each) for name, each in models.items()}
+            plan = {"kind": kind, "models": there}
             unit = f"{__name__}:score_unit"
             identities = built.in_tasks(unit, build.tasks(work), plan, distribution)
         file, record = build.path / f"{work}.parquet", build.path / f"{work}.json"
         record.unlink(missing_ok=True)
-        counts = _write(kind, file, built, config, tagger, identities)
+        counts = _write(kind, file, built, identities)
         shutil.rmtree(build.tasks(work), ignore_errors=True)
         made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
         return built.record(record, {**made_by, "scheme": scheme, **counts}, file)
@@ -143,32 +137,25 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
     return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == NEIGHBOURS else {}), score
 
 
-def _open_store(built: Built, config: Config, identity: Mapping[str, str]) -> LikelihoodStore:
-    own = built.run.likelihoods
-    return LikelihoodStore(Path(config.store) / own.name if config.store else own, identity)
+def _open_store(built: Built, identity: Mapping[str, str]) -> LikelihoodStore:
+    return LikelihoodStore(built.store(built.run.likelihoods), identity)
 
 
 def _fill_stores(
-    kind: str,
-    models: Mapping[str, str],
-    built: Built,
-    config: Config,
-    tagger: Tagger,
-    share: Share,
+    kind: str, models: Mapping[str, str], built: Built, share: Share
 ) -> list[dict[str, str]]:
     """Add a share of what is missing of each model to its store; return the stores' identities."""
-    identities = []
-    sizes = block_sizes(built.run.problems)
+    identities, sizes = [], built.sizes
     for name, model in models.items():
-        identity, score = _load(kind, name, model, config)
-        store = _open_store(built, config, identity)
+        identity, score = _load(kind, name, model, built.config)
+        store = _open_store(built, identity)
         identities.append(identity)
         at_once = _PARTS_AT_ONCE.get(identity["device"], _PARTS_AT_ONCE_ACCELERATOR)
         with tqdm(total=sum(sizes), desc=name, unit="problem") as bar:
             for block, size in enumerate(sizes):
                 missing = []
                 if share.looks_at(block, len(sizes)):
-                    _, texts = _texts(kind, built, config, tagger, block)
+                    _, texts = _texts(kind, built, block)
                     mine = partial(share.takes, window=block, windows=len(sizes))
                     missing = store.missing(chain.from_iterable(texts), mine)
                 for start in range(0, len(missing), at_once):
@@ -184,16 +171,14 @@ def _fill_stores(
 def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
     """Do a unit of work: add a share of what is missing to each store; return their identities."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
-    kind, models, config = plan["kind"], plan["models"], built.config(plan["settings"])
-    _require_models(kind, models, config, this_machine(config.device))
-    return _fill_stores(kind, models, built, config, Tagger.load(config.tagger), share)
+    kind, models = plan["kind"], plan["models"]
+    _require_models(kind, models, built.config, this_machine(built.config.device))
+    return _fill_stores(kind, models, built, share)
 
 
-def _texts(
-    kind: str, built: Built, config: Config, tagger: Tagger, number: int
-) -> tuple[pa.Table, list[list[str]]]:
+def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[str]]]:
     """Read a block's replacements, and for each the texts to score, or what `item_of` writes."""
-    problems = built.problems(number, tagger, config)
+    problems = built.problems(number)
     rows = built.replacements(problems, REPLACEMENT_KEY)
     if kind == NEIGHBOURS:
         rows = of_pairs(rows, distinct_rows(built.build.variants, ["seed_id", "word_class"]))
@@ -204,8 +189,8 @@ def _texts(
         first = pc.list_element(pc.split_pattern(alone[name], " "), 0)
         column = alone.schema.get_field_index(name)
         alone = alone.set_column(column, alone.schema.field(column), first)
-    if not config.scramble:
-        alone, _ = adapt(problems, alone, tagger, config)
+    if not built.config.scramble:
+        alone, _ = adapt(problems, alone, built.tagger, built.config)
     found = []
     edits = text_edits_of(alone, problems)
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
@@ -220,22 +205,17 @@ def _texts(
 
 
 def _write(
-    kind: str,
-    file: Path,
-    built: Built,
-    config: Config,
-    tagger: Tagger,
-    identities: Sequence[Mapping[str, str]],
+    kind: str, file: Path, built: Built, identities: Sequence[Mapping[str, str]]
 ) -> dict[str, int]:
     """Write the changes of replacements, block by block, in nats; means over the models' stores."""
-    stores = [_open_store(built, config, identity) for identity in identities]
-    names = ("neighbour_change",) if kind == NEIGHBOURS else config.problem_format.pll_changes
+    stores = [_open_store(built, identity) for identity in identities]
+    names = ("neighbour_change",) if kind == NEIGHBOURS else built.config.problem_format.pll_changes
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
     counts = {"texts": 0, "windowed": 0, "replacements": 0}
     with atomic(file) as path, RowGroupWriter(path, schema) as written:
-        for number in built.blocks():
-            rows, of_rows = _texts(kind, built, config, tagger, number)
+        for number in range(len(built.sizes)):
+            rows, of_rows = _texts(kind, built, number)
             texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
             found = [store.of(texts) for store in stores]
             counts["texts"] += len(texts)
