@@ -242,6 +242,12 @@ def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:
     return pa.table(columns, schema=EXCLUSIONS)
 
 
+def with_columns(table: pa.Table, new: Mapping[str, Any]) -> pa.Table:
+    """Replace some columns of a table, whose schema stays."""
+    columns = {name: new.get(name, table[name]) for name in table.column_names}
+    return pa.table(columns, table.schema)
+
+
 # --- Rows of the dataset ---
 
 
@@ -316,28 +322,26 @@ def variant_rows(
     validated = [variants[name].to_pylist() for name in problem_format.mlms]
     of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
-    columns = {
-        **{name: rows[name] for name in rows.column_names},
+    new = {
         "variant_id": list(map(variant_id, seed_ids, word_classes, words, texts)),
         **{
-            field: [text for text, _ in new]
-            for field, new in zip(problem_format.fields, changed, strict=True)
+            field: [text for text, _ in of_text]
+            for field, of_text in zip(problem_format.fields, changed, strict=True)
         },
         "word_class": variants["word_class"],
         "original": variants["word"],
         "replacement": variants["replacement"],
         **{
-            name: [spans for _, spans in new]
-            for name, new in zip(problem_format.spans, changed, strict=True)
+            name: [spans for _, spans in of_text]
+            for name, of_text in zip(problem_format.spans, changed, strict=True)
         },
         "mlms": [sorted(set().union(*mlms)) for mlms in zip(*validated, strict=True)],
         **{name: variants[name] for name in problem_format.mlms},
         **{name: variants[name] for name in ("log_odds", *problem_format.signals)},
         "subsamples": variants["subsamples"],
     }
-    table = pa.table(columns, schema=rows.schema)
     order = [(name, "ascending") for name in ("seed_id", "variant_id")]
-    return table.sort_by(order).combine_chunks()
+    return with_columns(rows, new).sort_by(order).combine_chunks()
 
 
 # --- Arithmetic on columns ---

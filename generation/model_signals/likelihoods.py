@@ -57,9 +57,7 @@ _IDS_AT_ONCE: Final = 2**20
 _WINDOWS_REMEMBERED: Final = 2**18
 """Scores of windows kept for the next texts, which are mostly the same with another word."""
 
-
-_ROWS: Final = {"cpu": 8}
-_ROWS_ACCELERATOR: Final = 64
+_ROWS_CPU, _ROWS = 8, 64
 """Rows of a causal LM's forward pass: always as many, as matrix kernels take other paths for fewer,
 with other rounding. Smaller batches are filled up with copies."""
 _MOST_TOKENS: Final = 1024
@@ -197,7 +195,7 @@ class CausalLM:
                 done = start + width
                 start += width // 2
         pieces.sort(key=lambda piece: piece[:2])
-        rows = _ROWS.get(self.device, _ROWS_ACCELERATOR)
+        rows = _ROWS_CPU if self.device == "cpu" else _ROWS
         for _, of_one_length in groupby(pieces, key=lambda piece: piece[0]):
             of_length = list(of_one_length)
             for start in range(0, len(of_length), rows):

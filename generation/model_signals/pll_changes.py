@@ -25,7 +25,7 @@ from generation.model_signals.likelihoods import (
     neighbour_changes,
     pseudo_log_likelihoods,
 )
-from generation.records import REPLACEMENT_KEY, substitute
+from generation.records import REPLACEMENT_KEY, substitute, with_columns
 from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
 from generation.suggestions.masked_lm import MaskedLM
@@ -50,8 +50,7 @@ Kind = Literal["mlm", "lm", "neighbours"]
 """Change of texts' log-likelihood by a masked LM or a causal one, or of words beside."""
 NEIGHBOURS: Final = "neighbours"
 _SCHEMES: Final = {MASKED: SCHEME, CAUSAL: CAUSAL_SCHEME, NEIGHBOURS: NEIGHBOURS_SCHEME}
-_PARTS_AT_ONCE: Final = {"cpu": 1}
-_PARTS_AT_ONCE_ACCELERATOR: Final = 8
+_PARTS_AT_ONCE: Final = 8
 """Parts of the store that are scored together: an accelerator wants more texts than one has."""
 
 Score = Callable[[Sequence[str]], Likelihoods]
@@ -150,7 +149,7 @@ def _fill_stores(
         identity, score = _load(kind, name, model, built.config)
         store = _open_store(built, identity)
         identities.append(identity)
-        at_once = _PARTS_AT_ONCE.get(identity["device"], _PARTS_AT_ONCE_ACCELERATOR)
+        at_once = 1 if identity["device"] == "cpu" else _PARTS_AT_ONCE
         with tqdm(total=sum(sizes), desc=name, unit="problem") as bar:
             for block, size in enumerate(sizes):
                 missing = []
@@ -184,11 +183,9 @@ def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[st
         rows = of_pairs(rows, distinct_rows(built.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
-    for name in ("word", "replacement"):
-        # Without the further edits, which stand after the word.
-        first = pc.list_element(pc.split_pattern(alone[name], " "), 0)
-        column = alone.schema.get_field_index(name)
-        alone = alone.set_column(column, alone.schema.field(column), first)
+    # Without the further edits, which stand after the word.
+    words = {n: pc.split_pattern(alone[n], " ") for n in ("word", "replacement")}
+    alone = with_columns(alone, {n: pc.list_element(words[n], 0) for n in words})
     if not built.config.scramble:
         alone, _ = adapt(problems, alone, built.tagger, built.config)
     found = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.reasons import KEPT, RejectionReason, funnel_columns
-from generation.records import Seed, seed_rows
+from generation.records import Seed, seed_rows, with_columns
 from generation.run_folder import RunFolder, slug
 from generation.run_summary import funnel_text, source_line
 from merge_dataset.files import read_json, to_json
@@ -342,8 +342,7 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
     ]
     found = [text for _, _, text in pairs]
     rows = seed_rows(ordered).take(pa.array([row for row, _, _ in pairs], pa.int64()))
-    columns = {
-        **{name: rows[name] for name in rows.column_names},
+    new = {
         "variant_id": [
             variant_id(seed.seed_id, PARAPHRASE, seed.hypothesis, text) for _, seed, text in pairs
         ],
@@ -354,8 +353,8 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
         "hypothesis_spans": [[(0, len(text))] for text in found],
         "subsamples": [[0]] * len(pairs),
     }
-    table = pa.table(columns, schema=rows.schema)
-    return table.sort_by([("seed_id", "ascending"), ("variant_id", "ascending")]).combine_chunks()
+    order = [(name, "ascending") for name in ("seed_id", "variant_id")]
+    return with_columns(rows, new).sort_by(order).combine_chunks()
 
 
 # --- The summary ---

@@ -22,8 +22,7 @@ from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded, describe_loaded
 
-_ROWS: Final = {"cpu": 160}
-_ROWS_ACCELERATOR: Final = 640
+_ROWS_CPU, _ROWS = 160, 640
 """Beams in a forward pass: each has keys and values of prompt and answer of its own."""
 _DATE: Final = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}{{ '' }}"
 """Put before chat templates that tell the date: a prompt is the same every day."""
@@ -87,7 +86,7 @@ class Generator:
         """First tokens of a decoder; none where the prompt itself is read on."""
         self.ends, self.never = tuple(sorted(ends)), tuple(sorted(never))
         """Tokens that end a text, at least one; those that are no text and not chosen, ends too."""
-        rows = _ROWS.get(model.device.type, _ROWS_ACCELERATOR)
+        rows = _ROWS_CPU if model.device.type == "cpu" else _ROWS
         self.batch_size = config.batch_size or max(1, rows // config.num_beams)
 
     def describe(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from generation.records import (
     seed_rows,
     sorted_replacements,
     variant_rows,
+    with_columns,
 )
 from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.signal_columns import SignalFile, rejections, with_signals_of_no_words
@@ -45,11 +46,7 @@ from generation.variants.funnel import (
     count_words,
     excluded_words,
 )
-from generation.variants.optional_columns import (
-    DECIDING_NOTHING,
-    BlockRows,
-    require_dictionary,
-)
+from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows, require_dictionary
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.sampling import draw, draw_several, eligible, of_pairs
 from generation.variants.validation import find_replacements
@@ -140,10 +137,8 @@ class Builder(BlockWork):
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
         whole = self._in_full(problems, rows, first=True)
-        for name in self._deciding:
-            # Once: what is drawn and written has them from here.
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, rows.schema.field(place), whole[name])
+        # Once: what is drawn and written has them from here.
+        rows = with_columns(rows, {name: whole[name] for name in self._deciding})
         numbers = rejections(whole, self.config)
         count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
         is_kept = pa.array(numbers == NO_REASON)
@@ -193,11 +188,8 @@ class Builder(BlockWork):
 
         def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
             block = BlockRows(table, rows, problems, config, self.tagger, self.signals)
-            for name in names:
-                place = table.schema.get_field_index(name)
-                kind = table.schema.field(place)
-                table = table.set_column(place, kind, block.column(name).cast(kind.type))
-            return table
+            kinds = {name: table.schema.field(name).type for name in names}
+            return with_columns(table, {n: block.column(n).cast(kinds[n]) for n in names})
 
         if first or config.words_at_once > 1:
             whole = filled(whole, self._deciding)

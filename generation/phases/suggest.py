@@ -27,13 +27,7 @@ from generation.problems.sources import Problems, load_problems, require_labels,
 from generation.reasons import NO_REASON
 from generation.records import split
 from generation.run_folder import RunFolder, require_versions, versions
-from generation.suggestions.ask import (
-    ask,
-    collect,
-    mlm_names,
-    units_of,
-    wanted_mlms,
-)
+from generation.suggestions.ask import ask, collect, mlm_names, units_of, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
 from generation.variants.candidates import BlockWork
 from generation.variants.funnel import Funnel

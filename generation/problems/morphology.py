@@ -12,9 +12,6 @@ _UPOS: Final = {"noun": "NOUN", "verb": "VERB", "adjective": "ADJ", "adverb": "A
 _BASE_TAGS: Final = frozenset({"NN", "VB", "VBP", "JJ", "RB"})
 """Tags of forms that are their own lemma, "am" and "are" aside."""
 
-_ALSO: Final = frozenset({("got", "VBN")})
-"""Forms that the dictionary lacks."""
-
 
 @lru_cache(maxsize=200_000)
 def has_form(word: str, tag: str) -> bool | None:
@@ -33,7 +30,7 @@ def has_form(word: str, tag: str) -> bool | None:
     lemmas: tuple[str, ...] = library.getAllLemmas(word, upos=upos).get(upos, ())
     if not lemmas:
         return None
-    if (word, tag) in _ALSO:
+    if (word, tag) == ("got", "VBN"):  # which the dictionary lacks
         return True
     forms = (form for lemma in lemmas for form in library.getInflection(lemma, tag))
     return word in forms or (tag == "VB" and word in lemmas)

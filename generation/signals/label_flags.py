@@ -24,7 +24,7 @@ _PRONOUNS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("she", "her", "hers", "herself"), FEMININE),
 }
 
-_LIGHT: Final = frozenset({"be", "have", "do"})
+LIGHT: Final = frozenset({"be", "have", "do"})
 """Lemmas of verbs that say nothing by themselves."""
 
 _TAGS_OF_CLASSES: Final = ("NN", "VB", "JJ", "RB")
@@ -89,7 +89,7 @@ def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> lis
         has_class = coarse_class(token.tag) in WORD_CLASSES or token.tag in ("NNP", "NNPS")
         if has_class and word.isalpha() and word != "not":
             forms = {word, *lemmas(word, token.tag)}
-            if forms.isdisjoint(there) and forms.isdisjoint(_LIGHT):
+            if forms.isdisjoint(there) and forms.isdisjoint(LIGHT):
                 found[word] = None
     return list(found)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from generation.config import Config, bundled_toml
 from generation.reasons import NO_REASON, Reason
-from generation.records import REPLACEMENT_KEY
+from generation.records import REPLACEMENT_KEY, with_columns
 from generation.run_folder import RunFolder
 from generation.signals.grammar import article_position, fitting_article
 from merge_dataset.dataset_columns import LEAST, OPTIONAL, REFUSED
@@ -121,11 +121,9 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
     """Replace the signals by those of shuffled letters: a frequency, and nothing that agrees."""
     new = {"zipf_frequency": zipf_frequencies(replacements["replacement"])}
     new |= {name: pa.nulls(len(replacements), pa.bool_()) for name in AGREEMENT}
-    for name in replacements.column_names:
-        if name in OPTIONAL:
-            new[name] = pa.nulls(len(replacements), replacements.schema.field(name).type)
-    columns = {name: new.get(name, replacements[name]) for name in replacements.column_names}
-    return pa.table(columns, replacements.schema)
+    optional = [field for field in replacements.schema if field.name in OPTIONAL]
+    new |= {field.name: pa.nulls(len(replacements), field.type) for field in optional}
+    return with_columns(replacements, new)
 
 
 _Limit = Callable[[pa.Table, Config], "NDArray[np.bool_]"]
@@ -206,11 +204,7 @@ class SignalFile:
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
         """Join the changes to replacements, whose columns for them are there already."""
-        for name, column in self.of(replacements, required=required).items():
-            place = replacements.schema.get_field_index(name)
-            field = replacements.schema.field(place)
-            replacements = replacements.set_column(place, field, column)
-        return replacements
+        return with_columns(replacements, self.of(replacements, required=required))
 
     def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
         """Read the changes of replacements, by column; null where there are none."""

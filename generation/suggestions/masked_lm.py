@@ -39,15 +39,13 @@ _HEADS: Final = {
 }
 """Model type → modules after the trunk, in order. Models of other types run as a whole."""
 
-_HEAD_ROWS: Final = {"cpu": 128}
-_HEAD_ROWS_ACCELERATOR: Final = 2048
+_HEAD_ROWS_CPU, _HEAD_ROWS = 128, 2048
 """Masks per pass of the head: its matrix has a row per word of the vocabulary, and needs more
 masks at a time than a batch of sentences has."""
-_LOOKED_AT: Final = {"cpu": 32}
-"""Rows of logits that are looked at together, to be fetched into the processor's cache once."""
+_LOOKED_AT: Final = 32
+"""Rows of logits that a CPU looks at together, to be fetched into the processor's cache once."""
 _BLOCK: Final = 16
 """Logits of which `most_probable` takes the highest, to know how high the others have to be."""
-_NO_LIMIT: Final = 10**9
 _IN_FLIGHT: Final = 3
 """Number of results left on the device while it works on; fetching the newest would idle it."""
 
@@ -144,7 +142,7 @@ class MaskedLM:
         self._words = word_tokens(self._tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
-        self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
+        self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
         self._is_flat = is_flat(model)
         usual = batch_tokens_for("masked LM", self.device)
         self._budget = tokens_for(model) if self._is_flat else usual
@@ -285,7 +283,7 @@ class MaskedLM:
             inputs: list[Input], logits: torch.Tensor
         ) -> tuple[list[Input], tuple[torch.Tensor, ...]]:
             originals = self._to_device([[i.original] for i in inputs])
-            size, found = _LOOKED_AT.get(self.device, len(inputs)), []
+            size, found = _LOOKED_AT if self.device == "cpu" else len(inputs), []
             for start in range(0, len(inputs), size):
                 some = logits[start : start + size]
                 tokens, values = most_probable(some, k)
@@ -405,7 +403,7 @@ class MaskedLM:
         import torch
 
         budget = batch_tokens or self._budget
-        most = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
+        most = _HEAD_ROWS_CPU if self.device == "cpu" else _HEAD_ROWS
         waiting = deque[_Reduced]()
         lengths = [(len(i.ids), 0) for i in inputs]
         batches = batches_of(lengths, budget, mixed=self._is_flat, filler=self._filler)

@@ -21,8 +21,7 @@ from generation.suggestions.vocabulary import ATTACHED, WHOLE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TOGETHER: Final = {"cpu": 128}
-_TOGETHER_ACCELERATOR: Final = 4096
+_TOGETHER_CPU, _TOGETHER = 128, 4096
 """Number of questions searched side by side, so that their prefixes share batches."""
 _MOST_PREFIXES: Final = 200
 """Prefixes extended in a step of a question's search; one in twenty has more. It takes a quarter
@@ -50,7 +49,7 @@ def score_words(
             f"{mlm.max_tokens} tokens long, got {max_pieces}"
         )
     scores = Scores.empty(len(queries), k, max_pieces=max_pieces)
-    together = _TOGETHER.get(mlm.device, _TOGETHER_ACCELERATOR)
+    together = _TOGETHER_CPU if mlm.device == "cpu" else _TOGETHER
     for start in range(0, len(queries), together):
         some = queries[start : start + together]
         if blanks := list(mlm.blanks(dict(enumerate(some, start)), max_pieces)):

@@ -16,8 +16,9 @@ from generation.problems.morphology import inflected, lemmas
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
-from generation.records import Sentence, SharedWord, sorted_replacements
+from generation.records import Sentence, SharedWord, sorted_replacements, with_columns
 from generation.signals.grammar import NOUN_TAGS, article_position, fitting_article
+from generation.signals.label_flags import LIGHT
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import (
     ARTICLE,
@@ -35,8 +36,6 @@ from generation.variants.perturbations import (
     words_of,
 )
 from generation.variants.words import match_case, scramble
-
-_AUXILIARIES: Final = frozenset({"be", "have", "do"})
 
 REPLACEMENTS: Final = "replacements"
 """The kind of `Fate` that is about replacements with further edits."""
@@ -134,9 +133,7 @@ def shuffle_letters(
         further = [edit for edit in sorted(edits) if edit.part != WORD]
         first.setdefault((seed_id, word_class, word, shuffled), (row, further))
     taken = rows.take(pa.array([row for row, _ in first.values()], pa.int64()))
-    column = rows.schema.get_field_index("replacement")
-    texts = pa.array([text for *_, text in first], pa.string())
-    taken = taken.set_column(column, rows.schema.field(column), texts)
+    taken = with_columns(taken, {"replacement": [text for *_, text in first]})
     if FURTHER_EDITS in rows.column_names:
         taken = with_further_edits(
             taken.drop_columns([FURTHER_EDITS]), [edits for _, edits in first.values()]
@@ -175,7 +172,7 @@ def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
     """Tell whether a verb is of "be", "have" or "do": "is waiting" is not "looks waiting"."""
     token = sentence.tokens[position]
     mine = lemmas(token.text.lower(), token.tag)
-    return coarse_class(token.tag) == "verb" and not _AUXILIARIES.isdisjoint(mine)
+    return coarse_class(token.tag) == "verb" and not LIGHT.isdisjoint(mine)
 
 
 def _with_families(

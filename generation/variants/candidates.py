@@ -81,12 +81,7 @@ class Candidates:
 
     @classmethod
     def write(
-        cls,
-        folder: Path,
-        store: SuggestionStore,
-        asked: Asked,
-        *,
-        probability_filter: bool,
+        cls, folder: Path, store: SuggestionStore, asked: Asked, *, probability_filter: bool
     ) -> Self:
         """Filter a store's answers to the run's questions, one shard at a time."""
         folder.mkdir(parents=True)

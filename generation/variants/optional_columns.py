@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _FLAG: Final = pa.bool_()
 
-_ENTAILMENT: Final = "entailment"
-
 
 @dataclass(frozen=True)
 class BlockRows:
@@ -140,7 +138,7 @@ def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
     if lemmas is not None and rows.config.problem_format == NLI:
         mine = set(ids)
         for seed in rows.problems.seeds:
-            if seed.seed_id in mine and seed.label == _ENTAILMENT:
+            if seed.seed_id in mine and seed.label == "entailment":
                 premise, hypothesis = rows.problems.of(seed)
                 found[seed.seed_id] = bool(words_beyond(premise, hypothesis, lemmas))
     return pa.array([found.get(seed_id) for seed_id in ids], _FLAG)

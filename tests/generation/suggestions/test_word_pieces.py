@@ -199,7 +199,7 @@ def in_other_batches(
         yield score_words(mlm, queries, k=k, max_pieces=2, batch_tokens=budget), scores
     turned = score_words(mlm, queries[::-1], k=k, max_pieces=2)
     yield turned.take(range(len(queries))[::-1]), scores
-    monkeypatch.setattr(word_pieces, "_TOGETHER", {"cpu": 2})
+    monkeypatch.setattr(word_pieces, "_TOGETHER_CPU", 2)
     yield score_words(mlm, queries, k=k, max_pieces=2), scores
 
 
