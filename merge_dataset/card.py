@@ -52,11 +52,9 @@ class Statistics:
 
     config: str
     label_names: tuple[str, ...]
-    """Labels of its problems' format."""
     labels: tuple[int, ...]
     """Seeds with each of these labels."""
     variants: int
-    """Unique variants."""
     subsamples: int
     drawn: int
     """Variants over all subsamples, counted in each subsample they are in."""
@@ -124,18 +122,27 @@ def render(folder: Path) -> str:
     rows = "".join(_of_kinds("rows", kinds))
     null = f" Null throughout: {', '.join(f'`{name}`' for name in empty)}." if empty else ""
     heading = TEXT["columns"]["heading"].format(empty=null)
+    facts = {name: source_of(name) for name in names}
+    licences = (f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items())
     # A configuration of one class where there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
         *({f"**{sentence}**\n" for each in made if (sentence := provenance.trial_of(each))}),
         _introduction(kinds, formats),
         *({f"{sentence}\n" for each in made if (sentence := provenance.found_good(each))}),
-        _loading(example, kinds),
+        TEXT["loading"]["text"].format(
+            name=DATASET_NAME,
+            example=example,
+            seeds=SPLITS[0],
+            variants=SPLITS[1],
+            configurations="".join(_of_kinds("loading", kinds)),
+        ),
         heading + _table(("column", "content"), columns.items()),
         f"## Statistics\n\n{rows}\n{statistics_block(statistics)}",
         "\n".join(["## How it was made\n", *_of_kinds("making", kinds), ""])
         + "\n".join(map(_making, made)),
-        _licence_section(names),
+        "## Licences\n\nSeeds are problems of the source, and variants are adaptations of them. "
+        "Both are under its licence:\n\n" + "".join(licences),
         _limits(
             kinds,
             relatives_stay=any(each.get("families", "ignore") == "ignore" for each in replacing),
@@ -393,11 +400,10 @@ def _problems(made: dict[str, Any]) -> str:
 
 def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
     meaning = made.get(provenance.EXPLAINED, {}).get("settings", {})  # not of earlier versions
-    chosen = [(key, value) for key, value in config.items() if value not in (None, {}, [])]
-    if not meaning:
-        return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
-    rows = ([key, value, meaning.get(key, "")] for key, value in chosen)
-    return ["Settings (the others are unset):\n", _table(("setting", "value", "meaning"), rows)]
+    header = ("setting", "value", *(["meaning"] if meaning else ()))
+    chosen = ((key, value) for key, value in config.items() if value not in (None, {}, []))
+    rows = ([key, value, meaning.get(key, "")][: len(header)] for key, value in chosen)
+    return ["Settings (the others are unset):\n", _table(header, rows)]
 
 
 def _described(model: dict[str, Any]) -> str:
@@ -457,18 +463,6 @@ def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
     return f"{text}{words['other_formats']}{rows}" if rows else text
 
 
-def _loading(example: str, kinds: Kinds) -> str:
-    """Say how to load the data, with an example configuration."""
-    seeds, variants = SPLITS
-    return TEXT["loading"]["text"].format(
-        name=DATASET_NAME,
-        example=example,
-        seeds=seeds,
-        variants=variants,
-        configurations="".join(_of_kinds("loading", kinds)),
-    )
-
-
 def column_meanings(
     kinds: Kinds, formats: Mapping[str, ProblemFormat], empty: Collection[str] = ()
 ) -> dict[str, str]:
@@ -518,16 +512,6 @@ def _changes(config: Mapping[str, Any]) -> Iterator[str]:
         yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
     if families == "inflect" or count > 1 or config.get("repair_articles"):
         yield TEXT["families"]["pairs"]
-
-
-def _licence_section(names: Iterable[str]) -> str:
-    """Write the section of the card on the licences of these sources."""
-    facts = {name: source_of(name) for name in names}
-    items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
-    return (
-        "## Licences\n\nSeeds are problems of the source, and variants are adaptations of "
-        "them. Both are under its licence:\n\n" + "".join(items)
-    )
 
 
 def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:

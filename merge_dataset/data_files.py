@@ -51,9 +51,6 @@ _ROWS: Final = 10_000
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
 
-_SHOWN: Final = 60
-"""Characters of column names that a message shows."""
-
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 """A byte that is no UTF-8, as `surrogateescape` decodes it."""
 
@@ -467,7 +464,7 @@ def describe_missing(required: Sequence[str], there: Sequence[str]) -> str:
         *first, last = missing
         return f"found no {', no '.join(first)}{' and no ' if first else ''}{last}"
     shown = ", ".join(there)
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    shown = shown if len(shown) <= 60 else f"{shown[:60]}…"
     return f"found {f'{shown} alone' if shown else 'none of them'}" if missing else ""
 
 

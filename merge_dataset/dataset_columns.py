@@ -24,7 +24,6 @@ class DatasetColumn:
     in_paraphrases: str = ""
     """Its content in paraphrases, where that is something else."""
     optional: bool = False
-    """True if only some files have it."""
 
     def names(self, fields: Iterable[str]) -> tuple[str, ...]:
         """Names of the columns for these texts.
@@ -292,7 +291,6 @@ COLUMNS: Final = (
 """The columns of both splits; those from `word_class` to `subsamples` are empty in `seeds`."""
 
 OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
-"""Names of the columns that only some files have."""
 
 LABEL_FLAGS: Final = ("pronoun_clash", "beyond_premise", "hangs_on_word")
 """Columns that flag variants whose label may not hold."""

@@ -33,7 +33,6 @@ FILE_ROWS: Final = 10 * ROWS
 """Most rows of a file of a dataset: what several processes can share, and the Hub shows."""
 
 RECORD_DIGEST: Final = "digest"
-"""Key of a record's digest of itself."""
 
 _TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|old)")
 
@@ -332,8 +331,6 @@ def draw_rank(rng_seed: int | str, name: str) -> bytes:
 # --- Parquet ---
 
 _PARQUET: Final = b"PAR1"
-"""First and last bytes of a Parquet file."""
-
 PARQUET_OPTIONS: Final[Mapping[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
 """How every Parquet file is written. The checksums show damage; see `open_parquet`."""
 
@@ -439,7 +436,6 @@ class RowGroupWriter:
         self._writer = pq.ParquetWriter(path, self._schema, **PARQUET_OPTIONS)
         self._held = self._schema.empty_table()
         self.rows = 0
-        """Number of rows given so far."""
 
     def write(self, table: pa.Table) -> None:
         """Add rows."""

@@ -1,11 +1,10 @@
 """Problems with their variants, to read: chosen from a dataset folder, with the words marked."""
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -19,9 +18,7 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.schema import VARIANT_CLASSES
-
-_COMPARED: Final = 20_000
-"""Ids among which one like a misspelt one is looked for, as each costs some time."""
+from merge_dataset.settings import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,10 @@ def choose_problems(
         ids[config] = [seed_id for table in tables for seed_id in table["seed_id"].to_pylist()]
     known = list(dict.fromkeys(seed for each in ids.values() for seed in each))
     there = set(known)
-    for seed in seed_ids:
-        if seed in there:
-            continue
-        near = [each for each in known if seed in each or each in seed][:1]
-        near = near or difflib.get_close_matches(seed, known[:_COMPARED], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+    for seed in (each for each in seed_ids if each not in there):
+        part = next((each for each in known if seed in each or each in seed), None)
+        # Not among all: each costs some time.
+        hint = f"; did you mean {part!r}?" if part else did_you_mean(seed, known[:20_000])
         raise ValueError(
             f"{folder}: expected the seed_id of one of {len(known):,} problems of "
             f"{', '.join(ids)}, such as {known[0]!r}, got {seed!r}{hint}"

@@ -48,10 +48,7 @@ _YES_NO: Final = {"yes": True, "y": True, "true": True, "no": False, "n": False,
 
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
 _HEAD: Final = b'{"annotator": '
-"""Beginning of a file's first line."""
 _CHECKSUM: Final = re.compile(rb'"crc32": "[0-9a-f]{8}"')
-_SHOWN: Final = 60
-"""Characters of a malformed line that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +273,7 @@ def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:
             if line.strip():
                 events.append(parse_event(parse_line(line)))
         except ValueError as error:
-            shown = line[:_SHOWN].decode(errors="replace")
+            shown = line[:60].decode(errors="replace")
             where = "" if shown in str(error) else f", in {shown!r}"
             raise ValueError(f"{path}: line {number}: {error}{where}") from error
     return events

@@ -271,7 +271,8 @@ def _items(
             raise ValueError(f"{_named(seeds)}: expected the seed {row['seed_id']!r}, found none")
         try:
             seed, word_class = by_seed[row["seed_id"]], row["word_class"]
-            pairs = replaced(row["original"], row["replacement"], word_class)
+            words = row["original"], row["replacement"]
+            pairs = {words[1]: words[0]} if word_class == PARAPHRASE else changed_words(*words)
             spans = {field: row[f"{field}_spans"] for field in fields}
             yield Item(
                 variant_id=row["variant_id"],
@@ -314,17 +315,6 @@ def _rows(paths: Sequence[Path], column: str, values: Iterable[str]) -> list[dic
 def _named(paths: Sequence[Path]) -> str:
     """Name the file of a split, or by a pattern those that it is divided into."""
     return patterns_of([str(path) for path in paths])[0]
-
-
-def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]:
-    """Map each replacement to its original; for a paraphrase, the whole text.
-
-    >>> replaced("girl a", "owl an", "noun")
-    {'owl': 'girl', 'an': 'a'}
-    """
-    if word_class == PARAPHRASE:
-        return {replacement: original}
-    return changed_words(original, replacement)
 
 
 def original_spans(
@@ -381,16 +371,11 @@ def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:
         texts.append({"field": field, **sides})
     changes: list[tuple[str, str]] = []
     if not is_pair and item.word_class != PARAPHRASE:
-        pairs = replaced(item.original, item.replacement, item.word_class)
+        pairs = changed_words(item.original, item.replacement)
         changes = [(old_word, new_word) for new_word, old_word in pairs.items()]
     label = None if is_pair else item.label
-    return {
-        "id": item.variant_id,
-        "label": label,
-        "changes": changes,
-        "texts": texts,
-        "shared": shared,
-    }
+    told = {"label": label, "changes": changes, "texts": texts, "shared": shared}
+    return {"id": item.variant_id, **told}
 
 
 # --- The folder ---
@@ -400,10 +385,8 @@ SAMPLE: Final = "sample.jsonl"
 
 _KEYS: Final = ("configurations", "dataset", "files", "items", "per_class", "population",
                 "rng_seed")  # fmt: skip
-"""Keys that a description must have."""
 _SAMPLE_DIGEST: Final = "sample_sha256"
 _DIGEST: Final = "sha256"
-"""Key of the digest of all other keys."""
 
 
 @dataclass(frozen=True, slots=True)

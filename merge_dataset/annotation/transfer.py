@@ -40,9 +40,6 @@ from merge_dataset.paths import as_paths
 
 T = TypeVar("T")
 
-_SHOWN: Final = 60
-"""Characters of a value that a message shows."""
-
 
 def _choices(name: str, question: str, choices: Mapping[str, str]) -> str:
     return (
@@ -204,7 +201,7 @@ def _name(user: object) -> str:
 
 def _as_json(value: object) -> str:
     """Show the beginning of a value."""
-    return json.dumps(value, ensure_ascii=False)[:_SHOWN]
+    return json.dumps(value, ensure_ascii=False)[:60]
 
 
 _TYPES: Final = {"fluency": pa.int8(), "reasoning": pa.int8(), "equivalent": pa.bool_()}

@@ -64,7 +64,6 @@ class Check:
     """A check that registered itself."""
 
     looks_at: str
-    """Subject of the check, in a sentence."""
     stage: Stage
     kind: str | None
     """The kind of collections whose rows it looks at, one at a time; None: the whole folder."""
@@ -72,7 +71,6 @@ class Check:
 
 
 CHECKS: Final[dict[str, Check]] = {}
-"""Checks by name; those of a module in their order."""
 
 
 def check(
@@ -111,9 +109,6 @@ def summarise(findings: Iterable[Finding]) -> list[str]:
 ROW: Final = '"row number"'
 """Column that numbers the rows of a view in the order of its files."""
 
-_AT_A_TIME: Final = 10_000
-"""Rows that are fetched together."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -142,7 +137,7 @@ class Rows:
         """Yield what a query gives; other queries may run meanwhile."""
         with self.connection.cursor() as cursor:
             cursor.execute(query)
-            while found := cursor.fetchmany(_AT_A_TIME):
+            while found := cursor.fetchmany(10_000):
                 yield from found
 
     def told(self, expected: str, query: str, got: str) -> Iterator[Finding]:

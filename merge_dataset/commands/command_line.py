@@ -34,7 +34,6 @@ STOPPED: Final = (
     "stopped: nothing is half-written, and what was finished is kept; the same command goes on "
     "from there"
 )
-"""Message after Ctrl+C, of all commands."""
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl+C, as shells have it: 128 and the number of SIGINT."""

@@ -42,9 +42,7 @@ class Said:
     """Records of the units that are done."""
 
     records: dict[str, Any]
-    """Records by unit."""
     error: ExecutorError | None
-    """Tasks that failed."""
 
     def all(self) -> list[Any]:
         """Return what all units said, in their order; `ExecutorError` where some failed."""

@@ -25,8 +25,6 @@ from merge_dataset.files import digest_of
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 5.0
-"""Seconds between two looks at Slurm's queue."""
-
 _OVER: Final = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
      "PREEMPTED", "TIMEOUT"}

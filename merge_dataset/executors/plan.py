@@ -13,7 +13,6 @@ from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
 log = logging.getLogger(__name__)
 
 CLUSTER: Final = "Many processes, many machines"
-"""Heading of the help."""
 COMMANDS: Final = "tasks"
 """Stands for all commands that deal their work to tasks, where settings name commands."""
 
@@ -110,7 +109,6 @@ class Distribution:
     workers: int = 1
     """How many of them run at a time."""
     resources: Resources = field(default_factory=Resources)
-    """Cores, memory, GPUs and cluster options of a task."""
 
     def __post_init__(self) -> None:
         """Raise ValueError where a value is out of range."""

@@ -35,8 +35,6 @@ Measure = Callable[[Floats], Floats]
 """(B, k, k) matrices of samples → (B,) a figure of each."""
 
 MEAN: Final = "(mean)"
-"""Name in place of the second annotator in the row of all pairs."""
-
 _ENOUGH_DEFINED: Final = 0.95
 """Share of replicates that must be defined, else intervals would hide how little is known."""
 

@@ -35,8 +35,6 @@ N_ANSWERS: Final = SCORES | {SAME: 2}
 """Numbers of answers to what may be asked, also whether a paraphrase means the same."""
 
 EQUIVALENT: Final = "equivalent"
-"""Column of a table of answers about paraphrases."""
-
 Cell = tuple[str, str]
 """Source and class."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Output = Literal["text", "markdown", "latex", "json"]
-"""How everything is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,7 @@ class Overview:
     tables: tuple[Table, ...]
     remarks: tuple[str, ...]
     drop: tuple[str, ...]
-    """Masked LMs to drop."""
     command: str | None
-    """Command line that drops them."""
 
     def render(self, output: Output) -> str:
         """Write everything, shares in JSON as fractions of 1, of LaTeX the tables alone."""

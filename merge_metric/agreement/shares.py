@@ -26,8 +26,6 @@ from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Table, columns, interval_columns
 
 ANSWERS: Final = tuple(str(n) for n in range(1, SCORES[FLUENCY] + 1))
-"""Keys of the shares of scores in a row."""
-
 WEIGHTED: Final = "weighted"
 
 _Z: Final = 1.959963984540054

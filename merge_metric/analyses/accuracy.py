@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SOLVED: Final = ("any", "half", "all")
-"""How many of a seed's variants are right, at least."""
 
 
 def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, bool]]:

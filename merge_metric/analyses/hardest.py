@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_SHOWN: Final = 40
-"""Seeds in a plot."""
-
 _DECIMALS: Final = 12
 """Averages that differ by less are rounding errors of equal ones."""
 
@@ -292,7 +289,7 @@ def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
 
 def plot_hardest(table: Table) -> Figure:
     """Draw a line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
-    rows = table.rows[:_SHOWN]
+    rows = table.rows[:40]
     figure = new_figure(PAGE / 2 + 1, 1.0 + 0.17 * max(1, len(rows)))
     axes = figure.subplots()
     models = list(dict.fromkeys(model for row in rows for model in row["by_model"]))

@@ -45,7 +45,6 @@ FOOLING_NOTE: Final = (
     "r_s, r_r: the share of seeds answered right (right: how many) with at least one variant that "
     "changes the prediction to the opposite label (r_s), to any other (r_r), in percent"
 )
-"""Beginning of a note."""
 
 
 def identity(run: HasCounts) -> Row:

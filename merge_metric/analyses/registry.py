@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     Made = tuple[Table, Callable[[Table], Figure]]
     """A table, and the function that draws it."""
 
-_SHOWN: Final = 4
-"""Analyses that a message names."""
-
 Extra = Literal["plots", "overlap", "signals"]
 
 Predictions = Literal["needed", "optional", "none"]
@@ -203,7 +200,7 @@ class Request:
 def find_analysis(name: str) -> Analysis:
     """Find a registered analysis."""
     if name not in ANALYSES:
-        some = ", ".join(list(ANALYSES)[:_SHOWN])
+        some = ", ".join(list(ANALYSES)[:4])
         listed = f": {some}, …; `merge-nli analyse --help` lists all {len(ANALYSES)}"
         hint = did_you_mean(name, ANALYSES, listed)
         raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")

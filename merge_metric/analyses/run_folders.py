@@ -28,15 +28,11 @@ if TYPE_CHECKING:
 REPLACEMENTS: Final = "replacements.parquet"
 """R_M(⟨p, h⟩, o) in full, before sampling."""
 PROBLEMS: Final = "problems.parquet"
-"""All labelled problems of the source."""
 VARIANTS: Final = "variants.parquet"
-"""The sampled variants, where there is a build."""
 SHARED_WORDS: Final = "shared_words.parquet"
 """Shared words of all classes, how often each stands in each text, and its other forms."""
 
 MANIFEST: Final = "manifest.json"
-"""Record of a finished build, with digests of its files."""
-
 _COUNTS: Final = "counts.json"
 _SUGGESTED: Final = "suggested.json"
 
@@ -81,7 +77,6 @@ ELIGIBLE: Final = "eligible"
 """Values of `which`: problems that share a word, and those that have variants."""
 
 ALL: Final = "all"
-"""Name of the classes together."""
 
 
 def potential_seeds(run: Path) -> Table:
@@ -176,7 +171,6 @@ _SHARES: Final = {
     "more_probable": "more probable",
     "both": "both",
 }
-"""Key of a count → its heading."""
 
 
 def filters(counts: Sequence[Mapping[str, Any]]) -> Table:

@@ -39,11 +39,9 @@ class Draws:
     """Settings of draws of seeds, or of variants, and how much they are to show."""
 
     draws: int = 100
-    """Number of draws."""
     seeds: int = 500
     """Seeds of each, without replacement."""
     correctness_threshold: int = 90
-    """CT of SV accuracy."""
     width: float = 5.0
     """Wanted width of a 95 % interval, in percentage points."""
     difference: float = 2.0

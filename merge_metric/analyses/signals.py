@@ -67,7 +67,6 @@ _JUDGED: Final = (
     f"{_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that share of "
     f"other seeds' ({_FOLDS} folds); good is then the precision of that limit."
 )
-"""End of the note where there are annotations."""
 
 
 # --- Variants, their signals and what is made of them ---
@@ -85,7 +84,6 @@ class _Observed:
     judgements: Mapping[str, Floats]
     """(n,) `fluency`, `reasoning`, `good`; NaN where nobody judged. Empty without annotations."""
     weights: BootstrapWeights | None
-    """Resampled seeds, if there is a bootstrap."""
 
 
 def signal_columns(folder: Path, config: str) -> list[str]:

@@ -21,7 +21,6 @@ from merge_metric.tables import Table, columns, interval_columns
 from merge_metric.tables.plots import bar_panels
 
 COLUMNS: Final = ("word_class",)
-"""Columns of the dataset that are read."""
 
 _SHOWN: Final = {
     "judged good": "changed_good",

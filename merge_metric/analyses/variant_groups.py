@@ -75,7 +75,6 @@ ORIGINS: Final = ("equiv", "size", "multi", "one")
 """By the model's own MLM; its kind in another size; several MLMs; one of another kind."""
 
 PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
-"""The mapping of the paper's models."""
 
 _KEYS: Final = ("names", "equivalent", "size")
 

@@ -28,9 +28,7 @@ class VariantRows:
     table: pa.Table
     """See `variant_rows`."""
     columns: tuple[str, ...] = ()
-    """Columns of the variants that were asked for."""
     run: Run | None = None
-    """A model's answers to them, if any."""
 
     @property
     def model(self) -> str | None:

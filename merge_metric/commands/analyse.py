@@ -27,9 +27,6 @@ from merge_metric.commands.score import read_threshold
 
 log = logging.getLogger(__name__)
 
-_HELP: Final = 76
-"""Width of text that the help shows as it is."""
-
 
 def _option(default: Any, help: str, **more: Any) -> Any:
     return setting(default, help, commands="analyse", panel="Options of single analyses", **more)
@@ -213,7 +210,7 @@ _WIDTH: Final = max(map(len, ANALYSES)) + 4
 _LISTED: Final = [
     fill(
         analysis.summary,
-        _HELP,
+        76,  # as wide as the help shows text as it is
         initial_indent=f"  {analysis.name}".ljust(_WIDTH),
         subsequent_indent=" " * _WIDTH,
     )

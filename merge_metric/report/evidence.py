@@ -150,9 +150,7 @@ class Respondent:
 
     name: str
     files: tuple[str, ...]
-    """Names of the predictions files."""
     description: Mapping[str, Any]
-    """As `Model.description`."""
     n_predictions: int
     answers: Mapping[str, NDArray[np.int16]]
     """File of the dataset → the answer to each of its rows, `MISSING` where there is none."""
@@ -407,13 +405,8 @@ Result = Mapping[str, Any]
 """A result of `scoring.score`, or one of its groups."""
 
 WORDS: Final = "all words"
-"""Name of all word classes together."""
-
 _CT: Final = USUAL.correctness_threshold
-"""Threshold of the SV accuracy shown."""
-
 _SHARED: Final = "shared-seeds"
-
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
 
@@ -425,9 +418,7 @@ class Scored(NamedTuple):
     per_seed: Mapping[str, float]
     """Word class, or `WORDS` for all variants → a seed's variants in a subsample that has some."""
     texts: str = ""
-    """As `Run.texts`."""
     validity: Row | None = None
-    """Row of the table of judged variants, as `validity_row` makes it."""
 
 
 def _per_seed(counts: SeedCounts) -> float:

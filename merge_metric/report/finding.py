@@ -43,7 +43,6 @@ class FooledSeed:
     seed_id: str
     gold: str
     texts: tuple[str, str]
-    """Names of the two texts."""
     seed: tuple[str, str]
     variant: tuple[str, str]
     seed_marks: tuple[list[list[int]], list[list[int]]]

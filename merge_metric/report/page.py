@@ -34,7 +34,6 @@ SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", 
 """In the order in which they run; each on its own."""
 
 Row = Mapping[str, Any]
-"""A row of a table."""
 
 HEAT: Final = sv_at(90)
 """The figure that the heat map opens on."""

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 Ints = NDArray[np.signedinteger[Any]]
 
 HARDEST: Final = 20
-"""Seeds of a source in the table of the hardest."""
 
 _LEAST: Final = 5
 """Variants of a seed of which some are shown, if there are as many."""
@@ -71,7 +70,6 @@ class ProblemFiles:
     """Files of a source's split, whose rows are numbered one file after the other."""
 
     folder: Path
-    """The dataset folder."""
     files: tuple[str, ...]
     problem_format: ProblemFormat
 
@@ -154,7 +152,6 @@ class SourceSeeds:
     seeds: pa.Table
     """(S,) by id."""
     files: ProblemFiles
-    """Files of the variants."""
     rows: Ints
     """(V shown,) rows in `files` of variants to be shown, by seed and id."""
     own: Ints

@@ -28,7 +28,6 @@ SEED, VARIANT = CATALOGUE["seed_accuracy"], CATALOGUE["variant_accuracy"]
 MATCHING = CATALOGUE["matching_threshold"]
 RELAXED, STRICT = CATALOGUE["relaxed_fooling_rate"], CATALOGUE["strict_fooling_rate"]
 HEADLINE: Final = (SEED, VARIANT, *map(sv_at, (50, 80, 90, 100)), MATCHING, RELAXED, STRICT)
-"""Figures of the first table."""
 
 KIN: Final = tuple(
     CATALOGUE[key].at(QUALITY_THRESHOLD)
@@ -40,9 +39,6 @@ KIN: Final = tuple(
 """Figures of the table on kin of SV accuracy, at the threshold that reports compute."""
 
 BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)
-"""Figures of word classes and labels."""
-
-
 FLAGS_EXPLAINED: Final = (
     "Variants whose label may not hold, by the dataset's flags. pronoun_clash: a noun became one "
     "of another gender than a pronoun's; beyond_premise: an entailed hypothesis has content words "
@@ -50,7 +46,6 @@ FLAGS_EXPLAINED: Final = (
     "with made-up words in place of the replaced one. Most flagged labels hold. The flags are to "
     "report on the rest (no flag), which has other seeds, not to make a benchmark of it."
 )
-"""Note below figures by label flag."""
 
 
 def cell(result: Result, figure: Figure) -> Estimate:
@@ -189,7 +184,6 @@ _OF_THE_RUN: Final = (
 """Keys about a run rather than its model, or with a place of their own; the JSON has them."""
 
 _USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices")
-"""Keys that `usage_text` says."""
 
 
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
@@ -278,4 +272,3 @@ CAUTION: Final = (
     "Before you blame a model, read the variants: each has its seed's label, which nobody checked "
     "again, and some do not read well."
 )
-"""Sentence beside the findings."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_VARIANTS: Final = 500_000
-"""Variants shown in the page by default."""
-
 MAX_BYTES: Final = 15_000_000
 """Size of the page; where it would be larger, fewer variants are shown."""
 

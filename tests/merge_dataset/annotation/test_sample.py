@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.annotation.session import chances, choose, draw, original_spans, replaced, spread
+from merge_dataset.annotation.session import chances, choose, draw, original_spans, spread
 from merge_dataset.export import export_dataset
-from merge_dataset.schema import ProblemFormat, arrow_schema
+from merge_dataset.schema import ProblemFormat, arrow_schema, changed_words
 
 
 def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
@@ -175,7 +175,7 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
 
 
 def test_several_words_are_marked_each_in_its_place() -> None:
-    pairs = replaced("girl a", "octopus an", "noun")
+    pairs = changed_words("girl a", "octopus an")
     seed, variant = "Here a girl, a girl.", "Here an octopus, an octopus."
     spans = [[5, 7], [8, 15], [17, 19], [20, 27]]
     assert [variant[a:b] for a, b in spans] == ["an", "octopus", "an", "octopus"]
