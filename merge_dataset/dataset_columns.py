@@ -26,11 +26,7 @@ class DatasetColumn:
     optional: bool = False
 
     def names(self, fields: Iterable[str]) -> tuple[str, ...]:
-        """Names of the columns for these texts.
-
-        >>> COLUMNS[3].names(["premise", "hypothesis"]), COLUMNS[0].names(["premise"])
-        (('premise', 'hypothesis'), ('variant_id',))
-        """
+        """Names of the columns for these texts."""
         if "{field}" not in self.name:
             return (self.name,)
         return tuple(self.name.format(field=field) for field in fields)

@@ -234,13 +234,7 @@ def replace_folder(made: Path, target: Path) -> None:
 
 
 def to_json(value: Any, *, allow_nan: bool = True) -> str:
-    """Render a value as indented JSON; NaN and infinities as JavaScript has them, or an error.
-
-    >>> print(to_json({"word": "Élan"}))
-    {
-      "word": "Élan"
-    }
-    """
+    """Render a value as indented JSON; NaN and infinities as JavaScript has them, or an error."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=allow_nan)
 
 

@@ -72,11 +72,7 @@ def _column_names(fields: Iterable[str], optional: Iterable[str] = ()) -> list[s
 
 @dataclass(frozen=True, slots=True)
 class ProblemFormat:
-    """The parts of a problem: texts, and one of some labels.
-
-    >>> ProblemFormat(("context", "question"), ("yes", "no")).spans
-    ('context_spans', 'question_spans')
-    """
+    """The parts of a problem: texts, and one of some labels."""
 
     fields: tuple[str, ...]
     """Names of the texts, which are columns of the dataset."""
@@ -113,11 +109,7 @@ class ProblemFormat:
 
     @property
     def described(self) -> str:
-        """Fields and labels in words, for messages.
-
-        >>> NLI.described
-        'fields premise, hypothesis and the labels entailment, neutral, contradiction'
-        """
+        """Fields and labels in words, for messages."""
         return f"fields {', '.join(self.fields)} and the labels {', '.join(self.labels)}"
 
     @property
@@ -146,11 +138,7 @@ class ProblemFormat:
         return {"fields": list(self.fields), "labels": list(self.labels)}
 
     def with_optional(self, names: Iterable[str]) -> ProblemFormat:
-        """Return the format with these optional columns, in the order of `COLUMNS`.
-
-        >>> NLI.with_optional(["quality"]).signals[-1], NLI.with_optional(["quality"]) == NLI
-        ('quality', True)
-        """
+        """Return the format with these optional columns, in the order of `COLUMNS`."""
         asked = set(names)
         known = [name for name in OPTIONAL if name in asked]
         return replace(self, optional=(*known, *sorted(asked.difference(known))))
@@ -169,11 +157,7 @@ def is_source(name: str) -> bool:
 
 
 def check_source(source: str) -> str:
-    """Return `source` if it is lower-case letters, digits and single hyphens, else raise.
-
-    >>> check_source("mnli-m")
-    'mnli-m'
-    """
+    """Return `source` if it is lower-case letters, digits and single hyphens, else raise."""
     if not is_source(source):
         raise ValueError(
             f"source: expected a name of lower-case letters, digits and hyphens such as anli-r1, "
@@ -193,11 +177,7 @@ def config_name(source: str, variant_class: str | None = None) -> str:
 
 
 def parse_config_name(name: str) -> tuple[str, str | None]:
-    """Split a configuration's name into source and class; inverse of `config_name`.
-
-    >>> parse_config_name("snli_nouns"), parse_config_name("demo")
-    (('snli', 'noun'), ('demo', None))
-    """
+    """Split a configuration's name into source and class; inverse of `config_name`."""
     source, _, suffix = name.partition("_")
     check_source(source)
     if not suffix:
@@ -239,21 +219,13 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """List the columns that say how a variant came about, empty in `seeds`.
-
-    >>> replacement_columns()[:4]
-    ('word_class', 'original', 'replacement', 'premise_spans')
-    """
+    """List the columns that say how a variant came about, empty in `seeds`."""
     names = _column_names(problem_format.fields, problem_format.optional)
     return tuple(names[names.index("word_class") : names.index("annotator_labels")])
 
 
 def column_summaries(problem_format: ProblemFormat = NLI) -> dict[str, str]:
-    """Map each column to the sentence that says what it holds.
-
-    >>> column_summaries()["premise_spans"]
-    'Half-open character offsets of the replacement in the premise.'
-    """
+    """Map each column to the sentence that says what it holds."""
     return {
         column.name.format(field=field): column.summary.format(field=field)
         for column in _columns_of(problem_format.optional)
@@ -277,11 +249,7 @@ def variant_id(seed_id: str, variant_class: str, original: str, replacement: str
 
 
 def changed_words(original: str, replacement: str) -> dict[str, str]:
-    """Map each replacement to its original; the i-th of one became the i-th of the other.
-
-    >>> changed_words("girl a", "owl an")
-    {'owl': 'girl', 'an': 'a'}
-    """
+    """Map each replacement to its original; the i-th of one became the i-th of the other."""
     old, new = original.split(" "), replacement.split(" ")
     if len(old) != len(new) or len(set(new)) < len(new):
         raise ValueError(

@@ -120,13 +120,7 @@ def is_good(total: Any, annotators: Any = 1) -> Any:
 
 
 def parse_event(record: object) -> Event:
-    """Read an event from its JSON object.
-
-    >>> parse_event({"variant_id": "snli:1/noun/dog/cat", "fluency": 5, "reasoning": 4})
-    Answer(variant_id='snli:1/noun/dog/cat', fluency=5, reasoning=4, comment='')
-    >>> parse_event({"variant_id": "snli:1/noun/dog/cat", "undone": True})
-    Undo(variant_id='snli:1/noun/dog/cat')
-    """
+    """Read an event from its JSON object."""
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {record!r}")
     variant = record.get("variant_id")
@@ -168,12 +162,7 @@ def parse_answer(record: Mapping[str, Any]) -> Judgement:
 
 
 def replay(events: Iterable[Event]) -> list[Judgement]:
-    """Return the answers that stand, in the order they were given; to a variant maybe several.
-
-    >>> first, second = Answer("snli:1", 1, 1), Answer("snli:1", 5, 5)
-    >>> replay([first, second, Undo("snli:1")]) == [first]
-    True
-    """
+    """Return the answers that stand, in the order they were given; to a variant maybe several."""
     standing: list[Judgement] = []
     for event in events:
         if not isinstance(event, Undo):

@@ -95,11 +95,7 @@ _ANLI: Final = "anli"
 def weighted_mean(
     values: Sequence[float | None], weights: Sequence[float] | None = None
 ) -> float | None:
-    """Average the values that are known; None where their weights sum to 0.
-
-    >>> weighted_mean([0.5, None, 0.25], [100, 50, 300])
-    0.3125
-    """
+    """Average the values that are known; None where their weights sum to 0."""
     given = [1.0] * len(values) if weights is None else weights
     known = [(x, w) for x, w in zip(values, given, strict=True) if x is not None]
     total = sum(weight for _, weight in known)

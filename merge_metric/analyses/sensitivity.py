@@ -197,11 +197,7 @@ class Size:
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Read models' numbers of parameters from `NAME=86M` and the like.
-
-    >>> parse_sizes(["base=110M", "xl=1.5b", "tiny=4386178"])
-    {'base': 110000000, 'xl': 1500000000, 'tiny': 4386178}
-    """
+    """Read models' numbers of parameters from `NAME=86M` and the like."""
     sizes: dict[str, int] = {}
     for text in texts:
         name, _, size = text.rpartition("=")
@@ -314,11 +310,7 @@ def plot_sizes(table: Table) -> Figure:
 
 
 def short(number: float) -> str:
-    """Write a number of parameters in few characters.
-
-    >>> [short(n) for n in (950, 4.4e6, 184e6, 999.9e6, 1.5e9)]
-    ['950', '4.4M', '184M', '1B', '1.5B']
-    """
+    """Write a number of parameters in few characters."""
     # Whatever would be rounded to a thousand of a unit is one of the next.
     unit = max((u for u, n in _UNITS.items() if number >= 0.9995 * n), key=_UNITS.__getitem__)
     return f"{number / _UNITS[unit]:.3g}{unit}"

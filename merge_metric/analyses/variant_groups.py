@@ -115,14 +115,7 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
 
 
 def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
-    """Find the group of a variant by the MLMs that suggested it; None where none is known.
-
-    >>> bert = {"bert-base": "equiv", "bert-large": "size"}
-    >>> [origin(mlms, bert) for mlms in (["bert-base"], ["bert-large"], ["albert"])]
-    ['equiv', 'size', 'one']
-    >>> origin(["bert-base", "albert"], bert)
-    'multi'
-    """
+    """Find the group of a variant by the MLMs that suggested it; None where none is known."""
     if not mlms:
         return None
     return "multi" if len(set(mlms)) > 1 else counterparts.get(mlms[0], "one")

@@ -343,11 +343,7 @@ def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
 
 
 def step_path(curve: Sequence[float]) -> str:
-    """Make the SVG path of a step curve: the value at CT holds for thresholds above CT − 1.
-
-    >>> step_path([100.0, 100.0, 62.5])
-    'M0 0H4V52.5H6'
-    """
+    """Make the SVG path of a step curve: the value at CT holds for thresholds above CT − 1."""
     heights = [_plain(UP * (100 - value)) for value in curve]
     path = [f"M0 {heights[0]}"]
     for threshold, (height, before) in enumerate(zip(heights[1:], heights, strict=False), start=1):

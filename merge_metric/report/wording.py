@@ -78,11 +78,7 @@ def number(value: float | None) -> str:
 
 
 def interval_text(of: Estimate) -> str:
-    """Show an interval; nothing where there is none.
-
-    >>> interval_text(Estimate(80.0, 77.31, 82.69))
-    '77.3–82.7'
-    """
+    """Show an interval; nothing where there is none."""
     return f"{number(of.low)}–{number(of.high)}" if of.has_interval else ""
 
 
@@ -221,11 +217,7 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
 
 
 def model_text(description: Mapping[str, Any]) -> str:
-    """Describe a model as its predictions file does.
-
-    >>> model_text({"name": "m", "kind": "classifier", "packages": {"torch": "2.13"}})
-    'kind: classifier; packages, torch: 2.13'
-    """
+    """Describe a model as its predictions file does."""
     shown = {k: v for k, v in description.items() if k not in _OF_THE_RUN}
     if requests := description.get("requests"):
         shown = {k: v for k, v in shown.items() if k not in _USAGE}
