@@ -20,13 +20,11 @@ from generation.commands.models import models_command
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
 from merge_dataset.commands.judge import annotate_command, check_command, show_command
 from merge_dataset.commands.wrong_use import OneLineErrors
-from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
 from merge_metric.commands.export import export_app
 from merge_metric.commands.predict import baseline_app, predict_command
-from merge_metric.commands.publish import publish_app
-from merge_metric.commands.register import register_command
-from merge_metric.commands.report import report_command
+from merge_metric.commands.publish import publish_app, register_command
+from merge_metric.commands.report import agreement_command, report_command
 from merge_metric.commands.score import compare_command, score_command
 from merge_metric.register import register_metric
 

@@ -143,11 +143,7 @@ def render(folder: Path) -> str:
         + "\n".join(map(_making, made)),
         "## Licences\n\nSeeds are problems of the source, and variants are adaptations of them. "
         "Both are under its licence:\n\n" + "".join(licences),
-        _limits(
-            kinds,
-            relatives_stay=any(each.get("families", "ignore") == "ignore" for each in replacing),
-            pieces_stay=any(each.get("max_pieces", 1) == 1 for each in replacing),
-        ),
+        _limits(kinds, replacing),
         citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
     header = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000)
@@ -491,13 +487,14 @@ def _of_kinds(part: str, kinds: Kinds) -> list[str]:
     return [text for kind, text in TEXT[part].items() if kind in kinds]
 
 
-def _limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
-    """Say what a reader should not expect."""
+def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
+    """Say what a reader should not expect, by settings of runs of replacements."""
     english = "- English only.\n" if REPLACEMENTS not in kinds else ""
     text, words = "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]), TEXT["limits"]
+    relatives_stay = any(each.get("families", "ignore") == "ignore" for each in replacing)
+    pieces_stay = any(each.get("max_pieces", 1) == 1 for each in replacing)
     return text.format(
-        pieces=words["pieces"] if pieces_stay else "",
-        relatives=words["relatives"] if relatives_stay else "",
+        pieces=words["pieces"] * pieces_stay, relatives=words["relatives"] * relatives_stay
     )
 
 

@@ -6,6 +6,7 @@ them, or set a limit on them. A new one stands before `subsamples`; `generation`
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 
@@ -32,17 +33,8 @@ class DatasetColumn:
         return tuple(self.name.format(field=field) for field in fields)
 
 
-def _optional(name: str, kind: str, *, summary: str, meaning: str) -> DatasetColumn:
-    """Declare an optional column, which is null in paraphrases."""
-    return DatasetColumn(
-        name=name,
-        kind=kind,
-        summary=summary,
-        meaning=meaning,
-        in_paraphrases="null",
-        optional=True,
-    )
-
+_signal: Final = partial(DatasetColumn, in_paraphrases="null")
+_optional: Final = partial(_signal, optional=True)
 
 COLUMNS: Final = (
     DatasetColumn(
@@ -119,111 +111,104 @@ COLUMNS: Final = (
         meaning="the same for each sentence",
         in_paraphrases="none",
     ),
-    DatasetColumn(
+    _signal(
         name="log_odds",
         kind="number",
         summary="Smallest log P(replacement) - log P(original), in nats.",
         meaning="smallest log P(replacement) - log P(original), in nats, over the occurrences and "
         "models",
-        in_paraphrases="null",
     ),
-    DatasetColumn(
+    _signal(
         name="mlm_count",
         kind="count",
         summary="How many masked language models validated the replacement.",
         meaning="how many models that is: the length of `mlms`",
-        in_paraphrases="null",
     ),
-    DatasetColumn(
+    _signal(
         name="{field}_pll_change",
         kind="number",
         summary="Change of the pseudo-log-likelihood of the {field}, in nats.",
         meaning="log-likelihood of this row's sentence minus the seed's, in nats, as "
         "pseudo-log-likelihood by a masked language model, or log-likelihood by a causal one; null "
         "where it was not computed",
-        in_paraphrases="null",
     ),
-    DatasetColumn(
+    _signal(
         name="zipf_frequency",
         kind="number",
         summary="Log10 of the replacement's occurrences in a billion words of English.",
         meaning="how frequent the replacement is in English: log10 of its occurrences in a "
         "billion words, by wordfreq (whose data is under CC BY-SA 4.0)",
-        in_paraphrases="null",
     ),
-    DatasetColumn(
+    _signal(
         name="number_changed",
         kind="flag",
         summary="Whether a noun's number changed. Empty where there is no noun.",
         meaning="whether a singular noun became plural or the other way round, at any "
         "occurrence; null where no noun was replaced, and where tags are not known",
-        in_paraphrases="null",
     ),
-    DatasetColumn(
+    _signal(
         name="tense_changed",
         kind="flag",
         summary="Whether a verb's form changed. Empty where there is no verb.",
         meaning="whether a verb took another form (plain, -s, past, participle, -ing), at any "
         "occurrence; null where no verb was replaced, and where tags are not known",
-        in_paraphrases="null",
     ),
-    DatasetColumn(
+    _signal(
         name="article_fits",
         kind="flag",
         summary="Whether a or an before the replacement fits. Empty where there is none.",
         meaning="whether each *a* or *an* before the replacement is the right one; null where "
         "there is none",
-        in_paraphrases="null",
     ),
     _optional(
-        "mean_rank",
-        "number",
+        name="mean_rank",
+        kind="number",
         summary="Mean rank of the replacement among the models' suggestions.",
         meaning="rank of the replacement among the words that a model finds more probable than the "
         "original: geometric mean over all models and occurrences, from 1, the most probable; 201 "
         "where it is none of the first 200",
     ),
     _optional(
-        "neighbour_change",
-        "number",
+        name="neighbour_change",
+        kind="number",
         summary="Most by which the log-probability of a word beside the replacement falls.",
         meaning="change of log P, in nats, of the word that the replacement makes least expected "
         "among the three on each side, masked one at a time: mean over sentences and models; null "
         "where no model was asked, and where no word stands beside it",
     ),
     _optional(
-        "form_attested",
-        "flag",
+        name="form_attested",
+        kind="flag",
         summary="Whether the replacement has the form that its place asks for, by a dictionary.",
         meaning="whether the replacement is, by lemminflect's dictionary, a form as the original's "
         'Penn tag asks for ("went" is no participle), at every occurrence; null where the '
         "dictionary does not know it",
     ),
     _optional(
-        "number_agrees",
-        "flag",
+        name="number_agrees",
+        kind="flag",
         summary="Whether a noun agrees in number with its determiner and verb.",
         meaning="whether a noun agrees in number with the determiner or numeral before it and the "
         "verb right after it; null where neither is there, or no noun was replaced",
     ),
     _optional(
-        "determiner_fits",
-        "flag",
+        name="determiner_fits",
+        kind="flag",
         summary="Whether what replaces an adjective goes with the determiner before it.",
         meaning="whether what replaces an adjective goes with the determiner, numeral or "
         "possessive right before it, as quantifiers, ordinals and superlatives may not; null "
         "where there is none",
     ),
     _optional(
-        "in_compound",
-        "flag",
+        name="in_compound",
+        kind="flag",
         summary="Whether the original is part of a compound or a particle verb.",
         meaning="whether the original stands beside another noun or a hyphen, or is a verb with a "
         "particle",
     ),
     _optional(
-        "valency",
-        "number",
+        name="valency",
+        kind="number",
         summary="How usual what follows a verb is with its replacement. Empty for other words.",
         meaning="log P(what follows | the replacement) - log P(what follows | any verb), in nats, "
         "lowest of all occurrences, where an object, a preposition, nothing and so on follow by "
@@ -231,40 +216,40 @@ COLUMNS: Final = (
         "were not counted",
     ),
     _optional(
-        "quality",
-        "number",
+        name="quality",
+        kind="number",
         summary="Probability that annotators find the replacement good, by its signals.",
         meaning="how likely annotators are to find the variant good, from 0 to 1: a logistic "
         "regression over the signals, fitted on judged variants of SNLI and MultiNLI; null where "
         "several words change",
     ),
     _optional(
-        "common_mlm_count",
-        "count",
+        name="common_mlm_count",
+        kind="count",
         summary="How many masked language models validated the replacement in every text.",
         meaning="how many models validated the replacement in every sentence in which it stands, "
         "where `mlm_count` counts those that did in any; null where several words are replaced at "
         "once",
     ),
     _optional(
-        "pronoun_clash",
-        "flag",
+        name="pronoun_clash",
+        kind="flag",
         summary="Whether a noun became one of another gender than a pronoun's. Empty for others.",
         meaning="label flag: whether a noun became one of a gender that a pronoun in the sentences "
         "is not of (*mother … she* → *son … she*), whomever the pronoun is about; null where no "
         "noun was replaced",
     ),
     _optional(
-        "beyond_premise",
-        "flag",
+        name="beyond_premise",
+        kind="flag",
         summary="Whether an entailed hypothesis has content words that the premise has not.",
         meaning="label flag of the seed: whether its hypothesis has content words that its premise "
         "has in no form, and so may follow from what the replaced word means (*gymnastics* … *the "
         "balance beam*); null where the label is not entailment",
     ),
     _optional(
-        "hangs_on_word",
-        "flag",
+        name="hangs_on_word",
+        kind="flag",
         summary="Whether a model gets the seed right, and not with made-up words for the replaced.",
         meaning="label flag of the seed and the replaced word: whether a model gives the seed its "
         "label, and another one with most of three made-up words in place of the replaced; null "

@@ -36,15 +36,22 @@ class Analysis:
 
     make: Callable[..., Made]
     summary: str
-    names_datasets: bool
-    predictions: Predictions
-    extra: Extra
-    of_seeds: bool
-    settings: tuple[str, ...]
-    clusters: bool
+    """What it finds out, and where papers show it, for help and README."""
     name: str
     options: tuple[str, ...]
     needs_run: bool
+    names_datasets: bool = False
+    """Whether files may name a dataset of their own: FILE@DATASET."""
+    predictions: Predictions = "needed"
+    """Whether it can do nothing without predictions, or nothing with them."""
+    extra: Extra = "plots"
+    """Extra of this distribution that brings all that it imports."""
+    of_seeds: bool = False
+    """Whether figures depend on the number of a seed's variants: mixed numbers have a note."""
+    settings: tuple[str, ...] = ()
+    """Fields of the metric's `Settings` that are options, too, in its parameter `settings`."""
+    clusters: bool = False
+    """Whether clusters of seeds matter to it; with `n_bootstrap` they always do."""
 
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -52,32 +59,13 @@ ANALYSES: Final[dict[str, Analysis]] = {}
 
 
 def analysis(
-    summary: str,
-    *,
-    names_datasets: bool = False,
-    predictions: Predictions = "needed",
-    extra: Extra = "plots",
-    of_seeds: bool = False,
-    settings: tuple[str, ...] = (),
-    clusters: bool = False,
+    summary: str, *, settings: tuple[str, ...] = (), clusters: bool = False, **declared: Any
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
     One that has a keyword-only parameter `run` is of a run folder: alone, where that has no
-    default, else of a dataset folder or of a run folder.
-
-    Args:
-        summary: What it finds out, and where papers show it, for help and README.
-        names_datasets: Whether files may name a dataset of their own: FILE@DATASET.
-        predictions: Whether it can do nothing without predictions, or nothing with them.
-        extra: Extra of this distribution that brings all that it imports.
-        of_seeds: Whether it shows figures that depend on the number of a seed's variants; where
-            seeds with different numbers are mixed, a note then says so.
-        settings: Fields of the metric's `Settings` that are options of it, too; the function then
-            has a parameter `settings`.
-        clusters: Whether clusters of seeds matter to it; with `n_bootstrap` they always do.
+    default, else of a dataset folder or of a run folder. All arguments are fields of `Analysis`.
     """
-    needs = (summary, names_datasets, predictions, extra, of_seeds, settings)
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
         name = make.__name__.replace("_", "-")
@@ -85,8 +73,8 @@ def analysis(
         own = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
         options = (*(name for name in own if name != "settings"), *settings)
         needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
-        clustered = clusters or "n_bootstrap" in options
-        ANALYSES[name] = Analysis(make, *needs, clustered, name, options, needs_run)
+        declared.update(settings=settings, clusters=clusters or "n_bootstrap" in options)
+        ANALYSES[name] = Analysis(make, summary, name, options, needs_run, **declared)
         return make
 
     return register
