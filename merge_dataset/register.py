@@ -88,8 +88,7 @@ def register_dataset(
                     shutil.rmtree(entry)  # it is called as other contents are
                     raise BlockingIOError(
                         f"{folder}: expected its files to stay while they are registered, but "
-                        f"another command replaced them; wait until it has ended, and register "
-                        f"again"
+                        "another command replaced them; wait until it has ended, and register again"
                     )
                 made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
                 write_record(entry / _DIGESTS, {"files": digests(made)})

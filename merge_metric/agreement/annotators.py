@@ -143,16 +143,13 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
                 ),
             )
         )
-    binary = Table(
-        name="confusion same" if same else "confusion good",
-        title=f"Which of two annotators found {'pairs the same' if same else 'variants good'}",
-        columns=(
-            *columns(a="one", b="other"),
-            *columns("count", both="both", a_only="only one", b_only="only other"),
-            *columns("count", neither="neither"),
-        ),
-        rows=tuple(rows),
+    title = f"Which of two annotators found {'pairs the same' if same else 'variants good'}"
+    shown = (
+        *columns(a="one", b="other"),
+        *columns("count", both="both", a_only="only one", b_only="only other"),
+        *columns("count", neither="neither"),
     )
+    binary = Table("confusion same" if same else "confusion good", title, shown, tuple(rows))
     return [*tables, binary] if rows else []
 
 

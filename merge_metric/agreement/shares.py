@@ -82,17 +82,14 @@ def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None 
             shares = np.average(each / part.n_annotators[:, None], axis=0, weights=weights)
             row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
             rows.append(row | dict(zip(ANSWERS, shares.tolist(), strict=True)))
-    return Table(
-        name="scores",
-        title="Scores of fluency (F) and reasoning (R)",
-        columns=(
-            *columns(score="score", by="by", group=""),
-            *columns("count", n="variants"),
-            *columns("share", **{answer: answer for answer in ANSWERS}),
-        ),
-        rows=tuple(rows),
-        notes=("In percent. A variant counts once: of two annotators each one's score is a half.",),
+    title = "Scores of fluency (F) and reasoning (R)"
+    shown = (
+        *columns(score="score", by="by", group=""),
+        *columns("count", n="variants"),
+        *columns("share", **{answer: answer for answer in ANSWERS}),
     )
+    notes = ("In percent. A variant counts once: of two annotators each one's score is a half.",)
+    return Table("scores", title, shown, tuple(rows), notes)
 
 
 def meaning_table(judgements: Judgements) -> Table:
@@ -112,21 +109,17 @@ def meaning_table(judgements: Judgements) -> Table:
             | {"yes": n_yes / n_answers, "yes_ci": wilson(n_yes, n_answers)}
             | {"n_by_all": by_all, "by_all": by_all / n, "by_all_ci": wilson(by_all, n)}
         )
-    return Table(
-        name="meaning",
-        title="Paraphrases that mean the same as their original",
-        columns=(
-            *columns(by="by", group=""),
-            *columns("count", n="pairs", n_answers="answers"),
-            *interval_columns("share", yes="yes, %", by_all="by all, %"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Yes: of the answers; by all: pairs that every annotator who judged them found the "
-            "same. In brackets Wilson's 95 % intervals, which take answers, or pairs, for "
-            "independent.",
-        ),
+    title = "Paraphrases that mean the same as their original"
+    shown = (
+        *columns(by="by", group=""),
+        *columns("count", n="pairs", n_answers="answers"),
+        *interval_columns("share", yes="yes, %", by_all="by all, %"),
     )
+    notes = (
+        "Yes: of the answers; by all: pairs that every annotator who judged them found the same. "
+        "In brackets Wilson's 95 % intervals, which take answers, or pairs, for independent.",
+    )
+    return Table("meaning", title, shown, tuple(rows), notes)
 
 
 # --- Groups ---
@@ -301,32 +294,28 @@ def drop_table(judgements: Judgements) -> Table:
         raise ValueError("expected what is known of the variants, got answers alone")
     mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
     rows = [{"mlm": mlm, **_drop_row(judgements, mlm)} for mlm in mlms]
-    return Table(
-        name="mlms",
-        title="Which masked LM to drop",
-        columns=(
-            *columns(mlm="masked LM"),
-            *columns("count", n_validated="validated"),
-            *interval_columns("share", validated="good, %"),
-            *columns("count", n_goes="goes"),
-            *interval_columns("share", goes="good, %"),
-            *columns("count", n_stays="stays"),
-            *interval_columns("share", stays="good, %"),
-            *interval_columns("points", difference="difference"),
-            *columns(verdict="verdict"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Validated: judged variants that it validated in a text. Goes: those that would not be "
-            "there without it, as in one of their texts no other validated them. Stays: all other "
-            "judged variants. Difference: good of what goes less good of what stays, in "
-            "percentage points.",
-            "In brackets 95 % intervals: of shares Wilson's, of differences Newcombe's, which hold "
-            "where few variants go and where all of them are bad; resampling them would not. Both "
-            "take variants of a seed for independent.",
-            _RULE,
-        ),
+    shown = (
+        *columns(mlm="masked LM"),
+        *columns("count", n_validated="validated"),
+        *interval_columns("share", validated="good, %"),
+        *columns("count", n_goes="goes"),
+        *interval_columns("share", goes="good, %"),
+        *columns("count", n_stays="stays"),
+        *interval_columns("share", stays="good, %"),
+        *interval_columns("points", difference="difference"),
+        *columns(verdict="verdict"),
     )
+    notes = (
+        "Validated: judged variants that it validated in a text. Goes: those that would not be "
+        "there without it, as in one of their texts no other validated them. Stays: all other "
+        "judged variants. Difference: good of what goes less good of what stays, in "
+        "percentage points.",
+        "In brackets 95 % intervals: of shares Wilson's, of differences Newcombe's, which hold "
+        "where few variants go and where all of them are bad; resampling them would not. Both "
+        "take variants of a seed for independent.",
+        _RULE,
+    )
+    return Table("mlms", "Which masked LM to drop", shown, tuple(rows), notes)
 
 
 def _drop_row(judgements: Judgements, mlm: str) -> dict[str, Any]:

@@ -107,23 +107,20 @@ def accuracy(
         if len(known) > 1:
             mean = show_value(float(np.mean(known)), "share")
             notes.append(f"{config}: higher in {mean} on average.")
-    return Table(
-        name="accuracy",
-        title="Accuracy (S) on all test problems, on the seeds among them, and on variants",
-        columns=(
-            *RUN_COLUMNS,
-            *columns("count", n_test="test problems", n_seeds="seeds"),
-            *columns("share", test_accuracy="S test", seed_accuracy="S seeds"),
-            *columns("share", variant_accuracy="S variants", higher_share="higher"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            f"In percent; variants averaged over subsamples. Higher: the share of "
-            f"{n_subsamples} random sets of as many test problems as there are seeds on which S "
-            f"is higher than on the seeds.",
-            *notes,
-        ),
+    title = "Accuracy (S) on all test problems, on the seeds among them, and on variants"
+    shown = (
+        *RUN_COLUMNS,
+        *columns("count", n_test="test problems", n_seeds="seeds"),
+        *columns("share", test_accuracy="S test", seed_accuracy="S seeds"),
+        *columns("share", variant_accuracy="S variants", higher_share="higher"),
     )
+    all_notes = (
+        f"In percent; variants averaged over subsamples. Higher: the share of "
+        f"{n_subsamples} random sets of as many test problems as there are seeds on which S "
+        f"is higher than on the seeds.",
+        *notes,
+    )
+    return Table("accuracy", title, shown, tuple(rows), all_notes)
 
 
 def subsample_scores(
@@ -182,18 +179,14 @@ def first_answers(runs: Iterable[HasCounts]) -> Table:
                 f"{config}: variant accuracy over models on average {', '.join(means)}; of "
                 f"{n_wrong} seeds answered wrong variants are right: {', '.join(numbers)}."
             )
-    return Table(
-        name="first-answers",
-        title="Variant accuracy for seeds that were themselves answered right or wrong",
-        columns=tuple(shown),
-        rows=tuple(rows),
-        notes=(
-            "Numbers of seeds answered right, and wrong; accuracy over their variants, in percent; "
-            "any, half, all: numbers of these seeds of which at least one variant, at least half, "
-            "all are answered right. Averaged over subsamples.",
-            *notes,
-        ),
+    title = "Variant accuracy for seeds that were themselves answered right or wrong"
+    all_notes = (
+        "Numbers of seeds answered right, and wrong; accuracy over their variants, in percent; "
+        "any, half, all: numbers of these seeds of which at least one variant, at least half, "
+        "all are answered right. Averaged over subsamples.",
+        *notes,
     )
+    return Table("first-answers", title, tuple(shown), tuple(rows), all_notes)
 
 
 def _part(which: str, counts: SeedCounts) -> Row:

@@ -150,28 +150,24 @@ def contrast_table(
             "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
             "their number."
         )
-    return Table(
-        name=name,
-        title=title,
-        columns=(
-            *RUN_COLUMNS,
-            *(columns(contrast="variants" if fixed else "seeds with") if several else ()),
-            *columns(group=group),
-            *columns("count", n_seeds="seeds"),
-            *(columns("threshold", seeds_per_subsample="at once") if changing else ()),
-            *columns("threshold", variants_per_seed="per seed"),
-            *measure_columns((50, 80, 90, 100)),
-            figure_column(CATALOGUE["matching_threshold"]),
-            *interval_columns("points", difference=f"SV@{ct} diff."),
-        ),
-        rows=tuple(rows),
-        notes=(
-            *notes,
-            f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
-            f"interval by paired bootstrap over seeds.",
-            *more_notes,
-        ),
+    shown = (
+        *RUN_COLUMNS,
+        *(columns(contrast="variants" if fixed else "seeds with") if several else ()),
+        *columns(group=group),
+        *columns("count", n_seeds="seeds"),
+        *(columns("threshold", seeds_per_subsample="at once") if changing else ()),
+        *columns("threshold", variants_per_seed="per seed"),
+        *measure_columns((50, 80, 90, 100)),
+        figure_column(CATALOGUE["matching_threshold"]),
+        *interval_columns("points", difference=f"SV@{ct} diff."),
     )
+    all_notes = (
+        *notes,
+        f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
+        f"interval by paired bootstrap over seeds.",
+        *more_notes,
+    )
+    return Table(name, title, shown, tuple(rows), all_notes)
 
 
 def plot_contrasts(table: Table) -> Figure:

@@ -41,21 +41,18 @@ def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Tabl
         own = [row for row in rows if row["config"] == config]
         if len(group) > 1 and len({(run.dataset, run.counts.seed_ids) for run in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
-    return Table(
-        name="curves",
-        title="Seed-variant accuracy by correctness threshold",
-        columns=(
-            *RUN_COLUMNS,
-            *COUNT_COLUMNS,
-            *measure_columns(),
-            figure_column(CATALOGUE["matching_threshold"]),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "In percent, averaged over subsamples. MC: the CT at which SV matches S.",
-            *([f"{MEAN}: over models."] if any(row["model"] == MEAN for row in rows) else []),
-        ),
+    title = "Seed-variant accuracy by correctness threshold"
+    shown = (
+        *RUN_COLUMNS,
+        *COUNT_COLUMNS,
+        *measure_columns(),
+        figure_column(CATALOGUE["matching_threshold"]),
     )
+    notes = (
+        "In percent, averaged over subsamples. MC: the CT at which SV matches S.",
+        *([f"{MEAN}: over models."] if any(row["model"] == MEAN for row in rows) else []),
+    )
+    return Table("curves", title, shown, tuple(rows), notes)
 
 
 def _over_models(rows: Sequence[Row]) -> Row:
@@ -180,17 +177,14 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
             mean = _over_models(mine)
             rows.append({"config": config, "dataset": dataset, "models": names} | mean)
     every = dict.fromkeys(model for row in rows for model in row["models"])
-    return Table(
-        name="ablations",
-        title="Averages over models on variants made with other filters",
-        columns=(
-            *columns(config="source", dataset="data set"),
-            *COUNT_COLUMNS,
-            *measure_columns(),
-        ),
-        rows=tuple(rows),
-        notes=(f"In percent, averaged over subsamples and over the models {', '.join(every)}.",),
+    title = "Averages over models on variants made with other filters"
+    headed = (
+        *columns(config="source", dataset="data set"),
+        *COUNT_COLUMNS,
+        *measure_columns(),
     )
+    notes = (f"In percent, averaged over subsamples and over the models {', '.join(every)}.",)
+    return Table("ablations", title, headed, tuple(rows), notes)
 
 
 # --- Drawing ---

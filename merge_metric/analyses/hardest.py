@@ -107,32 +107,28 @@ def hardest(
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
     if below is not None:
         what = f"Seeds of whose variants models answer less than {100 * below:g} % right"
-    return Table(
-        name="hardest",
-        title=f"{what}, by the share of variants that models answer right",
-        columns=(
-            *columns(seed_id="seed", gold="gold"),
-            Column("votes", "votes", optional=True),
-            Column(CORRECTED, "corrected", optional=True),
-            Column("variants_right", "variants right", "share"),
-            Column("instead", "instead", optional=True),
-            Column("answers", "answers"),
-            *(
-                Column(field, field[0].upper() if fields == NLI.fields else field, "passage")
-                for field in fields
-            ),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Variants right in percent, averaged over models; each distinct variant counts once. "
-            "Of seeds with the same share those come first that more models answer wrong, then the "
-            "dataset's order counts. Instead: the commonest wrong answer to the variants, with its "
-            "share; where annotators voted for it, the label may be in doubt. Votes of the "
-            "annotators, where known, and answers of the models to the seed itself: "
-            f"{legend(labels)}.",
-            *notes,
+    title = f"{what}, by the share of variants that models answer right"
+    shown = (
+        *columns(seed_id="seed", gold="gold"),
+        Column("votes", "votes", optional=True),
+        Column(CORRECTED, "corrected", optional=True),
+        Column("variants_right", "variants right", "share"),
+        Column("instead", "instead", optional=True),
+        Column("answers", "answers"),
+        *(
+            Column(field, field[0].upper() if fields == NLI.fields else field, "passage")
+            for field in fields
         ),
     )
+    all_notes = (
+        "Variants right in percent, averaged over models; each distinct variant counts once. Of "
+        "seeds with the same share those come first that more models answer wrong, then the "
+        "dataset's order counts. Instead: the commonest wrong answer to the variants, with its "
+        "share; where annotators voted for it, the label may be in doubt. Votes of the annotators, "
+        f"where known, and answers of the models to the seed itself: {legend(labels)}.",
+        *notes,
+    )
+    return Table("hardest", title, shown, tuple(rows), all_notes)
 
 
 def _notes(

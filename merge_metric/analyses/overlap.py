@@ -81,22 +81,16 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
         notes.append("(mean): over models, which weigh the same.")
     headings = ("distance", "unch.", "ch.", "JSD")
     of_distances = dict(zip((*_DISTANCES.values(), _JSD), headings, strict=True))
-    return Table(
-        name="overlap",
-        title="Hypotheses of variants (h′) beside those of their seeds (h)",
-        columns=(
-            *columns(config="source"),
-            *(columns(model="model") if with_models else columns(dataset="data set")),
-            *columns("count", n_pairs="pairs"),
-            *columns("number", length="tokens h", length_variant="h′", overlap="in both"),
-            *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
-            *columns(
-                "fraction", **{key: head for key, head in of_distances.items() if key in keys}
-            ),
-        ),
-        rows=(*rows, *averages),
-        notes=tuple(notes),
+    title = "Hypotheses of variants (h′) beside those of their seeds (h)"
+    shown = (
+        *columns(config="source"),
+        *(columns(model="model") if with_models else columns(dataset="data set")),
+        *columns("count", n_pairs="pairs"),
+        *columns("number", length="tokens h", length_variant="h′", overlap="in both"),
+        *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
+        *columns("fraction", **{key: head for key, head in of_distances.items() if key in keys}),
     )
+    return Table("overlap", title, shown, (*rows, *averages), tuple(notes))
 
 
 def _row(each: VariantRows, encode: Encode | None) -> Row:

@@ -95,17 +95,13 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
         shown += columns("count", n_judged="judged")
         shown += interval_columns("share", good="good")
         shown += columns("count", n_doubtful=f"R < {DOUBTFUL}")
-    return Table(
-        name="phenomena",
-        title="Seeds with a quantifier, a negation or an expression of time",
-        columns=tuple(shown),
-        rows=tuple(rows),
-        notes=(
-            "By words in the seed's texts, whether or not they are replaced, and whether or not "
-            "the label hangs on them; a seed may have several phenomena. Variants: each distinct "
-            "one once." + _JUDGED * is_judged,
-        ),
+    title = "Seeds with a quantifier, a negation or an expression of time"
+    notes = (
+        "By words in the seed's texts, whether or not they are replaced, and whether or not "
+        "the label hangs on them; a seed may have several phenomena. Variants: each distinct "
+        "one once." + _JUDGED * is_judged,
     )
+    return Table("phenomena", title, tuple(shown), tuple(rows), notes)
 
 
 def plot_phenomena(table: Table) -> Drawing:

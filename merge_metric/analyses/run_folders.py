@@ -99,17 +99,13 @@ def potential_seeds(run: Path) -> Table:
             "Other forms are not known: lemminflect was not installed when merge-nli count ran."
         )
     letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
-    return Table(
-        name="seeds",
-        title="Problems that share a word, and eligible seeds, by the class of the word",
-        columns=(
-            *columns(source="source", which="problems", word_class="class"),
-            *columns("count", n="number"),
-            *columns("share", **letters, stands_twice="twice, %", other_form="other form, %"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
+    title = "Problems that share a word, and eligible seeds, by the class of the word"
+    shown = (
+        *columns(source="source", which="problems", word_class="class"),
+        *columns("count", n="number"),
+        *columns("share", **letters, stands_twice="twice, %", other_form="other form, %"),
     )
+    return Table("seeds", title, shown, tuple(rows), tuple(notes))
 
 
 def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
@@ -198,25 +194,22 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
                 name = f"{key}_{field}" if field else key
                 row[name] = sum(each[key] for each in mine) / total if total else None
         rows.append(row)
-    return Table(
-        name="filters",
-        title="Suggestions that each filter by itself lets pass",
-        columns=(
-            *columns(source="source", mlm="masked LM", word_class="class"),
-            *columns("count", asked="occurrences"),
-            *columns("number", per_occurrence="each"),
-            *columns("share", **shares),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "In percent of suggestions, over all occurrences of shared words of which the masked "
-            "LM has the word as one token; then in each text: "
-            f"{legend(fields)}. Each: suggestions of an occurrence.",
-            "Same class: whole words that keep the word's class, tagged in context (D4, D8). More "
-            "probable: than the original, whole words or not (D5). Both: the two together. "
-            "Whether a word stands in the problem already does not count here.",
-        ),
+    title = "Suggestions that each filter by itself lets pass"
+    shown = (
+        *columns(source="source", mlm="masked LM", word_class="class"),
+        *columns("count", asked="occurrences"),
+        *columns("number", per_occurrence="each"),
+        *columns("share", **shares),
     )
+    notes = (
+        "In percent of suggestions, over all occurrences of shared words of which the masked "
+        "LM has the word as one token; then in each text: "
+        f"{legend(fields)}. Each: suggestions of an occurrence.",
+        "Same class: whole words that keep the word's class, tagged in context (D4, D8). More "
+        "probable: than the original, whole words or not (D5). Both: the two together. "
+        "Whether a word stands in the problem already does not count here.",
+    )
+    return Table("filters", title, shown, tuple(rows), notes)
 
 
 plot_filters: Final = partial(
@@ -257,10 +250,9 @@ def of_run(run: Path) -> Counted:
     # Of variants with several words seeds can be too few although their words are not: only those
     # of sampled variants count.
     enough = (
-        f"SELECT every.*, label FROM {every} every JOIN "
-        "(SELECT DISTINCT seed_id, label FROM variants) USING (seed_id) "
-        f"SEMI JOIN (SELECT {unit} FROM {every} GROUP BY ALL "
-        f"HAVING count(*) >= {made['config']['min_replacements']:d}) USING ({unit})"
+        f"SELECT every.*, label FROM {every} every JOIN (SELECT DISTINCT seed_id, label FROM "
+        f"variants) USING (seed_id) SEMI JOIN (SELECT {unit} FROM {every} GROUP BY ALL HAVING "
+        f"count(*) >= {made['config']['min_replacements']:d}) USING ({unit})"
     )
     return _count(files, made["source"], format_of_run(made).labels, enough)
 
@@ -319,25 +311,22 @@ def composition(everything: Iterable[Counted]) -> Table:
         of_labels = {f"n_replacements_{name}": letter for name, letter in letters.items()}
         before = [*columns("count", n_replacements="before sampling", **of_labels)]
         more_notes = ["Before sampling: all replacements of seeds that have enough of them."]
-    return Table(
-        name="composition",
-        title="Seeds and variants by the class of the replaced word, and by label",
-        columns=(
-            *columns(config="source", word_class="class"),
-            *columns("count", n_seeds="seeds"),
-            *columns("share", **{f"seeds_{name}": f"{x}, %" for name, x in letters.items()}),
-            *before,
-            *columns("count", n_variants="variants"),
-            *columns("threshold", per_seed="per seed"),
-            *columns("count", n_drawn="in a subsample"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            f"Seeds, and the labels of these; distinct variants in all subsamples together, those "
-            f"of a seed, and those in a subsample, on average. {legend(names)}.",
-            *more_notes,
-        ),
+    title = "Seeds and variants by the class of the replaced word, and by label"
+    shown = (
+        *columns(config="source", word_class="class"),
+        *columns("count", n_seeds="seeds"),
+        *columns("share", **{f"seeds_{name}": f"{x}, %" for name, x in letters.items()}),
+        *before,
+        *columns("count", n_variants="variants"),
+        *columns("threshold", per_seed="per seed"),
+        *columns("count", n_drawn="in a subsample"),
     )
+    notes = (
+        f"Seeds, and the labels of these; distinct variants in all subsamples together, those "
+        f"of a seed, and those in a subsample, on average. {legend(names)}.",
+        *more_notes,
+    )
+    return Table("composition", title, shown, tuple(rows), notes)
 
 
 def plot_composition(table: Table) -> Figure:

@@ -130,26 +130,21 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
         f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "
         f"average over draws and at most; sd: standard deviation of the draws. Labels: share of "
         f"seeds with that gold label.",
-        f"Needed: the smallest number of seeds with which a "
-        f"{100 * CONFIDENCE:.0f} % interval, which is about other seeds of the kind too, is at "
-        f"most {how.width:g} points wide, by the normal approximation; – where a figure does not "
-        f"vary.",
+        f"Needed: the smallest number of seeds with which a {100 * CONFIDENCE:.0f} % interval, "
+        f"which is about other seeds of the kind too, is at most {how.width:g} points wide, by the "
+        "normal approximation; – where a figure does not vary.",
     ]
     if any((row["needed"] or 0) > row["n_seeds"] for row in rows):
         notes.append("A number above that of all seeds: there are too few for such an interval.")
-    return Table(
-        name="stability",
-        title=f"Figures on {how.draws:,} random draws of {how.seeds:,} seeds, beside all seeds",
-        columns=(
-            *columns(config="source", model="model", figure="figure"),
-            *columns("count", n_seeds="seeds"),
-            *interval_columns("share", value="all seeds"),
-            *columns("share", mean_off="off, mean", largest_off="largest", spread="sd"),
-            *columns("count", needed="needed"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
+    title = f"Figures on {how.draws:,} random draws of {how.seeds:,} seeds, beside all seeds"
+    shown = (
+        *columns(config="source", model="model", figure="figure"),
+        *columns("count", n_seeds="seeds"),
+        *interval_columns("share", value="all seeds"),
+        *columns("share", mean_off="off, mean", largest_off="largest", spread="sd"),
+        *columns("count", needed="needed"),
     )
+    return Table("stability", title, shown, tuple(rows), tuple(notes))
 
 
 def influence_of(holds: Bools, present: Bools) -> Floats:
@@ -330,27 +325,24 @@ def power(runs: Iterable[Run], how: Draws, cluster: str = "") -> Table:
             "expected predictions of two models for a configuration, got none; a model and "
             "`merge-nli baseline majority` are two"
         )
-    return Table(
-        name="power",
-        title=f"Differences that seeds and variants show in {POWER:.0%} of the cases",
-        columns=(
-            *columns(config="source", a="first", b="second", figure="figure", per_seed="variants"),
-            *columns("count", n_seeds="seeds"),
-            *columns("points", difference="difference"),
-            *columns("share", smallest="smallest shown"),
-            *columns("count", needed=f"seeds for {how.difference:g}"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "In percentage points, of two models that differ from one another as these do. "
-            f"Smallest shown: the difference that a two-sided test at {1 - CONFIDENCE:.0%} finds "
-            f"in {POWER:.0%} of such data sets with that number of seeds, by the normal "
-            f"approximation, paired over {resampled_units(cluster)}. Seeds for "
-            f"{how.difference:g}: how many show that many points. –: nothing varies.",
-            "Variants: their number for each seed, drawn at random; all where it has fewer. SV "
-            "accuracy of more variants is another figure, not only a sharper one.",
-        ),
+    title = f"Differences that seeds and variants show in {POWER:.0%} of the cases"
+    shown = (
+        *columns(config="source", a="first", b="second", figure="figure", per_seed="variants"),
+        *columns("count", n_seeds="seeds"),
+        *columns("points", difference="difference"),
+        *columns("share", smallest="smallest shown"),
+        *columns("count", needed=f"seeds for {how.difference:g}"),
     )
+    notes = (
+        "In percentage points, of two models that differ from one another as these do. "
+        f"Smallest shown: the difference that a two-sided test at {1 - CONFIDENCE:.0%} finds "
+        f"in {POWER:.0%} of such data sets with that number of seeds, by the normal "
+        f"approximation, paired over {resampled_units(cluster)}. Seeds for "
+        f"{how.difference:g}: how many show that many points. –: nothing varies.",
+        "Variants: their number for each seed, drawn at random; all where it has fewer. SV "
+        "accuracy of more variants is another figure, not only a sharper one.",
+    )
+    return Table("power", title, shown, tuple(rows), notes)
 
 
 def plot_power(table: Table) -> Drawing:

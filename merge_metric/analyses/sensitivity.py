@@ -102,19 +102,15 @@ def fooling_rates(
         for label, letter in zip(labels, initials(labels), strict=True)
         for key in FOOLING
     }
-    return Table(
-        name="fooling",
-        title="Fooling rates: seeds answered right with a variant that changes the prediction",
-        columns=(
-            *RUN_COLUMNS,
-            *(columns(weighted_by="weighted by") if by_problems else ()),
-            *columns("count", n_right="right"),
-            *FOOLING_COLUMNS,
-            *columns("share", **of_labels),
-        ),
-        rows=(*rows, *model_means, *config_means),
-        notes=tuple(notes),
+    title = "Fooling rates: seeds answered right with a variant that changes the prediction"
+    shown = (
+        *RUN_COLUMNS,
+        *(columns(weighted_by="weighted by") if by_problems else ()),
+        *columns("count", n_right="right"),
+        *FOOLING_COLUMNS,
+        *columns("share", **of_labels),
     )
+    return Table("fooling", title, shown, (*rows, *model_means, *config_means), tuple(notes))
 
 
 _BY_RIGHT: Final = "right"
@@ -255,17 +251,13 @@ def fooling_by_size(
         rows.append(identity(run) | size | fooling(run.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
-    return Table(
-        name="sizes",
-        title="Fooling rates of models by their number of parameters",
-        columns=(
-            *columns(config="source", family="family", model="model"),
-            *columns("count", parameters="parameters", n_right="right"),
-            *FOOLING_COLUMNS,
-        ),
-        rows=tuple(rows),
-        notes=(f"{FOOLING_NOTE}.",),
+    title = "Fooling rates of models by their number of parameters"
+    shown = (
+        *columns(config="source", family="family", model="model"),
+        *columns("count", parameters="parameters", n_right="right"),
+        *FOOLING_COLUMNS,
     )
+    return Table("sizes", title, shown, tuple(rows), (f"{FOOLING_NOTE}.",))
 
 
 def plot_sizes(table: Table) -> Figure:

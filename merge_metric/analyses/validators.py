@@ -169,20 +169,17 @@ def provenance(everything: Iterable[Validated]) -> Table:
         notes.append(
             "Some change several words; their masked LMs are those that validated any of these."
         )
-    return Table(
-        name="provenance",
-        title=f"{unit.capitalize()} by the masked LMs that validated them",
-        columns=(
-            *columns(config="source", place="", by="validated by"),
-            *columns("count", n_anywhere="in a text"),
-            *columns("share", anywhere="%"),
-            *columns("count", n_everywhere="in each text"),
-            *columns("share", everywhere="%", kept="enough, %"),
-            *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
-        ),
-        rows=tuple(row for each in found for row in _rows(each)),
-        notes=tuple(notes),
+    title = f"{unit.capitalize()} by the masked LMs that validated them"
+    shown = (
+        *columns(config="source", place="", by="validated by"),
+        *columns("count", n_anywhere="in a text"),
+        *columns("share", anywhere="%"),
+        *columns("count", n_everywhere="in each text"),
+        *columns("share", everywhere="%", kept="enough, %"),
+        *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
     )
+    made = tuple(row for each in found for row in _rows(each))
+    return Table("provenance", title, shown, made, tuple(notes))
 
 
 def _rows(found: Validated) -> Iterator[Row]:

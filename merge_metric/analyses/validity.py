@@ -38,30 +38,27 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
             "right, got none; are they of another dataset?"
         )
     units = resampled_units(cluster)
-    return Table(
-        name="validity",
-        title="Changed predictions on variants judged good and bad",
-        columns=(
-            *RUN_COLUMNS,
-            *columns("count", n_good="good", n_bad="bad"),
-            *interval_columns("share", changed_good="changed, good", changed_bad="bad"),
-            *interval_columns("points", difference="bad less good"),
-            *columns("share", changed_all="all"),
-            *interval_columns("share", changed_corrected="good, corrected"),
-        ),
-        rows=found,
-        notes=(
-            "In percent of the distinct variants of seeds that the model answers right: those with "
-            f"another answer than their seed. Good: F + R of {ENOUGH} or more. 95 % intervals by "
-            "Wilson, of differences by Newcombe, of the number of independent variants that these "
-            f"are worth as {units} vary (Korn and Graubard 1998).",
-            "Good, corrected: the rate that all good variants would have, from the judged ones, "
-            "weighted by class and chance, and the predictions for all (prediction-powered "
-            "inference, Angelopoulos et al. 2023), in classes with judged variants alone; its "
-            f"interval by bootstrap over {units}, none where the judged good ones are all answered "
-            "alike. Seed-variant accuracy is not linear, and cannot be corrected so.",
-        ),
+    title = "Changed predictions on variants judged good and bad"
+    shown = (
+        *RUN_COLUMNS,
+        *columns("count", n_good="good", n_bad="bad"),
+        *interval_columns("share", changed_good="changed, good", changed_bad="bad"),
+        *interval_columns("points", difference="bad less good"),
+        *columns("share", changed_all="all"),
+        *interval_columns("share", changed_corrected="good, corrected"),
     )
+    notes = (
+        "In percent of the distinct variants of seeds that the model answers right: those with "
+        f"another answer than their seed. Good: F + R of {ENOUGH} or more. 95 % intervals by "
+        "Wilson, of differences by Newcombe, of the number of independent variants that these "
+        f"are worth as {units} vary (Korn and Graubard 1998).",
+        "Good, corrected: the rate that all good variants would have, from the judged ones, "
+        "weighted by class and chance, and the predictions for all (prediction-powered "
+        "inference, Angelopoulos et al. 2023), in classes with judged variants alone; its "
+        f"interval by bootstrap over {units}, none where the judged good ones are all answered "
+        "alike. Seed-variant accuracy is not linear, and cannot be corrected so.",
+    )
+    return Table("validity", title, shown, found, notes)
 
 
 def validity_row(

@@ -455,17 +455,14 @@ def classes_of(
         for name in names
         if model in found[name]
     ]
-    table = Table(
-        name=f"classes-{source}",
-        title=f"{source}: classes of variants",
-        columns=_columns("variants"),
-        rows=tuple(rows),
-        notes=(
-            f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
-            "Classes have different seeds; those of paraphrases are problems that the model "
-            "which chose the paraphrases answers right.",
-        ),
+    title = f"{source}: classes of variants"
+    shown = _columns("variants")
+    notes = (
+        f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
+        "Classes have different seeds; those of paraphrases are problems that the model "
+        "which chose the paraphrases answers right.",
     )
+    table = Table(f"classes-{source}", title, shown, tuple(rows), notes)
     contrasts = (_contrast(name, paraphrases[0], scored, units, settings) for name in replacements)
     return [table, *(each for each in contrasts if each.rows)]
 
@@ -491,16 +488,13 @@ def _contrast(
         rows[-1] = {**rows[-1], **difference(counts[1], counts[0], settings)}
     paired = f", with 95 % interval by paired bootstrap over {units}"
     interval = paired if settings.n_bootstrap else ""
-    return Table(
-        name=f"{_SHARED}-{replacements}".replace("_", "-"),
-        title=f"{replacements} and {paraphrases} on the seeds that both have",
-        columns=(*_columns("config"), *interval_columns("points", difference=f"SV@{_CT} diff.")),
-        rows=tuple(rows),
-        notes=(
-            f"SV@{_CT} diff.: paraphrases less replacements{interval}. {_PER_SEED} SV accuracy at "
-            "high thresholds falls with their number, variant accuracy does not.",
-        ),
+    title = f"{replacements} and {paraphrases} on the seeds that both have"
+    shown = (*_columns("config"), *interval_columns("points", difference=f"SV@{_CT} diff."))
+    notes = (
+        f"SV@{_CT} diff.: paraphrases less replacements{interval}. {_PER_SEED} SV accuracy at "
+        "high thresholds falls with their number, variant accuracy does not.",
     )
+    return Table(f"{_SHARED}-{replacements}".replace("_", "-"), title, shown, tuple(rows), notes)
 
 
 def _columns(key: str) -> tuple[Column, ...]:

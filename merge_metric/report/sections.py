@@ -131,12 +131,13 @@ def heat_map(evidence: Evidence) -> Table:
         for configuration in evidence.configurations
         for row in _rows(evidence, configuration.parts_by("all", "word_class"), HEADLINE)
     )
+    shown = (*columns(config="config"), _PART, _MODEL, *map(figure_column, HEADLINE))
     return Table(
-        name="heat-map",
-        title="Sources and word classes",
-        columns=(*columns(config="config"), _PART, _MODEL, *map(figure_column, HEADLINE)),
-        rows=tuple(rows),
-        notes=(f"In percent{_with_intervals(evidence)}.",),
+        "heat-map",
+        "Sources and word classes",
+        shown,
+        tuple(rows),
+        (f"In percent{_with_intervals(evidence)}.",),
     )
 
 
@@ -153,13 +154,10 @@ def _figures(
     rows = _rows(evidence, parts or configuration.parts()[:1], figures)
     if not parts:
         rows = ({key: row[key] for key in row if key != "part"} for row in rows)
-    return Table(
-        name=_name(name, configuration),
-        title=f"{configuration.name}{title}",
-        columns=(*([_PART] if parts else []), _MODEL, *map(figure_column, figures)),
-        rows=tuple(rows),
-        notes=(f"In percent{_with_intervals(evidence)}.", *notes),
-    )
+    title = f"{configuration.name}{title}"
+    shown = (*([_PART] if parts else []), _MODEL, *map(figure_column, figures))
+    all_notes = (f"In percent{_with_intervals(evidence)}.", *notes)
+    return Table(_name(name, configuration), title, shown, tuple(rows), all_notes)
 
 
 def label_flags(
@@ -196,17 +194,14 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
     ]
     if not rows:
         return None
-    return Table(
-        name=_name("shift", configuration),
-        title=f"{configuration.name}: shift of the label probabilities",
-        columns=(_MODEL, *columns("fraction", **SHIFT)),
-        rows=tuple(rows),
-        notes=(
-            "Over the variants of the seeds answered right, apart for answers that change and "
-            "that stay the same: Jensen–Shannon divergence from the seed in bits, "
-            "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
-        ),
+    title = f"{configuration.name}: shift of the label probabilities"
+    shown = (_MODEL, *columns("fraction", **SHIFT))
+    notes = (
+        "Over the variants of the seeds answered right, apart for answers that change and "
+        "that stay the same: Jensen–Shannon divergence from the seed in bits, "
+        "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
     )
+    return Table(_name("shift", configuration), title, shown, tuple(rows), notes)
 
 
 def _rows(

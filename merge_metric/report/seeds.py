@@ -320,23 +320,22 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
 def hardest_table(evidence: Evidence, source: SourceSeeds) -> Table:
     """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
     has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
+    title = f"{source.source}: the hardest seeds"
+    shown = (
+        *columns(seed_id="seed"),
+        *columns("passage", **{name: name for name in source.texts}),
+        *columns(gold="gold", votes="votes", answers="answers"),
+        *columns("share", variants_right="variants right"),
+    )
+    notes = (
+        "By the share of variants answered right, in percent, averaged over models; each "
+        "distinct variant counts once. Answers to the seed itself, in the order "
+        f"{', '.join(evidence.names)}, and votes of annotators where known: "
+        f"{legend(evidence.labels)}.",
+        *(["Replacements and paraphrases count alike."] if has_both else []),
+    )
     return Table(
-        name=f"hardest-{source.source}",
-        title=f"{source.source}: the hardest seeds",
-        columns=(
-            *columns(seed_id="seed"),
-            *columns("passage", **{name: name for name in source.texts}),
-            *columns(gold="gold", votes="votes", answers="answers"),
-            *columns("share", variants_right="variants right"),
-        ),
-        rows=tuple(seed_rows(evidence, source, HARDEST)),
-        notes=(
-            "By the share of variants answered right, in percent, averaged over models; each "
-            "distinct variant counts once. Answers to the seed itself, in the order "
-            f"{', '.join(evidence.names)}, and votes of annotators where known: "
-            f"{legend(evidence.labels)}.",
-            *(["Replacements and paraphrases count alike."] if has_both else []),
-        ),
+        f"hardest-{source.source}", title, shown, tuple(seed_rows(evidence, source, HARDEST)), notes
     )
 
 
