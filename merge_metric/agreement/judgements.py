@@ -226,9 +226,7 @@ def read_judgements(
     return Judgements.from_answers(answers, items, seeds)
 
 
-def _known_from(
-    sessions: Iterable[Session],
-) -> tuple[dict[str, JudgedVariant], dict[Cell, int]]:
+def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], dict[Cell, int]]:
     """Gather each variant's facts, and the seeds of each source and class that was drawn from."""
     items: dict[str, JudgedVariant] = {}
     seeds: dict[Cell, int] = {}

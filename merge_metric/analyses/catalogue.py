@@ -398,11 +398,7 @@ def stability(
     clusters=True,
 )
 def power(
-    request: Request,
-    *,
-    difference: float = 2.0,
-    correctness_threshold: int = 90,
-    rng_seed: int = 0,
+    request: Request, *, difference: float = 2.0, correctness_threshold: int = 90, rng_seed: int = 0
 ) -> Made:
     """Power of comparisons, by the answers of pairs of models; clustered by `request.cluster`."""
     from merge_metric.analyses import seeds_needed as needed

@@ -164,10 +164,10 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
                 "give those for others as FILE@DATASET"
             )
         if len(set(map(frozenset, models.values()))) > 1:
-            shown = "; ".join(f"{name}: {', '.join(sorted(models[name]))}" for name in datasets)
+            told = "; ".join(f"{name}: {', '.join(sorted(models[name]))}" for name in datasets)
             raise ValueError(
                 f"{config}: expected predictions of the same models for each data set, got "
-                f"{shown}; name the same model alike: NAME=FILE@DATASET"
+                f"{told}; name the same model alike: NAME=FILE@DATASET"
             )
         counts = on_common_seeds([run.counts for run in group], config)
         found = [measures(each) for each in counts]
@@ -178,13 +178,9 @@ def ablations(runs: Iterable[HasCounts]) -> Table:
             rows.append({"config": config, "dataset": dataset, "models": names} | mean)
     every = dict.fromkeys(model for row in rows for model in row["models"])
     title = "Averages over models on variants made with other filters"
-    headed = (
-        *columns(config="source", dataset="data set"),
-        *COUNT_COLUMNS,
-        *measure_columns(),
-    )
+    shown = (*columns(config="source", dataset="data set"), *COUNT_COLUMNS, *measure_columns())
     notes = (f"In percent, averaged over subsamples and over the models {', '.join(every)}.",)
-    return Table("ablations", title, headed, tuple(rows), notes)
+    return Table("ablations", title, shown, tuple(rows), notes)
 
 
 # --- Drawing ---

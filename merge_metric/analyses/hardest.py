@@ -132,12 +132,7 @@ def hardest(
 
 
 def _notes(
-    config: str,
-    n_models: int,
-    n_seeds: int,
-    wrong: Sequence[Row],
-    few: Sequence[Row],
-    share: float,
+    config: str, n_models: int, n_seeds: int, wrong: Sequence[Row], few: Sequence[Row], share: float
 ) -> tuple[str, str]:
     """Say how many seeds are answered wrong, and mostly wrong, and what annotators said."""
     wrong_note = (

@@ -162,11 +162,7 @@ def plot_potential_seeds(table: Table) -> Figure:
 
 # --- Suggestions that filters pass ---
 
-_SHARES: Final = {
-    "same_class": "same class",
-    "more_probable": "more probable",
-    "both": "both",
-}
+_SHARES: Final = {"same_class": "same class", "more_probable": "more probable", "both": "both"}
 
 
 def filters(counts: Sequence[Mapping[str, Any]]) -> Table:

@@ -49,10 +49,7 @@ STRICT, RELAXED = FOOLING
 
 
 def fooling_rates(
-    runs: Iterable[HasCounts],
-    *,
-    in_domain: Sequence[str] = (),
-    settings: Settings = USUAL,
+    runs: Iterable[HasCounts], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration, and averages, also but for `in_domain` sources.
 

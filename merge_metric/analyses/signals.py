@@ -124,11 +124,7 @@ def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
 
 
 def signals(
-    found: Iterable[VariantRows],
-    *,
-    cluster: str = "",
-    bins: int = 5,
-    settings: Settings = USUAL,
+    found: Iterable[VariantRows], *, cluster: str = "", bins: int = 5, settings: Settings = USUAL
 ) -> Table:
     """Make rows of each signal: all distinct variants, bins of equally many, or single values."""
     every = list(found)

@@ -122,9 +122,7 @@ def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
 
 
 def source_mlms(
-    runs: Iterable[Run],
-    counterparts: Mapping[str, Counterparts],
-    settings: Settings = USUAL,
+    runs: Iterable[Run], counterparts: Mapping[str, Counterparts], settings: Settings = USUAL
 ) -> Table:
     """Make rows per model, configuration and group, on seeds that have all groups.
 

@@ -426,10 +426,7 @@ def _per_seed(counts: SeedCounts) -> float:
 
 
 def classes_of(
-    source: str,
-    scored: Mapping[str, Mapping[str, Scored]],
-    settings: Settings,
-    cluster: str = "",
+    source: str, scored: Mapping[str, Mapping[str, Scored]], settings: Settings, cluster: str = ""
 ) -> list[Table]:
     """Compare a source's word classes and paraphrases, if both are there, also on shared seeds."""
     paraphrases = [config for config in scored if parse_config_name(config)[1] == PARAPHRASE]

@@ -215,9 +215,7 @@ def _range(low: float, high: float) -> str:
     return " to ".join(texts)
 
 
-def _hardest(
-    results: Mapping[str, Sequence[Result | None]],
-) -> tuple[str, str, list[float]] | None:
+def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, list[float]] | None:
     """Find two kinds of data, SV@90 apart for every model: harder, easier, and models' gaps."""
     found = []
     for low, high in permutations(results, 2):
