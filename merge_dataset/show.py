@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,30 @@ def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]
     for start, end in reversed(list(spans)):
         text = f"{text[:start]}{mark(text[start:end])}{text[end:]}"
     return text
+
+
+def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
+    """Cut a text into pieces, marked or not, as offsets mean other things in JavaScript.
+
+    >>> pieces("A girl runs.", [[2, 6]])
+    [('A ', False), ('girl', True), (' runs.', False)]
+    """
+    bounds = [0, *(offset for span in spans for offset in span), len(text)]
+    cut = [(text[a:b], i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds))]
+    return [(piece, is_marked) for piece, is_marked in cut if piece]
+
+
+def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
+    """Find where originals stood, from where their replacements stand and how long they were.
+
+    >>> spans_in_seed([[2, 8], [15, 21]], [3, 3])  # a boy and a boy → a poodle and a poodle
+    [[2, 5], [12, 15]]
+    """
+    found, shift = [], 0
+    for (start, end), length in zip(spans, lengths, strict=True):
+        found.append([start - shift, start - shift + length])
+        shift += end - start - length
+    return found
 
 
 def _problems(

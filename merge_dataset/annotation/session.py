@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +46,7 @@ from merge_dataset.locks import LOCK, exclusive, working_in
 from merge_dataset.numbered_files import patterns_of
 from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, parse_config_name
-from merge_dataset.show import marked
+from merge_dataset.show import marked, pieces, spans_in_seed
 
 PER_CLASS: Final = 100
 """Variants of each source and class (paper, section 4)."""
@@ -321,33 +320,18 @@ def original_spans(
     seed_text: str, variant_text: str, spans: Spans, pairs: Mapping[str, str]
 ) -> Spans:
     """Find where the seed has the words that were replaced."""
-    found: Spans = []
-    shift = 0
-    for start, end in spans:
-        word = variant_text[start:end]
+    words = [variant_text[start:end] for start, end in spans]
+    for span, word in zip(spans, words, strict=True):
         if word not in pairs:
-            raise ValueError(f"expected one of {sorted(pairs)} at {[start, end]}, got {word!r}")
-        found.append([start + shift, start + shift + len(pairs[word])])
-        shift += len(pairs[word]) - len(word)
+            raise ValueError(f"expected one of {sorted(pairs)} at {span}, got {word!r}")
     if marked(variant_text, spans, pairs.__getitem__) != seed_text:
         raise ValueError(f"expected {seed_text!r} with words replaced, got {variant_text!r}")
-    return found
+    return spans_in_seed(spans, [len(pairs[word]) for word in words])
 
 
 def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
     """Put items in an order of the annotator's own, always the same: tiredness falls on others."""
     return sorted(items.values(), key=lambda item: draw_rank(annotator, item.variant_id))
-
-
-def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:
-    """Cut a text into pieces, marked or not, as offsets mean other things in JavaScript.
-
-    >>> pieces("A girl runs.", [[2, 6]])
-    [('A ', False), ('girl', True), (' runs.', False)]
-    """
-    bounds = [0, *(offset for span in spans for offset in span), len(text)]
-    cut = [(text[a:b], i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds))]
-    return [(piece, marked) for piece, marked in cut if piece]
 
 
 def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:

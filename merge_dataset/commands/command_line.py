@@ -206,12 +206,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         for each in get_args(p.annotation):
             if isinstance(each, typer.models.OptionInfo) and each.rich_help_panel is None:
                 each.rich_help_panel = PANELS.get(name)
-    stand_ins = {
-        name: [each for each in get_args(p.annotation) if isinstance(each, OptionsOf)]
+    groups = {
+        name: found
         for name, p in own.items()
+        if (found := [each for each in get_args(p.annotation) if isinstance(each, OptionsOf)])
     }
-    groups = {name: each for name, each in stand_ins.items() if each}
-
     own_names = {name: _own_option(name, p.annotation) for name, p in own.items()}
     assigned = "--set" in own_names.values()
     of_groups = [each.names(assigned=assigned) for group in groups.values() for each in group]

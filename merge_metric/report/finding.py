@@ -13,9 +13,10 @@ import numpy as np
 
 from merge_dataset.provenance import trial_of
 from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_name
+from merge_dataset.show import spans_in_seed
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
-from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
+from merge_metric.report.seeds import Ints, SourceSeeds
 from merge_metric.report.wording import RELAXED, SEED, cell, interval_text, number
 from merge_metric.runs.plausibility import doubts_of_model
 from merge_metric.runs.texts import rows_of

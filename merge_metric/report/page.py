@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
+from merge_dataset.show import pieces
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report import wording
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
@@ -212,11 +213,8 @@ def _asset(name: str) -> str:
 
 def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
     """Escape a text and mark parts of it."""
-    pieces, done = Markup(), 0
-    for start, end in spans:
-        pieces += escape(text[done:start]) + Markup("<mark>{}</mark>").format(text[start:end])
-        done = end
-    return pieces + escape(text[done:])
+    mark = Markup("<mark>{}</mark>").format
+    return Markup().join(mark(t) if is_marked else t for t, is_marked in pieces(text, spans))
 
 
 # --- Data for the scripts ---

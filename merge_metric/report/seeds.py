@@ -21,6 +21,7 @@ from merge_dataset.engine import connect, parquet
 from merge_dataset.files import naming_damage, open_parquet, read_table
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, ProblemFormat, changed_words
+from merge_dataset.show import spans_in_seed
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import MISSING, Evidence
 from merge_metric.runs.texts import rows_of
@@ -468,19 +469,6 @@ def _own_words(
             for told in said
         ]
     }
-
-
-def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:
-    """Find where originals stood, from where their replacements stand and how long they were.
-
-    >>> spans_in_seed([[2, 8], [15, 21]], [3, 3])  # a boy and a boy → a poodle and a poodle
-    [[2, 5], [12, 15]]
-    """
-    found, shift = [], 0
-    for (start, end), length in zip(spans, lengths, strict=True):
-        found.append([start - shift, start - shift + length])
-        shift += end - start - length
-    return found
 
 
 def texts_around(text: str, spans: Spans) -> list[str]:
