@@ -38,7 +38,6 @@ class Row:
 
 
 SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
-_BINARY: Final = (".parquet", ".arrow")
 
 _DELIMITERS: Final = {",": "comma", ";": "semicolon", "\t": "tab"}
 
@@ -48,9 +47,6 @@ LONGEST_CELL: Final = 2**24
 _ROWS: Final = 10_000
 """Rows of CSV that are Python objects at a time."""
 
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
-
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 """A byte that is no UTF-8, as `surrogateescape` decodes it."""
 
@@ -58,7 +54,7 @@ _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 def read_file(path: Path) -> Iterator[Row]:
     """Read the rows of a file of any of the kinds in `SUFFIXES`, text also with .gz."""
     suffix, gzipped = _kind(path)
-    if suffix not in SUFFIXES or (gzipped and suffix in _BINARY):
+    if suffix not in SUFFIXES or (gzipped and suffix in (".parquet", ".arrow")):
         raise ValueError(
             f"{path.name}: expected a file whose name ends in {', '.join(SUFFIXES)}, those of text "
             f"also with .gz"
@@ -469,9 +465,9 @@ def describe_missing(required: Sequence[str], there: Sequence[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Mark a text so that no spreadsheet takes it for a formula.
+    """Mark a text so that no spreadsheet takes it for a formula (OWASP, CSV injection).
 
     >>> plain("=HYPERLINK(1)"), plain("A girl runs.")
     ("'=HYPERLINK(1)", 'A girl runs.')
     """
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text

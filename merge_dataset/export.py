@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,9 +54,6 @@ from merge_dataset.schema import (
 
 log = logging.getLogger(__name__)
 
-_CLASSES: Final = {provenance.REPLACEMENTS: WORD_CLASSES, provenance.PARAPHRASES: (PARAPHRASE,)}
-"""Kind of run → classes of its variants."""
-
 
 def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False) -> list[str]:
     """Write or replace one collection of a dataset folder, and its card from all of them.
@@ -85,13 +82,13 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
     run, out = as_path("run", run), as_path("out", out).expanduser().resolve()
     manifest = _read_manifest(run)
     source = check_source(manifest["source"])
-    kind = provenance.kind_of(manifest)
-    is_paraphrases = kind == provenance.PARAPHRASES
+    is_paraphrases = provenance.kind_of(manifest) == provenance.PARAPHRASES
+    classes = (PARAPHRASE,) if is_paraphrases else WORD_CLASSES
     parts = provenance.parts_of(run, manifest)
     first = parts[0] / "seeds.parquet"
     problem_format = NLI if is_paraphrases else format_of(pq.read_schema(first))
     for split in SPLITS:
-        rows = [_check_split(part, split, source, _CLASSES[kind], problem_format) for part in parts]
+        rows = [_check_split(part, split, source, classes, problem_format) for part in parts]
         if not sum(rows):
             path = run / f"{split}.parquet"
             raise ValueError(f"{path}: expected at least one row, got none: nothing to export")

@@ -27,9 +27,6 @@ log = logging.getLogger(__name__)
 LOCK: Final = ".lock"
 """File that is locked in a folder that commands work in."""
 
-_NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-"""Errors of a file system without locks."""
-
 _HELD: Final[set[tuple[Path, int]]] = set()
 """Folders that this process holds, with the thread that does."""
 
@@ -64,7 +61,8 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
             _acquire(lock, timeout=-1)
             break
         except OSError as error:
-            if isinstance(lock, SoftFileLock) or error.errno not in _NO_LOCKS:
+            has_none = error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+            if isinstance(lock, SoftFileLock) or not has_none:
                 raise
     if isinstance(lock, SoftFileLock):
         log.warning(

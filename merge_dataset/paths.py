@@ -3,10 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
-
-_PLAIN: Final = (bool, int, float, bytes)
-"""Types whose values a message shows."""
+from typing import Any
 
 
 def as_path(name: str, given: object) -> Path:
@@ -72,6 +69,6 @@ def described(given: object) -> str:
     if given is None:
         return "None"
     kind = type(given).__name__
-    if isinstance(given, _PLAIN):
+    if isinstance(given, bool | int | float | bytes):
         return f"the {kind} {given!r:.40}"
     return f"an {kind}" if kind[0] in "AEIOUaeiou" else f"a {kind}"

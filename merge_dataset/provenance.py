@@ -87,9 +87,6 @@ _COUNTS: Final = {
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
 """Settings that say where and how a run was computed: left out of the dataset."""
 
-_SHORT: Final = 40
-"""Characters of a model's name or revision in a message."""
-
 _LOCAL_PATH = re.compile(
     r"""(?<![^\s"'(=,\[])(?:file://)?(?:~|\.{1,2}|[A-Za-z]:)?[/\\][^\s"'),;\]]+"""
 )
@@ -204,7 +201,7 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
             ]
             known = [key for key in keys if all(key in model for model in listed[1])]
             old_models, new_models = (
-                {" ".join(str(model.get(key))[:_SHORT] for key in known) for model in models}
+                {" ".join(str(model.get(key))[:40] for key in known) for model in models}
                 for models in listed
             )
             if old_models != new_models:

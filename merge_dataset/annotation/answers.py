@@ -47,7 +47,6 @@ COLUMNS: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
 _YES_NO: Final = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
-_HEAD: Final = b'{"annotator": '
 _CHECKSUM: Final = re.compile(rb'"crc32": "[0-9a-f]{8}"')
 
 
@@ -215,7 +214,7 @@ def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]
     lines = path.read_bytes().split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    if not lines or not lines[0].startswith(_HEAD):
+    if not lines or not lines[0].startswith(b'{"annotator": '):
         whole = lines
         if lines and not _CHECKSUM.search(lines[-1]):
             try:

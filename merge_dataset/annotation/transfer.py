@@ -142,7 +142,8 @@ def _annotations(annotator: str | None, task: object) -> Iterator[tuple[str, Jud
     if not isinstance(task, dict):
         raise ValueError(f"expected a JSON object, got {_as_json(task)}")
     if "annotations" not in task:
-        answer = _answer(task, {name: task.get(name) for name in _NAMES})
+        names = (*ASKED[SCORES], *ASKED[EQUIVALENCE], "comment")
+        answer = _answer(task, {name: task.get(name) for name in names})
         yield annotator or _name(task.get("annotator")), answer
         return
     data = task.get("data")
@@ -159,9 +160,6 @@ def _annotations(annotator: str | None, task: object) -> Iterator[tuple[str, Jud
         values = {result.get("from_name"): result.get("value") for result in results}
         answer = _answer(data, values)
         yield annotator or _name(annotation.get("completed_by")), answer
-
-
-_NAMES: Final = (*ASKED[SCORES], *ASKED[EQUIVALENCE], "comment")
 
 
 def _answer(data: Mapping[str, Any], values: Mapping[str, Any]) -> Judgement:

@@ -27,8 +27,6 @@ from merge_dataset.schema import (
 if TYPE_CHECKING:
     import duckdb
 
-_EXAMPLES: Final = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -96,7 +94,7 @@ def summarise(findings: Iterable[Finding]) -> list[str]:
     for finding in findings:
         kind = finding.where, finding.expected
         counts[kind] = counts.get(kind, 0) + 1
-        if counts[kind] <= _EXAMPLES:
+        if counts[kind] <= 3:
             examples.setdefault(kind, []).append(finding.got)
     lines = []
     for (where, expected), got in examples.items():

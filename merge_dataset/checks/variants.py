@@ -37,8 +37,6 @@ from merge_dataset.show import marked
 
 _OF_SEEDS: Final = "beyond_premise"
 """A column that depends on nothing but the seed."""
-_OF_WORDS: Final = ("in_compound", "hangs_on_word")
-"""Columns that depend on nothing but the seed and its words."""
 
 
 @check(
@@ -256,7 +254,7 @@ def signal_findings(
         for count, given, variant in variants.fetched(query):
             expected = f"common_mlm_count to be the masked LMs of every text, {count}"
             yield Finding(variants.where, expected, f"{given} ({variant})")
-    for name in _OF_WORDS:
+    for name in ("in_compound", "hangs_on_word"):  # as the seed and its words alone say
         if name in problem_format.optional:
             keys = ["seed_id", "original"]
             yield from _same_findings(variants, name, keys, "of one word of a seed")
@@ -316,9 +314,6 @@ def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> I
 
 # --- Paraphrases ---
 
-_COMPARED: Final = ("label", "premise", "hypothesis", "annotator_labels")
-"""Columns of a seed that its paraphrases are compared with."""
-
 
 @check(
     "paraphrases",
@@ -334,7 +329,8 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
         seeds, variants = (view_rows(connection, each, folder, files[each]) for each in SPLITS)
         yield from seeds_findings(seeds, source, problem_format)
         yield from seeds.broken([unused_rule(variants.name)])
-        paired = variants.with_seeds(seeds, _COMPARED)
+        compared_with = ("label", "premise", "hypothesis", "annotator_labels")
+        paired = variants.with_seeds(seeds, compared_with)
         yield from paired.broken(variant_rules(collection, problem_format))
         yield from variants.duplicates("variant_id")
         yield from collision_findings(variants, seeds, fields)

@@ -23,8 +23,6 @@ _WRONG_VALUES: Final = (
 )
 """Words of Typer's releases about a value → what was expected."""
 
-_MANY: Final = 10
-"""Choices that a message lists at most; the help has them all."""
 _CHOICES: Final = re.compile(r"is not one of ([^.]+)")
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
@@ -169,7 +167,7 @@ def _expected(said: str, value: str | None) -> str:
         wrong = value or next(iter(_QUOTED.findall(said[: choices.start()])), None)
         near = difflib.get_close_matches(wrong or "", known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        some = f"one of {', '.join(known)}" if len(known) <= _MANY else "a known name"
+        some = f"one of {', '.join(known)}" if len(known) <= 10 else "a known name"
         return f"expected {some}, got {wrong!r}{hint}"
     if "does not exist" in said:
         what = "folder" if said.lower().startswith("dir") else "file"

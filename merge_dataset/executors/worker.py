@@ -75,8 +75,6 @@ class LocalExecutor:
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS: Final = 200
-"""Number of lines of a process's stderr that are kept."""
 _WATCH_SECONDS: Final = 0.2
 
 
@@ -165,7 +163,7 @@ class TaskProcess:
             errors="replace",
             start_new_session=True,
         )
-        self._lines: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._lines: deque[str] = deque(maxlen=200)
         self._reader = Thread(target=self._lines.extend, args=(self._process.stderr,), daemon=True)
         self._reader.start()
 

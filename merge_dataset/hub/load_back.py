@@ -18,9 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from merge_dataset.schema import ProblemFormat
 
-_PACKAGES: Final = Path(__file__).resolve().parents[2]
-"""The folder that holds our packages."""
-
 _LONGEST: Final = 500
 """Most characters of an error, as `datasets` may list every suffix that it knows."""
 
@@ -53,7 +50,8 @@ def fresh_environment(home: Path) -> dict[str, str]:
     from huggingface_hub.constants import HF_TOKEN_PATH
 
     kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
-    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    packages = Path(__file__).resolve().parents[2]
+    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {
         "HF_HOME": str(home),
         # Else it would be looked for in the new home.

@@ -248,11 +248,6 @@ def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
     }
 
 
-_SDK: Final = "gradio"
-_FILES: Final = ("README.md", "requirements.txt")
-"""Files of the Space beside its modules."""
-
-
 def plan_metric(
     folder: Path, repository: str, example: Mapping[str, Any], *, private: bool = False
 ) -> PublishingPlan:
@@ -269,7 +264,7 @@ def plan_metric(
     files = tuple(
         make_file(path.name, path)
         for path in sorted(folder.iterdir())
-        if path.suffix == ".py" or path.name in _FILES
+        if path.suffix == ".py" or path.name in ("README.md", "requirements.txt")
     )
     account, state = look_at(target, private=private)
     main = compare(files, {} if state is None else target.files(state.head), _is_removable)
@@ -281,7 +276,7 @@ def plan_metric(
         facts={},
         branches=(Branch(files=files, difference=main, message="The metric of merge-nli"),),
         removable=_is_removable,
-        sdk=_SDK,
+        sdk="gradio",
         load_back=lambda _: _load_back(target, example),
         is_done=state is not None and not main,
         usage=f'evaluate.load("{target.name}")',

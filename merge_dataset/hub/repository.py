@@ -355,7 +355,6 @@ _PASSING: Final = (429, 500, 502, 503, 504)
 _WAITS: Final = (0.5, 2.0, 8.0)
 """Seconds before a call is repeated, where the Hub names no time itself."""
 _LONGEST_WAIT: Final = 60.0
-_LONGEST_MESSAGE: Final = 300
 _QUERY: Final = re.compile(r"(?<=\w)\?\S*=\S*")
 """The part of an address from the question mark on."""
 
@@ -417,7 +416,7 @@ def _in_words(error: BaseException) -> str:
     status = getattr(response, "status_code", None)
     header = response.headers.get("X-Error-Message") if response is not None else None
     quoted = " ".join(str(getattr(error, "server_message", None) or header or "").split())
-    told = f": {quoted[:_LONGEST_MESSAGE]}" if quoted else ""
+    told = f": {quoted[:300]}" if quoted else ""
     again = "run the same command again"
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"

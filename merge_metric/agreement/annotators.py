@@ -35,9 +35,6 @@ Measure = Callable[[Floats], Floats]
 """(B, k, k) matrices of samples → (B,) a figure of each."""
 
 MEAN: Final = "(mean)"
-_ENOUGH_DEFINED: Final = 0.95
-"""Share of replicates that must be defined, else intervals would hide how little is known."""
-
 _INTERVALS: Final = (
     "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
     "more than one resampling in twenty leaves the figure undefined."
@@ -236,7 +233,7 @@ def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats])
         row |= {key: None if np.isnan(value) else value, f"{key}_ci": None}
         if row[key] is not None and key in samples:
             defined = float(np.mean(~np.isnan(samples[key])))
-            if defined >= _ENOUGH_DEFINED:
+            if defined >= 0.95:  # else an interval of these would hide how little is known
                 row[f"{key}_ci"] = interval(samples[key]).tolist()
     return row
 

@@ -124,10 +124,6 @@ def agreement(
 _NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)"}
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""
-_ROOM: Final = 0.06
-"""Share from which a number fits into its part of a bar."""
-_DARK: Final = 0.3
-"""Luminance below which black could not be read."""
 
 
 def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
@@ -185,8 +181,9 @@ def plot_mlms(table: Table) -> Figure:
                 range(len(mlms)), widths, left=left, height=0.75, color=colour, label=answer,
                 edgecolor="white", linewidth=0.5,
             )  # fmt: skip
-            shown = [f"{100 * width:.0f}" if width >= _ROOM else "" for width in widths]
-            ink = "white" if plots.luminance(to_rgb(colour)) < _DARK else "black"
+            # A number has room from 6 % on; black could not be read on what is darker than 0.3.
+            shown = [f"{100 * width:.0f}" if width >= 0.06 else "" for width in widths]
+            ink = "white" if plots.luminance(to_rgb(colour)) < 0.3 else "black"
             axes.bar_label(bars, shown, label_type="center", fontsize="small", color=ink)
             left += widths
         axes.set_xlim(0, 1)

@@ -89,8 +89,6 @@ ROUNDS: Final = "rounds"
 CONFIGS: Final = "configurations"
 """Values of `averaged`: over these a row is an average."""
 
-_ANLI: Final = "anli"
-
 
 def weighted_mean(
     values: Sequence[float | None], weights: Sequence[float] | None = None
@@ -132,7 +130,7 @@ def per_config(
             row |= {"model": MEAN, "averaged": MODELS}
         source, _ = parse_config_name(config)
         if merge_rounds and source in ANLI_SOURCES:
-            config = _ANLI + config.removeprefix(source)  # such as anli_paraphrases
+            config = "anli" + config.removeprefix(source)  # such as anli_paraphrases
         found.setdefault(config, []).append(merged(row, group))
     averages = []
     for config, rounds in found.items():

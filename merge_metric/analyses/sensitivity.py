@@ -170,15 +170,9 @@ def plot_fooling(table: Table) -> Figure:
 PARAMETERS: Final = "parameters"
 """Key in the metadata of a predictions file: how many parameters its model has."""
 
-_UNKNOWN: Final = "other"
-"""Family of models whose predictions do not say what they are."""
-
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMB]?)", re.IGNORECASE)
-
-_TASK: Final = re.compile(r"(For[A-Z]\w+|LMHeadModel|Model)$")
-"""Endings of the names of architectures in transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +221,7 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
             )
         # `Deberta` of `DebertaForSequenceClassification`, the architecture without its task.
         names = [str(each["architecture"]) for each in facts if each.get("architecture")]
-        family = _TASK.sub("", names[0]) if names else _UNKNOWN
+        family = re.sub(r"(For[A-Z]\w+|LMHeadModel|Model)$", "", names[0]) if names else "other"
         found[model] = Size(given.get(model) or max(stated, default=0), family)
     if missing := [model for model, size in found.items() if not size.parameters]:
         raise ValueError(

@@ -103,9 +103,6 @@ def validity_row(
     return row
 
 
-_ROUNDING = 1e-12
-
-
 def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
     """Count changes and variants as if independent: n* = p(1 − p) / v + 1.
 
@@ -114,7 +111,7 @@ def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
     """
     n, share, units = len(changed), float(changed.mean()), len(np.unique(unit))
     squares = float((np.bincount(unit, changed - share) ** 2).sum())
-    if squares <= _ROUNDING * n**2:
+    if squares <= 1e-12 * n**2:  # units vary by rounding alone
         return share * units, float(units)
     variance = squares / n**2 * units / (units - 1)
     size = min(float(n), share * (1 - share) / variance + 1)

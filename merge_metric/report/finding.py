@@ -23,15 +23,6 @@ from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
-_EACH: Final = 3
-"""Models up to which a sentence names each."""
-
-_COUNTED: Final = 0.4
-"""Rates up to this are told as one in a number of seeds, higher ones in percent."""
-
-_UNKNOWN: Final = -np.inf
-"""Rank of a variant whose quality, or log-odds, is not known: after all others."""
-
 _SV: Final = sv_at(90)
 _FALL: Final = CATALOGUE["qt_gap"]
 
@@ -134,7 +125,7 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
             f"On some variant they change their answer to about {' to '.join(shares)} of the "
             f"seeds that they answer right{chance}."
         )
-    if len(rates) > _EACH:
+    if len(rates) > 3:  # too many to name each
         return (
             f"{least} is the steadiest: it changes its answer on some variant of "
             f"{_of_right(rates[least])}; {most}, the least steady, on {_share(rates[most])}."
@@ -316,7 +307,8 @@ def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) 
 
     def rank(place: int) -> tuple[Any, ...]:
         quality, log_odds, premise, hypothesis, name = rows[place]
-        signals = (-(_UNKNOWN if value is None else value) for value in (quality, log_odds))
+        # Where one is not known: after all others.
+        signals = (np.inf if value is None else -value for value in (quality, log_odds))
         length = len(premise) + len(hypothesis)
         return *signals, not opposite[place], -n_others[place], length, name, place
 
@@ -385,7 +377,7 @@ def _share(rate: Estimate) -> str:
     value = rate.value or 0.0
     if not value:
         return "none"
-    return f"1 in {round(100 / value)}" if value <= 100 * _COUNTED else f"{number(value)} %"
+    return f"1 in {round(100 / value)}" if value <= 40 else f"{number(value)} %"
 
 
 def _of_right(rate: Estimate) -> str:

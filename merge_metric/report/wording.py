@@ -159,27 +159,16 @@ def lede(evidence: Evidence) -> str:
 
 Facts = list[tuple[str, str]]
 
-_GROUPED: Final = 10_000
-"""Whole numbers from here on are written with commas."""
-
-_SAID_ELSEWHERE: Final = ("recipe", "source", "ablation", "prompt")
-"""Settings that other facts say."""
-
 _MERE: Final = (
     *("source", "config", "mlms", "tagger", "packages", "fingerprint", "problems", "source_data"),
     *("funnel", "eligible", "ablation", "files", "digest"),
 )
 """Keys that MERE writes: said in a form of its own, or left to the dataset's card."""
 
-_OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
-"""Keys that are written besides for paraphrases."""
-
 _OF_THE_RUN: Final = (
     *("name", "problems", "rows", "distinct_pairs", "label_order_check", "fingerprint", "prompt"),
 )
 """Keys about a run rather than its model, or with a place of their own; the JSON has them."""
-
-_USAGE: Final = ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices")
 
 
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
@@ -189,10 +178,11 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     )
     used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
     recipe = (config.get("recipe"), provenance.get("ablation"))
+    said_elsewhere = ("recipe", "source", "ablation", "prompt")
     said: tuple[str, ...] = _MERE
     of_paraphrases = []
     if provenance.get("kind") == PARAPHRASES:
-        said += _OF_PARAPHRASES
+        said += ("kind", "generator", "nli_model", "prompt")
         right = problems.get("answered_right")
         of_paraphrases = [
             ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
@@ -208,7 +198,7 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
         ("Masked language models", "; ".join(map(_mlm, provenance.get("mlms") or ()))),
         ("Tagger", provenance.get("tagger")),
         ("Eligible seeds", _settings(provenance.get("eligible") or {})),
-        ("Settings", _settings({k: v for k, v in config.items() if k not in _SAID_ELSEWHERE})),
+        ("Settings", _settings({k: v for k, v in config.items() if k not in said_elsewhere})),
         ("Further", _settings(rest)),
         ("Fingerprint", provenance.get("fingerprint")),
         ("SHA-256 of the problems", data.get("sha256")),
@@ -220,7 +210,8 @@ def model_text(description: Mapping[str, Any]) -> str:
     """Describe a model as its predictions file does."""
     shown = {k: v for k, v in description.items() if k not in _OF_THE_RUN}
     if requests := description.get("requests"):
-        shown = {k: v for k, v in shown.items() if k not in _USAGE}
+        for key in ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices"):
+            shown.pop(key, None)
         shown["usage"] = usage_text(description, requests)
     if evidence := shown.get("label_order_evidence"):
         shown["label_order_evidence"] = describe_evidence(evidence)
@@ -242,7 +233,7 @@ def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
         for each in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
             if isinstance(each, bool):
                 texts.append("yes" if each else "no")
-            elif isinstance(each, int) and each >= _GROUPED:
+            elif isinstance(each, int) and each >= 10_000:
                 texts.append(f"{each:,}")
             else:
                 texts.append(str(each))
