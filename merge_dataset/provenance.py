@@ -31,26 +31,25 @@ _OF_ALL: Final[_Types] = {
     "eligible": dict,
 }
 
-_REPLACEMENT_KEYS: Final[_Types] = {
-    "source": str,
-    "config": dict,
-    "mlms": list,
-    "tagger": str,
-    **_OF_ALL,
-    "ablation": (str, type(None)),
+_KEYS: Final[Mapping[str, _Types]] = {
+    REPLACEMENTS: {
+        "source": str,
+        "config": dict,
+        "mlms": list,
+        "tagger": str,
+        **_OF_ALL,
+        "ablation": (str, type(None)),
+    },
+    PARAPHRASES: {
+        "kind": str,
+        "source": str,
+        "config": dict,
+        "generator": dict,
+        "nli_model": dict,
+        "prompt": str,
+        **_OF_ALL,
+    },
 }
-
-_PARAPHRASE_KEYS: Final[_Types] = {
-    "kind": str,
-    "source": str,
-    "config": dict,
-    "generator": dict,
-    "nli_model": dict,
-    "prompt": str,
-    **_OF_ALL,
-}
-
-_KEYS: Final = {REPLACEMENTS: _REPLACEMENT_KEYS, PARAPHRASES: _PARAPHRASE_KEYS}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
 SLICES: Final = "slices"
@@ -167,7 +166,7 @@ def collection_of(made: dict[str, Any]) -> str:
 def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     """Keep the parts of a manifest that say how the data was made, without local paths.
 
-    >>> manifest = dict.fromkeys(_REPLACEMENT_KEYS) | {"finished": "today"}
+    >>> manifest = dict.fromkeys(_KEYS[REPLACEMENTS]) | {"finished": "today"}
     >>> describe(manifest | {"config": {"data": "/home/me/dev.jsonl", "run": "a"}})["config"]
     {'data': 'dev.jsonl'}
     """

@@ -9,27 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-_IN_URLS: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"(\b[a-z][\w+.-]+:/{1,2})[^/\s@?#]+(?=@)",
-        r"([?&][\w-]*(?:key|token|secret|passw(?:or)?d|signature|\bsig)=)[^\s\"'&#,;)]+",
-    )
+_IN_URLS: Final = (
+    r"(\b[a-z][\w+.-]+:/{1,2})[^/\s@?#]+(?=@)",
+    r"([?&][\w-]*(?:key|token|secret|passw(?:or)?d|signature|\bsig)=)[^\s\"'&#,;)]+",
 )
 """Patterns of a secret in a URL behind what gives it away, which is kept."""
 
 _ANYWHERE: Final = (
     *_IN_URLS,
-    *(
-        re.compile(pattern, re.IGNORECASE)
-        for pattern in (
-            r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{4,}",
-            r"((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passw(?:or)?d|\btoken"
-            r"|\bsignature|\bkey|\bauthorization)[\"']?\s*[=:]\s*[\"']?)"
-            r"(?!bearer|basic|\*\*\*)[^\s\"'&,;}]+",
-            r"(\b(?:sk|hf)[-_])[\w-]{8,}",
-        )
-    ),
+    r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{4,}",
+    r"((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passw(?:or)?d|\btoken"
+    r"|\bsignature|\bkey|\bauthorization)[\"']?\s*[=:]\s*[\"']?)"
+    r"(?!bearer|basic|\*\*\*)[^\s\"'&,;}]+",
+    r"(\b(?:sk|hf)[-_])[\w-]{8,}",
 )
 _SHORTEST: Final = 4
 """Fewest characters of a secret: masking a shorter one would mask half of a message."""
@@ -45,7 +37,7 @@ def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
     """
     text = mask_known(text, known)
     for pattern in _ANYWHERE:
-        text = pattern.sub(r"\1***", text)
+        text = re.sub(pattern, r"\1***", text, flags=re.IGNORECASE)
     return text
 
 
@@ -63,7 +55,7 @@ def mask_urls(text: str) -> str:
     'https://***@host/v1?key=***&version=2: no such model'
     """
     for pattern in _IN_URLS if ":/" in text else ():
-        text = pattern.sub(r"\1***", text)
+        text = re.sub(pattern, r"\1***", text, flags=re.IGNORECASE)
     return text
 
 
