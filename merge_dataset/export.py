@@ -140,7 +140,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
 def require_target(
     out: Path, coming: Mapping[str, Any], run: str | Path, *, overwrite: bool = False
 ) -> None:
-    """Check before the work that what a manifest says, as far as known then, can be written."""
+    """Check before the work that a collection can be written, by what its manifest will say."""
     out = out.expanduser().resolve()
     _require_ours_or_empty(out)
     if Path(run).expanduser().resolve().is_relative_to(out) and not collections(out):
@@ -258,7 +258,7 @@ def _write_classes(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> Non
 
 
 def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
-    """Say which variants have the texts of another problem's, no copy, and what to do."""
+    """Say which variants share texts although their problems do not, and what to do."""
     with connect() as connection:
         seeds, variants = (
             view_rows(connection, split, Path(), [f"{part}/{split}.parquet" for part in parts])

@@ -208,7 +208,7 @@ def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
 
 
 def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]:
-    """Read events' lines and the first one's number, without one cut off if none are counted."""
+    """Read lines of events, and the first one's number; without a count, one cut off is none."""
     if not path.exists():
         return [], 1
     lines = path.read_bytes().split(b"\n")

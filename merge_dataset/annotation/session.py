@@ -105,7 +105,7 @@ def draw(
     per_source: int | None = None,
     rng_seed: int = 0,
 ) -> tuple[list[Item], list[dict[str, Any]]]:
-    """Draw items by class, or `per_source` over classes (section 4), and describe what from."""
+    """Draw items of each class, or `per_source` (paper, section 4), and describe the population."""
     chosen = choose(dataset, configs)
     items: list[Item] = []
     population: list[dict[str, Any]] = []

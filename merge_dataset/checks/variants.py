@@ -160,7 +160,7 @@ def row_problems(
     problem_format: ProblemFormat = NLI,
     sharing: Collection[str] = NLI.fields,
 ) -> Iterator[tuple[str, str]]:
-    """Find (expected, got) within a variant; of fields not `sharing` the word a seed needs none."""
+    """Find pairs (expected, got) in a variant; a seed may lack fields not `sharing` the word."""
     yield from _word_problems(variant, seed, problem_format, sharing)
     lists = (variant[name] or () for name in problem_format.mlms)
     union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)
