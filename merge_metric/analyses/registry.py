@@ -36,7 +36,7 @@ class Analysis:
 
     make: Callable[..., Made]
     summary: str
-    """What it finds out, and where papers show it, for help and README."""
+    """Its question, and where papers show it, for help and README."""
     name: str
     options: tuple[str, ...]
     needs_run: bool
