@@ -9,14 +9,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SPACE = ROOT / "merge_metric" / "seed_variant_accuracy"
 
-PRELUDE = """
+ABSENT = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {"transformers", "scipy"}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
-import evaluate
 """
 """As where these two are not installed: with them, importing `evaluate` takes seconds."""
 
@@ -31,7 +30,7 @@ def start(code: str, cwd: Path, home: Path, *arguments: str) -> subprocess.Popen
     """Begin to run code that finds `evaluate` imported, with `home` for caches and no Hub."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code, *arguments],
+        [sys.executable, "-c", f"{ABSENT}import evaluate\n{code}", *arguments],
         cwd=cwd,
         env={
             **kept,

@@ -1,6 +1,7 @@
 """Damaged, incomplete, hostile or absurd models, with what the message must name."""
 
 import json
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -230,7 +231,7 @@ DAMAGES: Final[Mapping[str, Damage]] = {
         _pickle(lambda t: of.pickles_of(t, old=True, more=Payload())), r"pytorch_model\.bin"
     ),
     "payload/bare": Damage(
-        _pickle(lambda _: {"pytorch_model.bin": of.bare_pickle(_WHOLE_PICKLE)}),
+        _pickle(lambda _: {"pytorch_model.bin": pickle.dumps(_WHOLE_PICKLE)}),
         r"pytorch_model\.bin",
     ),
     "payload/sharded": Damage(

@@ -172,10 +172,6 @@ class LoopbackHub:
                         return fault
         return None
 
-    def saw(self, seen: Seen) -> None:
-        with self._lock:
-            self.requests.append(seen)
-
     def answer(self, route: str, asked: Asked) -> Reply:
         with self._lock:
             self.before.pop(route, lambda: None)()
@@ -191,14 +187,9 @@ class LoopbackHub:
         if asked.user is None:
             raise Refused(401, "Invalid credentials in Authorization header")
         token = {"displayName": "test", "role": asked.user.role}
-        return Reply(
-            {
-                "type": "user",
-                "name": asked.user.name,
-                "auth": {"type": "access_token", "accessToken": token},
-                "orgs": [{"name": name} for name in asked.user.organisations],
-            }
-        )
+        told = {"type": "user", "name": asked.user.name}
+        told["auth"] = {"type": "access_token", "accessToken": token}
+        return Reply(told | {"orgs": [{"name": name} for name in asked.user.organisations]})
 
     def _create(self, asked: Asked) -> Reply:
         value = asked.payload
@@ -275,13 +266,8 @@ class LoopbackHub:
                 if not name.startswith("refs/")
             ]
 
-        return Reply(
-            {
-                "branches": listed(repo.branches, "refs/heads/"),
-                "tags": listed(repo.tags, "refs/tags/"),
-                "converts": [],
-            }
-        )
+        branches, tags = listed(repo.branches, "refs/heads/"), listed(repo.tags, "refs/tags/")
+        return Reply({"branches": branches, "tags": tags, "converts": []})
 
     def _tree(self, asked: Asked) -> Reply:
         repo, _ = self._found(asked)
@@ -313,10 +299,12 @@ class LoopbackHub:
         files = repo.commits[self._resolved(repo, revision)].files
         answers = []
         for file in asked.payload["files"]:
-            mode = "lfs" if _is_large(file["path"], file["size"]) else "regular"
+            # As the Hub's own .gitattributes says, or by its size.
+            is_large = file["path"].endswith(".parquet") or file["size"] > 10_000_000
             held = files.get(file["path"])
             oid = held and (held.sha256 if held.large else held.git_oid)
-            answer = {"path": file["path"], "uploadMode": mode, "shouldIgnore": False}
+            answer = {"path": file["path"], "shouldIgnore": False}
+            answer["uploadMode"] = "lfs" if is_large else "regular"
             answers.append(answer | ({"oid": oid} if oid else {}))
         return Reply({"files": answers})
 
@@ -528,11 +516,6 @@ ROUTES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
     )
 )
 """Method, name and path of each; HEAD is as GET."""
-
-
-def _is_large(path: str, size: int) -> bool:
-    """As the Hub's own .gitattributes says, or by its size."""
-    return path.endswith(".parquet") or size > 10_000_000
 
 
 def _check_benchmark(files: Mapping[str, Entry]) -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pickle
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,10 +42,6 @@ def written(files: Files, folder: Path) -> Path:
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(folder / "model.safetensors")
-
-
-def loaded_safetensors(files: Files) -> dict[str, torch.Tensor]:
-    return safetensors.torch.load(files["model.safetensors"])
 
 
 def renamed(tensors: Tensors, *changes: tuple[str, str]) -> dict[str, torch.Tensor]:
@@ -105,16 +100,6 @@ def from_a_gpu(tensors: Tensors) -> dict[str, bytes]:
     content = content.replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
     assert content.count(b"cuda") >= 2
     return {"pytorch_model.bin": content}
-
-
-def parameters_of(tensors: Tensors) -> dict[str, bytes]:
-    """A pickle of parameters in place of their tensors, as `named_parameters` gives them."""
-    return pickles_of({n: torch.nn.Parameter(t, requires_grad=False) for n, t in tensors.items()})
-
-
-def bare_pickle(value: Any) -> bytes:
-    """A pickle that is nothing else: no format of torch's."""
-    return pickle.dumps(value)
 
 
 def _in_shards(

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import safetensors.torch
 import torch
 
 from helpers.hub import files as of
@@ -18,7 +19,6 @@ from helpers.hub.plain import (
     pieces_files,
     plain_classifier,
     plain_lm,
-    plain_mlm,
     rounded,
 )
 from helpers.tiny_models import scratch, tiny_model
@@ -156,7 +156,7 @@ def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
     """A plain classifier merged by hand, and the adapter's tensors."""
     base = LAYOUTS["google-bert/bert-large-cased"]
     tensors = renamed(
-        of.loaded_safetensors(base.files),
+        safetensors.torch.load(base.files["model.safetensors"]),
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
     )
@@ -170,7 +170,7 @@ def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
             adapter[f"base_model.model.{name}.lora_B.weight"] = up
             tensors[f"{name}.weight"] = tensors[f"{name}.weight"] + scale * (up @ down)
     tensors |= {"classifier.weight": noise(3, 32), "classifier.bias": noise(3)}
-    plain = plain_mlm("bert-cased")()
+    plain = tiny_model("bert-cased")
     names = dict(enumerate(LABELS.values()))
     changes = {
         "architectures": ["BertForSequenceClassification"],
@@ -301,146 +301,101 @@ def _named(kind: str) -> Files:
     )
 
 
-def _language_model(kind: str) -> Files:
-    folder = plain_lm(kind)
-    config = json.loads((folder / "config.json").read_text())
-    weights = of.safetensors_of(tensors_of(folder), shards=2)
-    return {"config.json": of.as_json(config)} | weights | of.whole_tokenizer(folder)
+def _gated_lm(kind: str) -> Layout:
+    def make() -> Files:
+        folder = plain_lm(kind)
+        config = json.loads((folder / "config.json").read_text())
+        weights = of.safetensors_of(tensors_of(folder), shards=2)
+        return {"config.json": of.as_json(config)} | weights | of.whole_tokenizer(folder)
+
+    return Layout(task="lm", make=make, plain=partial(plain_lm, kind), gated=True)
 
 
 def _pieces(kind: str) -> Callable[[Path], Files]:
     return lambda _: pieces_files(kind)
 
 
-def _converted(
-    plain: Callable[[], Path], tokenizer: Callable[[Path], Files]
-) -> Callable[[], Files]:
-    """The conversion service's proposal: everything, and the safetensors beside it."""
-    return lambda: {
-        **classifier(plain, tokenizer=tokenizer, weights=of.pickles_of),
-        **of.safetensors_of(tensors_of(plain())),
-    }
+def _as(plain: Callable[[], Path], order: str | None = "e,n,c", **options: Any) -> Layout:
+    """A classifier in a layout that many have."""
+    make = options.pop("make", None) or partial(classifier, plain, **options)
+    return Layout(task="classifier", plain=plain, order=order, make=make)
 
 
-def _proposed(kind: str, order: str, tokenizer: Callable[[Path], Files], **more: Any) -> Layout:
-    """A classifier in a pickle, with a pull request of the conversion service."""
-    plain = plain_classifier(kind, order)
-    return Layout(
-        task="classifier",
-        make=partial(classifier, plain, tokenizer=tokenizer, weights=of.pickles_of, **more),
-        plain=plain,
-        order=order,
-        conversion=_converted(plain, tokenizer),
-    )
+def _mlm(plain: Callable[[], Path], make: Callable[[], Files], *moved_from: str) -> Layout:
+    return Layout(task="mlm", plain=plain, make=make, moved_from=moved_from)
+
+
+def _proposed(kind: str, tokenizer: Callable[[Path], Files], **more: Any) -> Layout:
+    """A classifier in a pickle; the conversion service proposes its safetensors beside it."""
+    plain = plain_classifier(kind)
+
+    def conversion() -> Files:
+        everything = classifier(plain, tokenizer=tokenizer, weights=of.pickles_of)
+        return {**everything, **of.safetensors_of(tensors_of(plain()))}
+
+    made = _as(plain, tokenizer=tokenizer, weights=of.pickles_of, **more)
+    return replace(made, conversion=conversion)
 
 
 _SMFA: Final = "ynie/{}-snli_mnli_fever_anli_R1_R2_R3-nli"
 _wordpieces = partial(of.word_pieces, lowercase=True)
 
+_bert_cased = partial(tiny_model, "bert-cased"), partial(_bert_mlm, "bert-cased")
+_albert = partial(of_pieces, "albert-pieces"), _albert_mlm
+_electra = partial(tiny_model, "electra"), _electra_mlm
+_roberta_of = partial(tiny_model, "roberta")
+
 PAPER_MLMS: Final[Mapping[str, Layout]] = {
-    "google-bert/bert-base-cased": Layout(
-        task="mlm", make=partial(_bert_mlm, "bert-cased"), plain=plain_mlm("bert-cased"),
-        moved_from=["bert-base-cased"],
-    ),
-    "google-bert/bert-large-cased": Layout(
-        task="mlm", make=partial(_bert_mlm, "bert-cased"), plain=plain_mlm("bert-cased"),
-        moved_from=["bert-large-cased"],
-    ),
-    "FacebookAI/roberta-base": Layout(
-        task="mlm", make=partial(_roberta_mlm, decoder=True), plain=plain_mlm("roberta")
-    ),
-    "FacebookAI/roberta-large": Layout(
-        task="mlm", make=partial(_roberta_mlm, decoder=False), plain=plain_mlm("roberta")
-    ),
-    "albert/albert-base-v2": Layout(
-        task="mlm", make=_albert_mlm, plain=partial(of_pieces, "albert-pieces")
-    ),
-    "albert/albert-xxlarge-v2": Layout(
-        task="mlm", make=_albert_mlm, plain=partial(of_pieces, "albert-pieces")
-    ),
-    "google/electra-base-generator": Layout(
-        task="mlm", make=_electra_mlm, plain=plain_mlm("electra")
-    ),
-    "google/electra-large-generator": Layout(
-        task="mlm", make=_electra_mlm, plain=plain_mlm("electra")
-    ),
-}  # fmt: skip
+    "google-bert/bert-base-cased": _mlm(*_bert_cased, "bert-base-cased"),
+    "google-bert/bert-large-cased": _mlm(*_bert_cased, "bert-large-cased"),
+    "FacebookAI/roberta-base": _mlm(_roberta_of, partial(_roberta_mlm, decoder=True)),
+    "FacebookAI/roberta-large": _mlm(_roberta_of, partial(_roberta_mlm, decoder=False)),
+    "albert/albert-base-v2": _mlm(*_albert),
+    "albert/albert-xxlarge-v2": _mlm(*_albert),
+    "google/electra-base-generator": _mlm(*_electra),
+    "google/electra-large-generator": _mlm(*_electra),
+}
 """Masked LMs of the recipes."""
 
+_adapted_classifier = partial(_as, lambda: _adapted()[0])
+_textattack_bert = _as(plain_classifier("bert-uncased", "c,e,n"), "c,e,n", make=_textattack)
+
 PAPER_MODELS: Final[Mapping[str, Layout]] = {
-    "varun-v-rao/bart-base-snli-model1": Layout(
-        task="classifier", plain=plain_classifier("bart"), order="e,n,c",
-        make=partial(classifier, plain_classifier("bart")),
+    "varun-v-rao/bart-base-snli-model1": _as(plain_classifier("bart")),
+    "textattack/bert-base-uncased-snli": _textattack_bert,
+    "varun-v-rao/bert-large-cased-lora-1.58M-snli": _adapted_classifier(make=lora),
+    "pepa/deberta-v3-base-snli": _proposed("deberta-pieces", _pieces("deberta-pieces")),
+    "pepa/deberta-v3-large-snli": _proposed("deberta-pieces", _pieces("deberta-pieces")),
+    "varun-v-rao/gpt2-large-snli-model3": _as(
+        plain_classifier("gpt2"), tensors=old_gpt2, pad_token_id=None
     ),
-    "textattack/bert-base-uncased-snli": Layout(
-        task="classifier", plain=plain_classifier("bert-uncased", "c,e,n"), order="c,e,n",
-        make=_textattack,
+    "utahnlp/snli_facebook_opt-1.3b_seed-3": _as(
+        plain_classifier("opt"), weights=partial(of.safetensors_of, shards=2)
     ),
-    "varun-v-rao/bert-large-cased-lora-1.58M-snli": Layout(
-        task="classifier", plain=lambda: _adapted()[0], order="e,n,c", make=lora
+    "pepa/roberta-base-snli": _proposed("roberta", of.byte_pairs),
+    _SMFA.format("albert-xxlarge-v2"): _as(
+        plain_classifier("albert-pieces"), tokenizer=_pieces("albert-pieces"), weights=of.pickles_of
     ),
-    "pepa/deberta-v3-base-snli": _proposed("deberta-pieces", "e,n,c", _pieces("deberta-pieces")),
-    "pepa/deberta-v3-large-snli": _proposed("deberta-pieces", "e,n,c", _pieces("deberta-pieces")),
-    "varun-v-rao/gpt2-large-snli-model3": Layout(
-        task="classifier", plain=plain_classifier("gpt2"), order="e,n,c",
-        make=partial(classifier, plain_classifier("gpt2"), tensors=old_gpt2, pad_token_id=None),
+    _SMFA.format("bart-large"): _proposed("bart", of.byte_pairs, tensors=old_bart),
+    _SMFA.format("electra-large-discriminator"): _proposed("electra", _wordpieces),
+    _SMFA.format("roberta-large"): _proposed("roberta", of.byte_pairs),
+    _SMFA.format("xlnet-large-cased"): _as(
+        plain_classifier("xlnet-pieces"), tokenizer=_pieces("xlnet-pieces"), weights=of.pickles_of
     ),
-    "utahnlp/snli_facebook_opt-1.3b_seed-3": Layout(
-        task="classifier", plain=plain_classifier("opt"), order="e,n,c",
-        make=partial(
-            classifier, plain_classifier("opt"), weights=partial(of.safetensors_of, shards=2)
-        ),
-    ),
-    "pepa/roberta-base-snli": _proposed("roberta", "e,n,c", of.byte_pairs),
-    _SMFA.format("albert-xxlarge-v2"): Layout(
-        task="classifier", plain=plain_classifier("albert-pieces"), order="e,n,c",
-        make=partial(
-            classifier, plain_classifier("albert-pieces"), tokenizer=_pieces("albert-pieces"),
-            weights=of.pickles_of,
-        ),
-    ),
-    _SMFA.format("bart-large"): _proposed("bart", "e,n,c", of.byte_pairs, tensors=old_bart),
-    _SMFA.format("electra-large-discriminator"): _proposed("electra", "e,n,c", _wordpieces),
-    _SMFA.format("roberta-large"): _proposed("roberta", "e,n,c", of.byte_pairs),
-    _SMFA.format("xlnet-large-cased"): Layout(
-        task="classifier", plain=plain_classifier("xlnet-pieces"), order="e,n,c",
-        make=partial(
-            classifier, plain_classifier("xlnet-pieces"), tokenizer=_pieces("xlnet-pieces"),
-            weights=of.pickles_of,
-        ),
-    ),
-    "textattack/bert-base-uncased-MNLI": Layout(
-        task="classifier", plain=plain_classifier("bert-uncased", "c,e,n"), order="c,e,n",
-        make=_textattack,
-    ),
-    "FacebookAI/roberta-large-mnli": Layout(
-        task="classifier", plain=plain_classifier("roberta", "c,n,e"),
-        make=partial(_named, "roberta"),
+    "textattack/bert-base-uncased-MNLI": _textattack_bert,
+    "FacebookAI/roberta-large-mnli": replace(
+        _as(plain_classifier("roberta", "c,n,e"), None, make=partial(_named, "roberta")),
         moved_from=["roberta-large-mnli"],
     ),
-    "facebook/bart-large-mnli": Layout(
-        task="classifier", plain=plain_classifier("bart", "c,n,e"), make=partial(_named, "bart")
+    "facebook/bart-large-mnli": _as(
+        plain_classifier("bart", "c,n,e"), None, make=partial(_named, "bart")
     ),
-    "google/gemma-2-9b": Layout(
-        task="lm", make=partial(_language_model, "gemma2"), plain=partial(plain_lm, "gemma2"),
-        gated=True,
-    ),
-    "meta-llama/Llama-3.1-8B": Layout(
-        task="lm", make=partial(_language_model, "llama"), plain=partial(plain_lm, "llama"),
-        gated=True,
-    ),
-}  # fmt: skip
+    "google/gemma-2-9b": _gated_lm("gemma2"),
+    "meta-llama/Llama-3.1-8B": _gated_lm("llama"),
+}
 """Models of the preset "paper"; `roberta-base-mnli`, which it names too, does not exist."""
 
 ABSENT: Final = "roberta-base-mnli"
-
-
-def _as(plain: Callable[[], Path], order: str | None = None, **options: Any) -> Layout:
-    """A classifier in a layout that many have."""
-    return Layout(
-        task="classifier", plain=plain, order=order or "e,n,c",
-        make=partial(classifier, plain, **options),
-    )  # fmt: skip
 
 
 _bert, _roberta = plain_classifier("bert-uncased"), plain_classifier("roberta")
@@ -463,7 +418,10 @@ OTHERS: Final[Mapping[str, Layout]] = {
     "pickle/zip": _as(_bert, weights=of.pickles_of),
     "pickle/old": _as(_bert, weights=partial(of.pickles_of, old=True)),
     "pickle/old-from-a-gpu": _as(_bert, weights=of.from_a_gpu),
-    "pickle/parameters": _as(_bert, weights=of.parameters_of),
+    "pickle/parameters": _as(
+        _bert,
+        weights=lambda t: of.pickles_of({n: torch.nn.Parameter(w, False) for n, w in t.items()}),
+    ),
     "pickle/sharded": _as(_bert, weights=partial(of.pickles_of, shards=3)),
     "pickle/sharded-old": _as(_bert, weights=partial(of.pickles_of, shards=2, old=True)),
     "pickle/float16": _as(_half, weights=_halved(of.pickles_of, torch.float16)),
@@ -478,18 +436,11 @@ OTHERS: Final[Mapping[str, Layout]] = {
     ),
     "tokenizer/byte-pairs-only": _as(_roberta, tokenizer=of.byte_pairs),
     "tokenizer/word-pieces-only": _as(_bert, tokenizer=_wordpieces),
-    "adapter/pickled": Layout(
-        task="classifier", plain=lambda: _adapted()[0], order="e,n,c",
-        make=partial(lora, pickled=True),
-    ),
-    "adapter/stray-config": Layout(
-        task="classifier", plain=lambda: _adapted()[0], order="e,n,c",
-        make=partial(lora, config=True),
-    ),
-    "mlm/deberta-old-head": Layout(task="mlm", make=_deberta_mlm, plain=plain_mlm("deberta")),
-    "mlm/albert-pickle-and-pieces-only": Layout(
-        task="mlm", make=partial(_albert_mlm, pickled=True, whole=False),
-        plain=partial(of_pieces, "albert-pieces"),
+    "adapter/pickled": _adapted_classifier(make=partial(lora, pickled=True)),
+    "adapter/stray-config": _adapted_classifier(make=partial(lora, config=True)),
+    "mlm/deberta-old-head": _mlm(partial(tiny_model, "deberta"), _deberta_mlm),
+    "mlm/albert-pickle-and-pieces-only": _mlm(
+        _albert[0], partial(_albert_mlm, pickled=True, whole=False)
     ),
 }  # fmt: skip
 """Layouts that other repositories have."""

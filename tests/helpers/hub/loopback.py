@@ -18,18 +18,6 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # an answer in one piece: the second of two would wait for an acknowledgement
     hub: LoopbackHub
 
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_HEAD(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def do_PUT(self) -> None:
-        self._serve()
-
     def do_CONNECT(self) -> None:
         """Somebody wants another host, and takes this for a proxy."""
         self._send("outside", Reply({"error": "no way out of here"}, 502))
@@ -72,16 +60,8 @@ class _Handler(BaseHTTPRequestHandler):
         groups = {k: unquote(v) for k, v in match.groupdict().items() if v is not None}
         query = {k: v[0] for k, v in parse_qs(parts.query).items()}
         try:
-            asked = Asked(
-                self.command,
-                groups,
-                query,
-                self.headers,  # type: ignore[arg-type]
-                body,
-                self._user(),
-                self.path,
-            )
-            reply = self.hub.answer(route, asked)
+            told = (self.command, groups, query, self.headers, body, self._user(), self.path)
+            reply = self.hub.answer(route, Asked(*told))
         except (Refused, Moved) as other:
             reply = other.reply
         except Exception as error:
@@ -91,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up(route)
             return
         self._send(route, reply)
+
+    do_GET = do_HEAD = do_POST = do_PUT = _serve
 
     def _user(self) -> User | None:
         given = self.headers.get("Authorization")
@@ -133,9 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _saw(self, route: str, status: int | None) -> None:
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        user = self.hub.users.get(given)
-        name = user.name if user else None
-        self.hub.saw(Seen(self.command, self.path, route, name, status))
+        name = getattr(self.hub.users.get(given), "name", None)
+        self.hub.requests.append(Seen(self.command, self.path, route, name, status))
 
 
 class _Server(ThreadingHTTPServer):

@@ -23,13 +23,9 @@ from helpers.hub.files import files_of, tensors_of, written
 from helpers.problem_folder import many_problems
 from helpers.tiny_classifiers import one_by_one, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, sentences, tiny_model
+from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, sentences
 
 LABELS: Final = {"e": "entailment", "n": "neutral", "c": "contradiction"}
-
-
-def plain_mlm(kind: str) -> Callable[[], Path]:
-    return partial(tiny_model, kind)
 
 
 def plain_classifier(kind: str, order: str = "e,n,c") -> Callable[[], Path]:
@@ -80,48 +76,30 @@ _TRAINERS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Options of the trainer that give the special pieces their numbers."""
 
 
+_PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
+    "albert-pieces": (
+        "spiece.model", lambda: AutoConfig.from_pretrained(tiny_classifier("albert"))
+    ),
+    "xlnet-pieces": ("spiece.model", lambda: XLNetConfig(
+        d_model=32, n_layer=2, n_head=2, d_inner=64, initializer_range=0.3, pad_token_id=5)),
+    "deberta-pieces": (
+        "spm.model", lambda: AutoConfig.from_pretrained(tiny_classifier("deberta"))
+    ),
+}  # fmt: skip
+
+
 @lru_cache
-def sentence_pieces(kind: str) -> bytes:
-    """A SentencePiece model with whole words and with pieces."""
+def pieces_files(kind: str) -> dict[str, bytes]:
+    """Tokenizer files of a repository that has nothing but SentencePiece, with whole words."""
     from sentencepiece import SentencePieceTrainer
 
     file = io.BytesIO()
     SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences()),
-        model_writer=file,
-        vocab_size=400,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-        **_TRAINERS[kind],
-    )
-    return file.getvalue()
-
-
-def _albert_pieces() -> PreTrainedConfig:
-    return AutoConfig.from_pretrained(tiny_classifier("albert"))
-
-
-def _deberta_pieces() -> PreTrainedConfig:
-    return AutoConfig.from_pretrained(tiny_classifier("deberta"))
-
-
-def _xlnet_pieces() -> PreTrainedConfig:
-    sizes = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64, "initializer_range": 0.3}
-    return XLNetConfig(**sizes, pad_token_id=5)
-
-
-_PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
-    "albert-pieces": ("spiece.model", _albert_pieces),
-    "xlnet-pieces": ("spiece.model", _xlnet_pieces),
-    "deberta-pieces": ("spm.model", _deberta_pieces),
-}
-
-
-def pieces_files(kind: str) -> dict[str, bytes]:
-    """Tokenizer files of a repository that has nothing but SentencePiece."""
-    model = sentence_pieces(kind.removesuffix("-pieces"))
-    files = {_PIECES[kind][0]: model}
+        sentence_iterator=iter(sentences()), model_writer=file, vocab_size=400,
+        hard_vocab_limit=False, minloglevel=2, num_threads=1,
+        **_TRAINERS[kind.removesuffix("-pieces")],
+    )  # fmt: skip
+    files = {_PIECES[kind][0]: file.getvalue()}
     if kind == "deberta-pieces":
         config = {
             "do_lower_case": False, "vocab_type": "spm", "tokenizer_class": "DebertaV2Tokenizer",

@@ -40,19 +40,13 @@ class Entry:
         return hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()
 
     def described(self, path: str) -> dict[str, Any]:
-        value: dict[str, Any] = {"type": "file", "path": path, "size": len(self.content)}
-        value["oid"] = self.git_oid
-        if self.large:
-            value["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": 130}
-        return value
+        return {"type": "file", "path": path} | self.sized(own="oid", of_large="oid")
 
-    def sized(self) -> dict[str, Any]:
+    def sized(self, own: str = "blobId", of_large: str = "sha256") -> dict[str, Any]:
         """As the files among a repository's facts are described."""
-        value: dict[str, Any] = {"size": len(self.content), "blobId": self.git_oid}
-        if self.large:
-            size = len(self.content)
-            value["lfs"] = {"sha256": self.sha256, "size": size, "pointerSize": 130}
-        return value
+        size = len(self.content)
+        lfs = {"lfs": {of_large: self.sha256, "size": size, "pointerSize": 130}}
+        return {"size": size, own: self.git_oid} | (lfs if self.large else {})
 
 
 @dataclass(frozen=True)

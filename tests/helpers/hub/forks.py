@@ -1,0 +1,121 @@
+"""A process that has imported what commands need, and runs each in a fork of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from helpers.hub.endpoints import LoopbackHub
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+PATIENCE: Final = 120.0
+"""Seconds after which a command is ended: it hangs."""
+
+_SERVER: Final = """
+import json, os, signal, sys, time, traceback
+{imports}
+
+def child(asked):
+    os.setsid()
+    os.chdir(asked["folder"])
+    for number, path in enumerate(asked["files"], start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.environ.update(asked["environment"])
+    code = 0
+    try:
+        {run}
+    except SystemExit as exit:
+        code = exit.code
+    except BaseException:
+        traceback.print_exc()
+        code = 70
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        child(asked)
+    end, code = time.monotonic() + asked["patience"], None
+    while code is None:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+        elif time.monotonic() > end:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            code = 124
+        else:
+            time.sleep(0.01)
+    print(json.dumps(code), flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    """124 where it was ended, 70 where it broke with a traceback."""
+    out: str
+    err: str
+
+    @property
+    def message(self) -> str:
+        """The last line on stderr, spaces made even."""
+        return " ".join(self.err.strip().splitlines()[-1:]).strip()
+
+    @property
+    def value(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Forks:
+    """Commands in `folder`: `run` is the line that runs one, by what is `asked`."""
+
+    imports: str
+    run: str
+    folder: Path
+    environment: dict[str, str]
+    _server: subprocess.Popen[str] | None = None
+
+    def ask(
+        self,
+        arguments: Sequence[object],
+        environment: dict[str, str],
+        patience: float = PATIENCE,
+        **more: object,
+    ) -> Result:
+        if self._server is None:
+            code = _SERVER.format(imports=self.imports, run=self.run.replace("\n", "\n        "))
+            self._server = subprocess.Popen(
+                [sys.executable, "-c", code], cwd=self.folder, env=self.environment,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+        files = [self.folder.parent / name for name in ("out", "err")]
+        asked = more | {"arguments": list(map(str, arguments)), "environment": environment}
+        asked |= {"files": list(map(str, files)), "folder": str(self.folder), "patience": patience}
+        print(json.dumps(asked), file=self._server.stdin, flush=True)
+        code = json.loads(self._server.stdout.readline())
+        return Result(code, *(file.read_text() for file in files))
+
+    def start(self, code: str, arguments: Sequence[object], **environment: str) -> Any:
+        """Begin to run code in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)], cwd=self.folder, text=True,
+            env=self.environment | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.communicate(timeout=PATIENCE)
+
+
+def environment_of(hub: LoopbackHub, **ours: object) -> dict[str, str]:
+    """Nothing of the user's, no offline mode, and where the Hub is."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING"))}
+    return kept | {k: str(v) for k, v in ours.items()} | {"COLUMNS": "200"} | hub.environment(None)
