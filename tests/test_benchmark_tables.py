@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from helpers.bench.packed_product import ROWS, layer_products, products_flop
 from helpers.bench.release import headline, slower, with_lines
-from helpers.bench.results import Row, Side, compare, table
+from helpers.bench.results import Row, Side, _in_json, compare, table
 
 
 def side(name: str, *cpu: float) -> Side:
@@ -15,23 +15,7 @@ def side(name: str, *cpu: float) -> Side:
 def measured(*rows: Row, section: str = "suggestions") -> list[dict[str, Any]]:
     machine = {"cpu": "x", "cores": 1, "instructions": [], "memory_gb": 1, "system": "y",
                "torch_threads": 1}  # fmt: skip
-    found = [
-        {
-            "what": row.what,
-            "unit": row.unit,
-            "ours": {"name": row.ours.name, "cpu": row.ours.cpu, "wall": row.ours.wall,
-                     "units": 10, "peak_mb": 1.0, "versions": {}},
-            "theirs": {"name": "peer", "cpu": row.theirs.cpu, "wall": row.theirs.wall,
-                       "units": 10, "peak_mb": 1.0, "versions": {}} if row.theirs else None,
-            "ratio": {"median": sorted(row.ratios)[len(row.ratios) // 2],
-                      "low": min(row.ratios), "high": max(row.ratios)} if row.theirs else None,
-            "goals": [],
-            "noise": row.noise,
-            "agreement": "",
-            "shares": row.shares,
-        }
-        for row in rows
-    ]  # fmt: skip
+    found = [_in_json(row) for row in rows]
     return [
         {"section": section, "name": "n", "date": "2026-01-01 00:00", "commit": "c",
          "machine": machine, "load": [0, 0], "rows": found}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import tiny_generators, tiny_language_models
+from helpers.answers import answers
 from helpers.masked_queries import ask_all
 from helpers.paraphrasing import searching
 from helpers.tiny_classifiers import KINDS as CLASSIFIERS
@@ -51,14 +52,6 @@ def on_both(make: Callable[[Loaded], Any], helpers: Any, kind: str, model: Any) 
     return [make(Loaded(each, tokenizer, kind, "1")) for each in places]
 
 
-def probabilities(model: Any, pairs: list[tuple[str, str]] = PAIRS) -> np.ndarray:
-    found = np.full((len(pairs), 3), np.nan)
-    for rows, values in model.probabilities(pairs):
-        found[rows] = values
-    assert not np.isnan(found).any()
-    return found
-
-
 @pytest.mark.parametrize("kind", MASKED_LMS)
 def test_masked_lms(kind: str) -> None:
     here, there = (MaskedLM.load(tiny_model(kind), device=device) for device in ("cpu", DEVICE))
@@ -77,7 +70,7 @@ def test_masked_lms(kind: str) -> None:
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_classifiers(kind: str) -> None:
     models = (Classifier.load(tiny_classifier(kind), device=device) for device in ("cpu", DEVICE))
-    np.testing.assert_allclose(*map(probabilities, models), atol=ATOL)
+    np.testing.assert_allclose(*(answers(model, PAIRS) for model in models), atol=ATOL)
 
 
 @pytest.mark.parametrize("kind", tiny_language_models.KINDS)
@@ -85,7 +78,7 @@ def test_language_models(kind: str) -> None:
     model = tiny_language_models.tiny_lm(kind)
     prompt = Prompt(SHOTS, read_prompt("none").template, name="three")
     both = on_both(partial(LanguageModel, prompt=prompt), tiny_language_models, kind, model)
-    np.testing.assert_allclose(*(probabilities(lm, PAIRS[:6]) for lm in both), atol=ATOL)
+    np.testing.assert_allclose(*(answers(lm, PAIRS[:6]) for lm in both), atol=ATOL)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -52,8 +52,7 @@ def whole(
             assert done.exit_code == 0, done.output
             wholes[name] = made(name)
         assert wholes[name]
-    found: dict[str, bytes] = wholes[name]
-    return found
+    return wholes[name]
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import math
 import os
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -87,6 +88,16 @@ class Attack:
         if self.failures:
             shown = "\n\n".join(self.failures[:20])
             pytest.fail(f"{len(self.failures)} failed tries\n\n{shown}", pytrace=False)
+
+
+@contextmanager
+def noted(say: Callable[[], str]) -> Iterator[None]:
+    """Say with a failure what was tried."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(say())
+        raise
 
 
 def from_environment(test: str) -> Attack:

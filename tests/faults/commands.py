@@ -90,11 +90,11 @@ _PREPARED: Final = (
 
 
 def words(line: str) -> list[str]:
-    """Turn a line of `COMMANDS` into arguments."""
+    """Turn a line, or the name of one of `COMMANDS`, into arguments."""
     known = {"mlm": MLM, "classifier": CLASSIFIER, "problems": PROBLEMS, "small": "{small}"}
     return [
         word
-        for part in line.split()
+        for part in COMMANDS.get(line, line).split()
         for word in (SMALL if part == "{small}" else [part.format(**known)])
     ]
 
@@ -120,7 +120,7 @@ class Workshop:
             self.restore()
             before = snapshot(self.folder)
             trace = self.folder.with_name("trace.json")
-            ended = self.forks.run(*words(COMMANDS.get(name, name)), trace=str(trace))
+            ended = self.forks.run(*words(name), trace=str(trace))
             assert ended.status == 0, (name, ended)
             changes = json.loads(trace.read_text("utf-8"))
             after = snapshot(self.folder)

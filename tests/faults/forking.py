@@ -81,7 +81,6 @@ class Forks:
 
     def start(self, *arguments: str | Path, **more: Any) -> int:
         call = Call([str(each) for each in arguments], **more)
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(call)) + "\n")
         self._process.stdin.flush()
         while (said := self._read())["ended"] is not None:
@@ -118,19 +117,16 @@ class Forks:
     def _waited(self, pid: int, seconds: float) -> bool:
         until = time.monotonic() + seconds
         while pid not in self._ended and (left := until - time.monotonic()) > 0:
-            assert self._process.stdout is not None
             if select.select([self._process.stdout], [], [], left)[0]:
                 said = self._read()
                 self._ended[said["pid"]] = said["ended"]
         return pid in self._ended
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the server of forks has ended")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        return json.loads(line)
 
 
 @contextmanager

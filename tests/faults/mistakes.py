@@ -40,7 +40,7 @@ def write_files(folder: Path) -> None:
         shutil.copytree(MODEL, "nli")
         shutil.copytree(bundled_path("demo/bert-tiny-mlm"), "mlm")
         Path("empty").mkdir()
-        texts = _texts() | _predictions() | _answers() | _answers_of_a_session()
+        texts = _texts() | _predictions() | _answers()
         for name, text in texts.items():
             Path(name).write_text(text, encoding="utf-8", newline="")
         Path("latin1.csv").write_bytes(_table(",", "Ein Mädchen läuft.").encode("latin-1"))
@@ -111,10 +111,16 @@ def _predictions() -> dict[str, str]:
 
 
 def _answers() -> dict[str, str]:
-    """Files of annotators' answers, each with something wrong."""
+    """Files of annotators' answers, also as a session has them, each with something wrong."""
     header, first, *rest = read_text(Path("answers.csv")).splitlines(keepends=True)
     name = first.split(",")[1]
+    answers = Path("answers/ann.jsonl")
+    append(answers, [Answer("demo:1/noun/dog/cat", 4, 5), Answer("demo:1/noun/dog/cow", 2, 2)])
+    session = read_text(answers)
+    shutil.rmtree(answers.parent)
     return {
+        "ann.jsonl": "".join(session.splitlines(keepends=True)[:-1]),
+        "renamed.jsonl": session,
         "nobody.csv": f"{header}{first.replace('ann', '', 1)}",
         "nameless.csv": header.partition(",")[2] + first.partition(",")[2],
         "six.csv": f"{header}ann,{name},6,1,\n",
@@ -122,15 +128,6 @@ def _answers() -> dict[str, str]:
         "cut.csv": (header + first + "".join(rest))[:-9],
         "contradicting.csv": f"{header}ann,{name},1,1,\nann,{name},5,5,\n",
     }
-
-
-def _answers_of_a_session() -> dict[str, str]:
-    """Files of answers as a session has them, each with something wrong."""
-    answers = Path("answers/ann.jsonl")
-    append(answers, [Answer("demo:1/noun/dog/cat", 4, 5), Answer("demo:1/noun/dog/cow", 2, 2)])
-    whole = read_text(answers)
-    shutil.rmtree(answers.parent)
-    return {"ann.jsonl": "".join(whole.splitlines(keepends=True)[:-1]), "renamed.jsonl": whole}
 
 
 def tried(mistakes: Sequence[Mistake], folder: Path) -> Iterator[Mistake]:

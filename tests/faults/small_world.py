@@ -30,15 +30,19 @@ def call(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def do(*commands: str) -> None:
+    for command in commands:
+        code, printed, said = call(*command.split())
+        assert code == 0, f"{command}: {printed[-300:]} {said[-300:]}"
+
+
 def make(folder: Path) -> None:
     with chdir(folder):
-        for command in (
+        do(
             "generate --recipe demo --limit 12 --run runs/demo --out merge-nli",
             "baseline majority --dataset merge-nli --out majority.parquet",
             "annotate merge-nli --out study --per-class 5",
-        ):
-            code, _, said = call(*command.split())
-            assert code == 0, said
+        )
         predictions = read_predictions(Path("majority.parquet"))
         write_predictions(Path("a.parquet"), _other_answers(predictions, 1))
         write_predictions(Path("b.jsonl"), _other_answers(predictions, 2))

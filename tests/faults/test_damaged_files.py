@@ -87,24 +87,21 @@ def make(folder: Path) -> None:
     """The small world, with answers of an annotator and a second build."""
     small_world.make(folder)
     with chdir(folder):
-        for command in (
+        small_world.do(
             "annotate --out study --import answers.csv",
             "build --run runs/demo --out other --into other --set subsamples=5",
             "generate --recipe demo --limit 12 --slice-problems 5 --run sliced --out other-slices",
-        ):
-            code, _, error = small_world.call(*command.split())
-            assert code == 0, error
+        )
         for name in ("other", "other-slices"):
             shutil.rmtree(name)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(files, "FILE_ROWS", 300)
-            code, _, error = small_world.call(*PARTS.split())
-            assert code == 0, error
+            small_world.do(PARTS)
         saved_generator("llama-chat", Path("generator"))
-        for command in (f"{PARAPHRASE} --run paraphrased/run --out paraphrased/data",
-                        "register merge-nli --cache-dir cache"):  # fmt: skip
-            code, _, error = small_world.call(*command.split())
-            assert code == 0, error
+        small_world.do(
+            f"{PARAPHRASE} --run paraphrased/run --out paraphrased/data",
+            "register merge-nli --cache-dir cache",
+        )
         _interrupt_predictions()
 
 

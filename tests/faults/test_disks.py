@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from faults.attack import Attack, Try
-from faults.commands import COMMANDS, Workshop, snapshot, words
+from faults.attack import Attack, Try, noted
+from faults.commands import Workshop, snapshot, words
 from faults.forking import Ended
 from faults.test_kills import FINISHED, GROUPS, require_whole
 
@@ -69,16 +69,14 @@ def test_no_room(part: int, attack: Attack, workshop: Workshop, can_mount: bool)
 
 
 def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
-    arguments = words(COMMANDS[name])
+    arguments = words(name)
     good = workshop.undisturbed(name)
     if kind == "limit":
         most = max(good.sizes.values())
         workshop.restore()
         limit = each.random.randrange(LEAST, max(most, LEAST + 1))
-        _try(
-            workshop, name, workshop.forks.run(*arguments, limits={"FSIZE": limit}),
-            f"limit {limit}",
-        )  # fmt: skip
+        ended = workshop.forks.run(*arguments, limits={"FSIZE": limit})
+        _try(workshop, name, ended, f"limit {limit}")
         again(workshop, name)
         return
     growth = sum(-(-size // PAGE) + 1 for file, size in good.sizes.items()
@@ -97,7 +95,7 @@ def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
 
 
 def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
-    try:
+    with noted(lambda: f"{name}; {what}: {ended.status}, {ended.stderr[-300:]}"):
         require_whole(workshop, name)
         if ended.status == 0:
             return
@@ -109,14 +107,11 @@ def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
         said = line[in_slices.end() if in_slices else len("error: ") :]
         assert str(workshop.folder) in line or re.match(r"[\w.…/-]+: ", said), line
         assert not re.search(r"/\.[^/]+\.(partial|lock|journal)", line), line
-    except BaseException as error:
-        error.add_note(f"{name}; {what}: {ended.status}, {ended.stderr[-300:]}")
-        raise
 
 
 def again(workshop: Workshop, name: str, *, renamed: bool = False) -> None:
     """Run to its end, and compare; a renamed folder's lock stays under its old name."""
-    ended = workshop.forks.run(*words(COMMANDS.get(name, name)))
+    ended = workshop.forks.run(*words(name))
     if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
         assert ended.status == 0, (name, ended.stderr)
     good, there = workshop.outcomes[name], snapshot(workshop.folder)

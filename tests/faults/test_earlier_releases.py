@@ -50,10 +50,8 @@ def test_everything_reads_them(release: str) -> None:
     before = snapshot(Path())
     kept = {name.split("/")[0] for name in before}
     for command in READERS:
-        if not kept >= {word.split("/")[0] for word in command.split()} & _LATER:
-            continue
-        code, printed, said = small_world.call(*command.split())
-        assert code == 0, (command, printed[-300:], said[-300:])
+        if kept >= {word.split("/")[0] for word in command.split()} & _LATER:
+            small_world.do(command)
     assert before.items() <= snapshot(Path()).items()
 
 
@@ -74,7 +72,7 @@ def test_another_draw_replaces_nothing_without_overwrite(release: str, command: 
         assert before.items() <= snapshot(Path()).items()
         code, _, said = small_world.call(*command.split(), "--overwrite")
     assert code == 0, said
-    assert small_world.call("check", "merge-nli")[0] == 0
+    small_world.do("check merge-nli")
     if release.startswith("1."):
         kept = [name for name in before if name.startswith("merge-nli/")]
         after = snapshot(Path())

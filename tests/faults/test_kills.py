@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.attack import Attack, Try
+from faults.attack import Attack, Try, noted
 from faults.commands import COMMANDS, Workshop, snapshot, words
 from faults.forking import Ended
 from merge_dataset.checks import check_dataset
@@ -56,7 +56,7 @@ def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
             name = names[each.number % len(names)]
             seconds = each.random.random() * workshop.undisturbed(name).seconds
             workshop.restore()
-            pid = workshop.forks.start(*words(COMMANDS.get(name, name)))
+            pid = workshop.forks.start(*words(name))
             workshop.forks.kill(pid, signal.SIGINT, after=seconds)
             ended = workshop.forks.end(pid)
             assert "Traceback" not in ended.stderr + ended.stdout, ended
@@ -71,8 +71,8 @@ def test_every_command_is_killed() -> None:
 def _kill(workshop: Workshop, name: str, each: Try) -> None:
     good = workshop.undisturbed(name)
     workshop.restore()
-    arguments, said = words(COMMANDS[name]), [name]
-    try:
+    arguments, said = words(name), [name]
+    with noted(lambda: "; ".join(said)):
         for _ in range(each.random.choice((1, 1, 2))):
             said.append(_killed_once(workshop, name, arguments, each))
             require_whole(workshop, name)
@@ -86,9 +86,6 @@ def _kill(workshop: Workshop, name: str, each: Try) -> None:
         there = snapshot(workshop.folder)
         assert set(there) - set(good.after) == set(), "temporary files stay"
         assert there == good.after
-    except BaseException as error:
-        error.add_note("; ".join(said))
-        raise
 
 
 def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], each: Try) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from faults import small_world
-from faults.attack import Attack
+from faults.attack import Attack, noted
 from faults.commands import snapshot
 
 pytestmark = pytest.mark.slow
@@ -88,7 +88,7 @@ KINDS = (
 def make(folder: Path) -> None:
     small_world.make(folder)
     with chdir(folder):
-        assert small_world.call(*_LINES.split())[0] == 0
+        small_world.do(_LINES)
 
 
 def test_links(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
@@ -106,16 +106,15 @@ def _try(kind: Kind, folder: Path, *, is_relative: bool) -> None:
         place, elsewhere = Path(kind.place), folder / "elsewhere" / "kept"
         elsewhere.parent.mkdir()
         if place.exists():
-            shutil.move(place, elsewhere) if kind.leads == "there" else shutil.move(
-                place, elsewhere.with_name("unlinked")
-            )
+            name = "kept" if kind.leads == "there" else "unlinked"
+            shutil.move(place, elsewhere.with_name(name))
         up = Path(*[".."] * len(place.parts), "elsewhere", "kept")
         target = place.absolute() if kind.leads == "itself" else up if is_relative else elsewhere
         place.symlink_to(target)
         before = snapshot(folder / "elsewhere"), snapshot(folder / "work")
         code, printed, said = small_world.call(*kind.command.split())
         after = snapshot(folder / "elsewhere"), snapshot(folder / "work")
-    try:
+    with noted(lambda: f"{kind}: {code}, {printed[-300:]} {said[-600:]}"):
         assert (code == 0) == (kind.ends == "passes")
         assert not kind.kept or before[0].items() <= after[0].items()
         if code:
@@ -124,6 +123,3 @@ def _try(kind: Kind, folder: Path, *, is_relative: bool) -> None:
             assert [each for each in after[1] if "partial" in each or ".old" in each] == []
             assert before[1].items() <= after[1].items()
             assert "[Errno" not in said + printed
-    except BaseException as error:
-        error.add_note(f"{kind}: {code}, {printed[-300:]} {said[-600:]}")
-        raise

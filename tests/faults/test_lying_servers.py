@@ -52,10 +52,7 @@ _PLACES: tuple[Callable[[str], Reply], ...] = (
 
 def make(folder: Path) -> None:
     with chdir(folder):
-        code, _, said = small_world.call(
-            *"generate --recipe demo --limit 3 --run run --out merge-nli".split()
-        )
-        assert code == 0, said
+        small_world.do("generate --recipe demo --limit 3 --run run --out merge-nli")
 
 
 def _everything(folder: Path) -> str:

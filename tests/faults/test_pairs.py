@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from faults.attack import Attack, Try
-from faults.commands import COMMANDS, Workshop, snapshot, words
+from faults.attack import Attack, Try, noted
+from faults.commands import Workshop, snapshot, words
 from faults.forking import Ended
 from merge_dataset.checks import check_dataset
 
@@ -81,7 +81,7 @@ def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
     serial: dict[tuple[str, str], list[dict[str, str]]] = {}
     ends = "either: both end as if one had come after the other, or one says who is at work"
     for each in attack.tries("pairs at once", count, ends):
-        first, second = (COMMANDS.get(one, one) for one in pairs[each.number % len(pairs)])
+        first, second = pairs[each.number % len(pairs)]
         with each:
             if (first, second) not in serial:
                 serial[first, second] = _in_turn(workshop, first, second)
@@ -111,7 +111,9 @@ def _both(
     ended = workshop.forks.ended(other, each.random.choice((2.0, 8.0)))
     os.kill(one, signal.SIGCONT)
     said = [workshop.forks.end(one), ended or workshop.forks.end(other)]
-    try:
+    meeting = f"{first} | {second}; the first stopped before change {number}"
+    lines = [f"{end.status}: {end.stderr[-300:]}" for end in said]
+    with noted(lambda: "\n".join([meeting, *lines])):
         assert 0 in [end.status for end in said]
         for end in said:
             _require_words(end)
@@ -123,11 +125,6 @@ def _both(
         for data in ("merge-nli", "new-data"):
             if (workshop.folder / data).is_dir():
                 assert check_dataset(workshop.folder / data) == []
-    except BaseException as error:
-        meeting = f"{first} | {second}; the first stopped before change {number}"
-        lines = [f"{end.status}: {end.stderr[-300:]}" for end in said]
-        error.add_note("\n".join([meeting, *lines]))
-        raise
 
 
 def wait_until_stopped(pid: int) -> None:

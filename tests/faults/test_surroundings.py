@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from faults.attack import Attack, Try
-from faults.commands import COMMANDS, ROOT, Outcome, Workshop, environment_of, snapshot, words
+from faults.attack import Attack, Try, noted
+from faults.commands import ROOT, Outcome, Workshop, environment_of, snapshot, words
 from faults.forking import Ended
 from faults.test_disks import again
 from faults.test_kills import require_whole
@@ -178,7 +178,7 @@ def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> No
             path = {"PYTHONPATH": str(ROOT)}
             asked = {**os.environ, **environment_of(workshop.folder), **path, **around}
             ended = subprocess.run(
-                [sys.executable, "-m", "generation", *words(COMMANDS.get(name, name))],
+                [sys.executable, "-m", "generation", *words(name)],
                 cwd=workshop.folder, capture_output=True, check=False,
                 env={name: value for name, value in asked.items() if value is not None},
             )  # fmt: skip
@@ -202,8 +202,9 @@ def _try(workshop: Workshop, name: str, kind: Kind, each: Try) -> None:
     good = workshop.undisturbed(name)
     workshop.restore()
     call = kind.around(workshop, each.random)
-    ended = workshop.forks.run(*words(COMMANDS.get(name, name)), **call)
-    try:
+    ended = workshop.forks.run(*words(name), **call)
+    said = f"{ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
+    with noted(lambda: f"{name}; {call}: {said}"):
         _require_good_end(workshop, kind, call, ended, good)
         require_whole(workshop, name)
         for path in (workshop.folder, *workshop.folder.rglob("*")):
@@ -212,11 +213,6 @@ def _try(workshop: Workshop, name: str, kind: Kind, each: Try) -> None:
                 path.chmod(0o755 if path.is_dir() else 0o644)
         if ended.status:
             again(workshop, name)
-    except BaseException as error:
-        error.add_note(
-            f"{name}; {call}: {ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
-        )
-        raise
 
 
 def _require_good_end(

@@ -69,7 +69,7 @@ Parts = dict[str, Lines]
 
 
 def processor() -> str:
-    found = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+    found = np._core._multiarray_umath.__cpu_features__
     return " ".join([platform.machine(), *sorted(name for name, has in found.items() if has)])
 
 

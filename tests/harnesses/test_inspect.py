@@ -35,8 +35,7 @@ def inspect(place: Place, *options: str, config: str = CONFIG) -> dict[str, Any]
     command += ["-M", "device=cpu", "-T", f"config={config}", "--display", "plain"]
     run([*command, "--log-dir", str(logs), "--log-format", "json", *options], place.path)
     (file,) = logs.glob("*.json")
-    log: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return log
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def test_figures_and_probabilities_are_ours(place: Place) -> None:

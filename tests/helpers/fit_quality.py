@@ -121,8 +121,7 @@ class Fitted:
 
     def probabilities(self, values: Floats) -> Floats:
         z = self.intercept + ((values - self.means) / self.deviations) @ self.coefficients
-        found: Floats = 1 / (1 + np.exp(-z))
-        return found
+        return 1 / (1 + np.exp(-z))
 
 
 def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Fitted:

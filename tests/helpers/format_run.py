@@ -21,10 +21,8 @@ _SHARED: Final[dict[ProblemFormat, tuple[str, ...]]] = {PAIRS: (), READING: ("co
 def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any], dict[str, Any]]:
     texts = _TEXTS[problem_format]
     seed = seed_row(f"{source}:1", texts, 1, problem_format=problem_format)
-    changed = [
-        field for field, text in zip(problem_format.fields, texts, strict=True) if "dog" in text
-    ]
-    validated = {field: ["a"] for field in changed}
+    by_field = zip(problem_format.fields, texts, strict=True)
+    validated = {field: ["a"] for field, text in by_field if "dog" in text}
     columns: dict[str, Any] = {"log_odds": 0.5, "mlm_count": 1, "subsamples": [0]}
     return seed, variant_row(seed, "noun", "dog", "cat", validated, **columns)
 

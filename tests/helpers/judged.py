@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from helpers.dataset_files import Row, seed_row, variant_row, write_source
+from helpers.dataset_files import seed_row, variant_row, write_source
 from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, open_session, read_session
 from merge_dataset.schema import LABELS
@@ -38,9 +39,11 @@ def write_dataset(folder: Path, **config: Any) -> Path:
     for word_class, n in SEEDS.items():
         own = [seed_row(f"snli:{word_class}{i}", _TEXTS.values(), 0) for i in range(n)]
         seeds += own
-        variants += [
-            _variant(seed, word_class, letter, rng) for seed in own for letter in "abcdefghijkl"
-        ]
+        for seed, letter in product(own, "abcdefghijkl"):
+            validated = {text: sorted(rng.sample(MLMS, rng.choice([1, 1, 2]))) for text in _TEXTS}
+            variants.append(
+                variant_row(seed, word_class, "girl", letter, validated, subsamples=[0])
+            )
     return write_source(folder, seeds, variants, provenance={"config": config})
 
 
@@ -54,7 +57,9 @@ def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Sessi
         truth = rng.choice([(2, 3), (3, 3), (1, 5)]) if bad else rng.choice([(5, 5), (5, 4)])
         for name in answers:
             if name == "ann" or rng.random() < 0.8:
-                answers[name].append(Answer(variant, *(_noisy(score, rng) for score in truth)))
+                noise = (rng.choice([0, 0, 0, 0, 1, -1]) for _ in truth)
+                scores = (min(5, max(1, s + n)) for s, n in zip(truth, noise, strict=True))
+                answers[name].append(Answer(variant, *scores))
     for name, said in answers.items():
         append(answers_path(folder, name), said)
     return session
@@ -87,15 +92,6 @@ def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:
     """Annotator, variant, F and R, as `read_answers` has them."""
     names = ("annotator", "variant_id", "fluency", "reasoning")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
-
-
-def _variant(seed: Row, word_class: str, word: str, rng: random.Random) -> Row:
-    validated = {text: sorted(rng.sample(MLMS, rng.choice([1, 1, 2]))) for text in _TEXTS}
-    return variant_row(seed, word_class, "girl", word, validated, subsamples=[0])
-
-
-def _noisy(score: int, rng: random.Random) -> int:
-    return min(5, max(1, score + rng.choice([0, 0, 0, 0, 1, -1])))
 
 
 def kappa(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -153,16 +154,6 @@ def matching(accuracy: Sequence[Fraction], wanted: Fraction) -> tuple[int, int, 
     return best[0], best[-1], gap
 
 
-def opposite_of(label: str | None, opposites: Iterable[Sequence[str]]) -> str | None:
-    """The label opposed to `label`, where there is one."""
-    for one, other in opposites:
-        if label == one:
-            return other
-        if label == other:
-            return one
-    return None
-
-
 def fooling_rates(
     rows: Sequence[Row], opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> tuple[Fraction | None, Fraction | None]:
@@ -174,7 +165,7 @@ def fooling_rates(
     for variants in right:
         own = variants[0].own
         changed = [row.prediction for row in variants if row.prediction != own]
-        opposite = opposite_of(own, opposites)
+        opposite = {a: b for pair in opposites for a, b in (pair, pair[::-1])}.get(own)
         if changed:
             relaxed += 1
         labelled = [prediction for prediction in changed if prediction is not None]
@@ -283,10 +274,7 @@ def spread(values: Iterable[Fraction | None]) -> float | None:
     defined = [value for value in values if value is not None]
     if not defined:
         return None
-    if len(defined) == 1:
-        return 0.0
-    middle = sum(defined, Fraction(0)) / len(defined)
-    return math.sqrt(sum((value - middle) ** 2 for value in defined) / (len(defined) - 1))
+    return statistics.stdev(defined) if len(defined) > 1 else 0.0
 
 
 def parts(rows: Iterable[Row]) -> list[list[Row]]:
@@ -392,12 +380,6 @@ def kolmogorov_smirnov(p: Sequence[float], q: Sequence[float]) -> float:
     return max(abs(sum(p[:n]) - sum(q[:n])) for n in range(1, len(p) + 1))
 
 
-def sigma(p: Sequence[float]) -> float:
-    """Population standard deviation."""
-    middle = sum(p) / len(p)
-    return math.sqrt(sum((x - middle) ** 2 for x in p) / len(p))
-
-
 def divergences(
     rows: Sequence[Row],
     probabilities: Sequence[Sequence[float]],
@@ -412,9 +394,9 @@ def divergences(
         found = {
             f"jsd_{name}": [jensen_shannon(before, after) for before, after in pairs],
             f"ks_{name}": [kolmogorov_smirnov(before, after) for before, after in pairs],
-            f"sigma_{name}": [sigma(after) for _, after in pairs],
+            f"sigma_{name}": [statistics.pstdev(after) for _, after in pairs],
         }
         result |= {k: sum(values) / len(values) if values else None for k, values in found.items()}
-    of_seeds = {rows[i].seed_id: sigma(seed_probabilities[i]) for i in right}
+    of_seeds = {rows[i].seed_id: statistics.pstdev(seed_probabilities[i]) for i in right}
     result["sigma_seeds"] = sum(of_seeds.values()) / len(of_seeds) if of_seeds else None
     return result

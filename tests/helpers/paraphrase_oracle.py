@@ -44,13 +44,11 @@ TABLES = ("answers", "paraphrases", "exclusions", "seeds", "variants")
 
 
 def table(run: RunFolder, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.ParquetFile(run.path / f"{name}.parquet").read().to_pylist()
-    return rows
+    return pq.ParquetFile(run.path / f"{name}.parquet").read().to_pylist()
 
 
 def manifest(run: RunFolder) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(run.manifest.read_text())
-    return value
+    return json.loads(run.manifest.read_text())
 
 
 def outcome(run: RunFolder) -> dict[str, bytes]:

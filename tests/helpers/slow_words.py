@@ -51,7 +51,6 @@ class SlowWords:
             whole = self._ids(text)
             for each in sorted(masked):
                 where = self.locate(text, each, 99)
-                assert where is not None
                 ids += whole[end : where[0]]
                 size = len(where) if itself else len(pieces)
                 word = [self.tokenizer.mask_token_id] * size
@@ -87,7 +86,6 @@ class SlowWords:
         word = "".join(self.read(piece)[0] for piece in pieces)
         put = text[: span[0]] + word + text[span[1] :]
         where = self.locate(text, span, 99)
-        assert where is not None
         whole = self._ids(text)
         expected = [*whole[: where[0]], *pieces, *whole[where[-1] + 1 :]]
         return bool(self.tokenizer(put)["input_ids"] == expected)
@@ -99,7 +97,6 @@ class SlowWords:
         if any(self.locate(text, each, max_pieces) is None for each in masked):
             return None
         where = self.locate(text, span, max_pieces)
-        assert where is not None
         original = tuple(self.tokenizer(text)["input_ids"][i] for i in where)
         own = self.log_prob(text, span, masked, original, itself=True)
         size = self.slow.model.config.vocab_size

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -23,9 +22,7 @@ from transformers import (
 from helpers.tiny_language_models import byte_level
 from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, tiny_model
 
-NAMED: Final[Mapping[int, str]] = MappingProxyType(
-    {0: "entailment", 1: "neutral", 2: "contradiction"}
-)
+NAMED: Final[Mapping[int, str]] = {0: "entailment", 1: "neutral", 2: "contradiction"}
 _SIZE: Final = 32
 
 

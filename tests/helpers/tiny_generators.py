@@ -28,24 +28,15 @@ KINDS: Final = ("t5", "llama", "llama-chat", "gpt2")
 has rows."""
 
 
-def _t5_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = metaspace(end=True)
-    tokenizer.add_tokens([AddedToken("<extra_id_0>", special=True)])
-    tokenizer.pad_token = "<unk>"
-    return tokenizer
-
-
-def _chat_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = byte_level()
-    tokenizer.chat_template = CHAT
-    return tokenizer
-
-
 @lru_cache
 def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    tokenizer = metaspace(end=True) if kind == "t5" else byte_level()
     if kind == "t5":
-        return _t5_tokenizer()
-    return _chat_tokenizer() if kind == "llama-chat" else byte_level()
+        tokenizer.add_tokens([AddedToken("<extra_id_0>", special=True)])
+        tokenizer.pad_token = "<unk>"
+    if kind == "llama-chat":
+        tokenizer.chat_template = CHAT
+    return tokenizer
 
 
 def _config(kind: str, vocabulary: int, end: int) -> Any:
@@ -105,5 +96,4 @@ def next_log_probs(
         else:
             output = model(input_ids=torch.tensor([[*prompt, *tokens]]), use_cache=False)
         scaled = output.logits[0, -1].double() / temperature
-    log_probs: list[float] = scaled.log_softmax(-1).tolist()
-    return log_probs
+    return scaled.log_softmax(-1).tolist()

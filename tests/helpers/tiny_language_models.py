@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -43,10 +42,6 @@ def _corpus(space: str) -> list[str]:
     ]
 
 
-def _wrapped(tokenizer: Tokenizer, **special: str) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
-
-
 def byte_level(*, space: str = " ", start: str | None = None) -> PreTrainedTokenizerFast:
     """As GPT-2's; with a start token, as OPT's."""
     tokenizer = Tokenizer(models.BPE())
@@ -61,7 +56,9 @@ def byte_level(*, space: str = " ", start: str | None = None) -> PreTrainedToken
     tokenizer.train_from_iterator(_corpus(space), trainer)
     if start:
         tokenizer.post_processor = _template(f"{start} $A", tokenizer)
-    return _wrapped(tokenizer, bos_token="<|end|>", eos_token="<|end|>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|end|>", eos_token="<|end|>"
+    )
 
 
 def _template(single: str, tokenizer: Tokenizer) -> processors.TemplateProcessing:
@@ -91,7 +88,9 @@ def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizer
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     tokenizer.add_special_tokens(special)
     tokenizer.post_processor = _template("<s> $A </s>" if end else "<s> $A", tokenizer)
-    return _wrapped(tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
 
 
 def _metaspace() -> pre_tokenizers.PreTokenizer:
@@ -115,7 +114,7 @@ def words_and_spaces() -> PreTrainedTokenizerFast:
         vocabulary.setdefault(piece, len(vocabulary))
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pieces
-    return _wrapped(tokenizer, unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
 def uncased_words() -> PreTrainedTokenizerFast:
@@ -123,16 +122,13 @@ def uncased_words() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "answer": 2}, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return _wrapped(tokenizer, unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
-_SIZES: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": CONTEXT,
-        "initializer_range": 0.2,
-    }
-)  # fmt: skip
+_SIZES: Final[Mapping[str, Any]] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 48, "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,81 +148,42 @@ _PIECES: Final = (("▁A", "A"), ("▁B", "B"), ("▁C", "C"))
 _SEPARATE: Final = (("A",), ("B",), ("C",))
 
 _llama: Final = partial(LlamaConfig, **_SIZES)
-
-KINDS: Final[Mapping[str, TinyLM]] = MappingProxyType(
-    {
-        "gpt2": TinyLM(
-            byte_level,
-            lambda **ids: GPT2Config(
-                n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.2, **ids
-            ),
-            _BYTES,
-        ),
-        "opt": TinyLM(
-            lambda: byte_level(start="<|end|>"),
-            lambda **ids: OPTConfig(
-                hidden_size=32,
-                word_embed_proj_dim=32,
-                ffn_dim=48,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                max_position_embeddings=CONTEXT,
-                init_std=0.2,
-                **ids,
-            ),
-            _BYTES,
-        ),
-        "llama": TinyLM(metaspace, _llama, _PIECES),
-        "llama-separate": TinyLM(
-            lambda: metaspace(letters=False), _llama, _SEPARATE, answer_after=" "
-        ),
-        "llama-end": TinyLM(lambda: metaspace(end=True), _llama, _PIECES),
-        # "ĠA" is no token: the space stands alone.
-        "llama-bytes": TinyLM(lambda: byte_level(space=""), _llama, _SEPARATE, answer_after=" "),
-        "llama-words": TinyLM(words_and_spaces, _llama, _SEPARATE, answer_after=" "),
-        # Windows far shorter than the few-shot examples.
-        "mistral": TinyLM(
-            metaspace, lambda **ids: MistralConfig(**_SIZES, sliding_window=24, **ids), _PIECES
-        ),
-        "gemma2": TinyLM(
-            metaspace,
-            lambda **ids: Gemma2Config(
-                **_SIZES, head_dim=8, query_pre_attn_scalar=8, sliding_window=24, **ids
-            ),
-            _PIECES,
-        ),
-        "bloom": TinyLM(
-            byte_level,
-            lambda **ids: BloomConfig(
-                hidden_size=32, n_layer=2, n_head=4, initializer_range=0.2, **ids
-            ),
-            _BYTES,
-        ),
-        "mamba": TinyLM(
-            byte_level,
-            lambda **ids: MambaConfig(
-                hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.2, **ids
-            ),
-            _BYTES,
-            cached=False,
-        ),
-        "falcon-h1": TinyLM(
-            byte_level,
-            lambda **ids: FalconH1Config(
-                **_SIZES,
-                mamba_d_ssm=32,
-                mamba_n_heads=4,
-                mamba_d_head=8,
-                mamba_d_state=8,
-                mamba_n_groups=1,
-                mamba_chunk_size=8,
-                **ids,
-            ),
-            _BYTES,
-            cached=False,
-        ),
-    }
+_gpt2: Final = partial(
+    GPT2Config, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.2
 )
+_opt: Final = partial(
+    OPTConfig, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48, num_hidden_layers=2,
+    num_attention_heads=4, max_position_embeddings=CONTEXT, init_std=0.2,
+)  # fmt: skip
+# Windows far shorter than the few-shot examples.
+_mistral: Final = partial(MistralConfig, **_SIZES, sliding_window=24)
+_gemma2: Final = partial(
+    Gemma2Config, **_SIZES, head_dim=8, query_pre_attn_scalar=8, sliding_window=24
+)
+_bloom: Final = partial(BloomConfig, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.2)
+_mamba: Final = partial(
+    MambaConfig, hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.2
+)
+_falcon_h1: Final = partial(
+    FalconH1Config, **_SIZES, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8,
+    mamba_n_groups=1, mamba_chunk_size=8,
+)  # fmt: skip
+
+KINDS: Final[Mapping[str, TinyLM]] = {
+    "gpt2": TinyLM(byte_level, _gpt2, _BYTES),
+    "opt": TinyLM(partial(byte_level, start="<|end|>"), _opt, _BYTES),
+    "llama": TinyLM(metaspace, _llama, _PIECES),
+    "llama-separate": TinyLM(partial(metaspace, letters=False), _llama, _SEPARATE, " "),
+    "llama-end": TinyLM(partial(metaspace, end=True), _llama, _PIECES),
+    # "ĠA" is no token: the space stands alone.
+    "llama-bytes": TinyLM(partial(byte_level, space=""), _llama, _SEPARATE, " "),
+    "llama-words": TinyLM(words_and_spaces, _llama, _SEPARATE, " "),
+    "mistral": TinyLM(metaspace, _mistral, _PIECES),
+    "gemma2": TinyLM(metaspace, _gemma2, _PIECES),
+    "bloom": TinyLM(byte_level, _bloom, _BYTES),
+    "mamba": TinyLM(byte_level, _mamba, _BYTES, cached=False),
+    "falcon-h1": TinyLM(byte_level, _falcon_h1, _BYTES, cached=False),
+}
 
 
 @lru_cache

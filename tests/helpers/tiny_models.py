@@ -7,9 +7,8 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -153,11 +152,8 @@ def _byte_level(special_tokens: Sequence[str]) -> Tokenizer:
 
 def _roberta_tokenizer() -> PreTrainedTokenizerFast:
     trained = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    return RobertaTokenizer(vocab=trained.get_vocab(), merges=_merges(trained))
-
-
-def _merges(tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+    merges = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
+    return RobertaTokenizer(vocab=trained.get_vocab(), merges=merges)
 
 
 def _modernbert_tokenizer() -> PreTrainedTokenizerFast:
@@ -211,72 +207,48 @@ def _deberta_tokenizer() -> PreTrainedTokenizerFast:
     return DebertaV2Tokenizer(vocab=_unigram(special, "[UNK]", spaces), unk_id=3)
 
 
-_SIZES: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "intermediate_size": 64, "max_position_embeddings": MAX_TOKENS, "initializer_range": 0.3,
-    }
+_SIZES: Final[Mapping[str, Any]] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "max_position_embeddings": MAX_TOKENS, "initializer_range": 0.3,
+}  # fmt: skip
+_bert: Final = partial(BertConfig, **_SIZES)
+# Positions are counted from the padding's id, 1, plus 1.
+_roberta: Final = partial(RobertaConfig, **_SIZES | {"max_position_embeddings": MAX_TOKENS + 2})
+_distilbert: Final = partial(
+    DistilBertConfig, dim=32, n_layers=2, n_heads=2, hidden_dim=64,
+    max_position_embeddings=MAX_TOKENS, initializer_range=0.3,
 )  # fmt: skip
+_deberta: Final = partial(
+    DebertaV2Config, **_SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"]
+)
 
+
+def _modernbert(**ids: int) -> PreTrainedConfig:
+    ends = {"cls_token_id": ids["bos_token_id"], "sep_token_id": ids["eos_token_id"]}
+    return ModernBertConfig(**_SIZES, local_attention=8, **ends, **ids)
+
+
+def _bart(**ids: int) -> PreTrainedConfig:
+    return BartConfig(
+        d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, init_std=0.3,
+        max_position_embeddings=MAX_TOKENS, decoder_start_token_id=ids["eos_token_id"], **ids,
+    )  # fmt: skip
+
+
+_cased, _uncased = partial(_wordpiece, False), partial(_wordpiece, True)
 _KINDS: Final[
     Mapping[str, tuple[Callable[[], PreTrainedTokenizerFast], Callable[..., PreTrainedConfig]]]
 ] = {
-    "bert-uncased": (lambda: _wordpiece(True), lambda **ids: BertConfig(**_SIZES, **ids)),
-    "bert-cased": (lambda: _wordpiece(False), lambda **ids: BertConfig(**_SIZES, **ids)),
-    "roberta": (
-        _roberta_tokenizer,
-        # Positions are counted from the padding's id, 1, plus 1.
-        lambda **ids: RobertaConfig(**{**_SIZES, "max_position_embeddings": MAX_TOKENS + 2}, **ids),
-    ),
-    "albert": (_albert_tokenizer, lambda **ids: AlbertConfig(**_SIZES, embedding_size=16, **ids)),
-    "electra": (
-        lambda: _wordpiece(True),
-        lambda **ids: ElectraConfig(**_SIZES, embedding_size=24, **ids),
-    ),
-    "distilbert": (
-        lambda: _wordpiece(False),
-        lambda **ids: DistilBertConfig(
-            dim=32,
-            n_layers=2,
-            n_heads=2,
-            hidden_dim=64,
-            max_position_embeddings=MAX_TOKENS,
-            initializer_range=0.3,
-            **ids,
-        ),
-    ),
-    "modernbert": (
-        _modernbert_tokenizer,
-        lambda **ids: ModernBertConfig(
-            **_SIZES,
-            local_attention=8,
-            cls_token_id=ids["bos_token_id"],
-            sep_token_id=ids["eos_token_id"],
-            **ids,
-        ),
-    ),
-    "deberta": (
-        _deberta_tokenizer,
-        lambda **ids: DebertaV2Config(
-            **_SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], **ids
-        ),
-    ),
-    "bart": (
-        _roberta_tokenizer,
-        lambda **ids: BartConfig(
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            max_position_embeddings=MAX_TOKENS,
-            init_std=0.3,
-            decoder_start_token_id=ids["eos_token_id"],
-            **ids,
-        ),
-    ),
+    "bert-uncased": (_uncased, _bert),
+    "bert-cased": (_cased, _bert),
+    "roberta": (_roberta_tokenizer, _roberta),
+    "albert": (_albert_tokenizer, partial(AlbertConfig, **_SIZES, embedding_size=16)),
+    "electra": (_uncased, partial(ElectraConfig, **_SIZES, embedding_size=24)),
+    "distilbert": (_cased, _distilbert),
+    "modernbert": (_modernbert_tokenizer, _modernbert),
+    "deberta": (_deberta_tokenizer, _deberta),
+    "bart": (_roberta_tokenizer, _bart),
 }
 
 KINDS: Final = tuple(_KINDS)

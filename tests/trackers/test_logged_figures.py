@@ -63,8 +63,7 @@ def score(place: Path, *arguments: object, **environment: str) -> subprocess.Com
 def logged(place: Path) -> Logged:
     done = run(place, HERE / "read_logged.py", place, MLFLOW_ALLOW_FILE_STORE="true")
     assert done.returncode == 0, done.stderr
-    found: Logged = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_scores_in_every_tracker(place: Path) -> None:

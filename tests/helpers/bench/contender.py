@@ -72,16 +72,12 @@ class Contender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process is not None
         with self._process:  # closes the pipes, which ends it
             pass
 
     def ask(self, **request: Any) -> Reply:
         """One request; `request` is JSON, with `times` to have it repeated for the mean."""
         process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
             print(json.dumps(request), file=process.stdin, flush=True)
             line = process.stdout.readline()

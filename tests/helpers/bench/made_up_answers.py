@@ -59,7 +59,7 @@ def make_up_answers() -> None:
         on_progress(len(inputs))
         return scores
 
-    MaskedLM.best = best  # type: ignore[method-assign, assignment]
+    MaskedLM.best = best
 
 
 @lru_cache(maxsize=1)

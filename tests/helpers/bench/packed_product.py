@@ -71,5 +71,4 @@ def classifier_flop(folder: Path, pairs: list[tuple[str, str]]) -> float:
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return found
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))

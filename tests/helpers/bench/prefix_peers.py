@@ -137,8 +137,7 @@ def _answer(
         def probabilities() -> list[list[float]]:
             rows = np.array([logits[i][letters] for i in range(len(questions))], np.float64)
             odds = np.exp(rows - rows.max((1, 2), keepdims=True)).sum(1)
-            found: list[list[float]] = (odds / odds.sum(1, keepdims=True)).tolist()
-            return found
+            return (odds / odds.sum(1, keepdims=True)).tolist()
 
         return probabilities
 

@@ -109,8 +109,7 @@ def _shares(row: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> Measurements:
-    found: Measurements = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

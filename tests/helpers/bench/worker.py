@@ -56,8 +56,6 @@ def _cpu_seconds() -> float:
 
 def _load_module(file: Path) -> Any:
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)

@@ -75,7 +75,7 @@ class Console:
         return self.run(
             "predict", "--dataset", "merge-nli", "--config", "snli", "--model", model,
             "--out", "predicted.parquet", *options, **more,
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
 
     def probabilities(self, file: str = "predicted.parquet") -> np.ndarray:
         """Probabilities of entailment, neutral and contradiction that `predict` wrote."""

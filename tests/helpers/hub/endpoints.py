@@ -345,7 +345,6 @@ class LoopbackHub:
             sha = repo.add(branch, files, summary)
             return Reply({"commitUrl": f"{address}/commit/{sha}", "commitOid": sha})
         number = len(repo.pull_requests) + 1
-        assert asked.user is not None
         repo.pull_requests.append(
             PullRequest(number, summary, header["value"]["description"], asked.user.name)
         )

@@ -53,7 +53,6 @@ def _suggest(at: Console, name: str, layout: Layout, _: str | None) -> Iterator[
         files = (at.folder / folder).glob("suggestions/*/**/*.parquet")
         return result, sorted(file.read_bytes() for file in files)
 
-    assert layout.plain is not None
     plain, wanted = run(layout.plain(), offline=True)
     assert plain.code == 0, plain.err
     for offline in (False, True):
@@ -66,7 +65,6 @@ def _predict(at: Console, name: str, layout: Layout, short: str | None) -> Itera
     more = ("--shots", "none") if layout.task == "lm" else ()
     dataset = f"labelled-{len(list(at.folder.iterdir()))}"
     write_folder(at.folder / f"{dataset}-at-first", _PROBLEMS)
-    assert layout.plain is not None
     plain = ("--model", layout.plain())
     first, told = _probabilities(at, f"{dataset}-at-first", *plain, *more, offline=True)
     assert first.code == 0, first.err
