@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
-"""Real data and models; absent in most checkouts."""
 
 OF_THEIR_OWN = ("benchmarks", "harnesses", "legacy", "trackers")
 """Folders with targets of their own, read only where they are named: their imports take seconds."""
@@ -113,7 +112,6 @@ def shared_models() -> Path:
 
 @pytest.fixture(scope="module")
 def office() -> Iterator[Desk]:
-    """A Hub on loopback, and a process that runs `merge-nli publish` against it."""
     from helpers.hub.publishing import desk_at_a_hub
 
     with desk_at_a_hub() as desk:

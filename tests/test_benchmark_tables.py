@@ -53,7 +53,6 @@ def test_slower_is_a_ratio_that_fell_beyond_noise(cpu: tuple[float, ...], is_slo
 
 
 def test_the_readmes_lines() -> None:
-    """The first row of each kind, with shares, between the marks of the page."""
     rows = [
         compare(f"suggestions, {model}", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0,
                 packed=8.0)

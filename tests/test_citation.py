@@ -51,7 +51,6 @@ def test_required_fields() -> None:
 
 
 def test_the_works_are_those_of_the_cards() -> None:
-    """Each of them, and no other; the paper on the method first, as in the README."""
     assert len(WORKS) == len(entries())
     assert {work["url"] for work in WORKS} == set(entries())
     assert CITATION["preferred-citation"]["url"] == next(iter(entries()))
@@ -78,7 +77,6 @@ def test_a_work_agrees_with_the_cards(work: dict[str, Any]) -> None:
 
 
 def test_each_known_source_is_one_row() -> None:
-    """The contract's names are those of the rows; only the demo is not on the Hub."""
     assert tuple(SOURCES) == KNOWN_SOURCES
     assert [name for name, source in SOURCES.items() if source.hub is None] == ["demo"]
     assert source_of("mine").licence_ids == ("unknown",)

@@ -113,7 +113,6 @@ def test_claims_are_of_pages() -> None:
 
 
 def test_figures_of_the_judged_variants() -> None:
-    """As the sessions in the repository have them, in the README and on cards."""
     first, second = (read_judgements([folder]) for folder in JUDGED)
     sizes = [len(each.variant_ids) for each in (first, second)]
     good = [float(each.good.mean()) for each in (first, second)]
@@ -136,7 +135,6 @@ def test_figures_of_the_judged_variants() -> None:
 
 
 def test_figures_of_the_recipe_clean() -> None:
-    """As they were read: on the pages, in the card and at the end of a run."""
     folder = ROOT / "tests/data/judged_clean"
     with (folder / "readings.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))

@@ -145,7 +145,6 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
     ],
 )
 def test_imports_are_found_wherever_they_stand(source: str, expected: set[str]) -> None:
-    """In functions, behind TYPE_CHECKING, relative, and by name at run time."""
     assert imports_of(source, "generation.some") == expected
 
 
@@ -188,7 +187,6 @@ def test_packages_import_downwards_only() -> None:
 
 
 def test_what_stands_alone() -> None:
-    """Contract and columns by themselves; the metric, which is uploaded, with flat siblings."""
     assert of_ours("merge_dataset.schema") == {"merge_dataset.dataset_columns"}
     assert of_ours("merge_dataset.dataset_columns") == set()
     modules = [name for name in imports() if is_within(name, [SPACE])]
@@ -222,7 +220,6 @@ def test_public_names_are_there(package: str) -> None:
 
 
 def test_heavy_libraries_have_one_home() -> None:
-    """Nobody else imports them, not even for a type; the Hub's data sets have one reader."""
     for library, homes in HOMES.items():
         importers = {
             m
@@ -251,7 +248,6 @@ HELP = {
     "score": "--allow-missing", "annotate": "--annotator", "analyse": "first-answers",
     "agreement": "--plots",
 }  # fmt: skip
-"""Command → what its help shows."""
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -4,7 +4,6 @@ from mutants.run import PACKAGES, ROOT, read_mutants
 
 
 def test_every_mutant_can_be_made() -> None:
-    """Its text stands exactly once in its package, and its room has tests."""
     mutants = read_mutants()
     for mutant in mutants:
         path = mutant.place(ROOT)

@@ -73,7 +73,6 @@ def run_shell(code: str, home: Path, replaced: Mapping[str, str]) -> str:
 
 
 def run_python(code: str, home: Path, replaced: Mapping[str, str]) -> str:
-    """In a process of its own, with nothing in the cache."""
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
@@ -130,7 +129,6 @@ def test_your_own_data(here: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pairs_that_repeat_are_asked_about_once(here: Path, asked: Counter[str]) -> None:
-    """As the page says: each is a seed, with a draw of its own."""
     row = '{"premise": "A sailor rests.", "hypothesis": "A sailor sleeps.", "label": "n"}\n'
     Path("twice.jsonl").write_text(row * 2)
     command = "generate --source twice --data twice.jsonl --recipe demo --run run"
@@ -221,7 +219,6 @@ def test_beyond_the_papers_limits(here: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """One that prefers B."""
 
     def answer(request: Request, number: int) -> Reply:
         assert request.payload["prompt"].startswith("Premise: A cook stirs the soup.")
@@ -233,7 +230,6 @@ def server() -> Iterator[Server]:
 
 
 def write_tiny_gguf(target: Path) -> None:
-    """A random Llama with the tokenizer of the tiny GPT-2."""
     tokenizer = tiny_tokenizer("gpt2")
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
@@ -245,7 +241,6 @@ def write_tiny_gguf(target: Path) -> None:
 
 @pytest.mark.slow
 def test_your_own_model(here: Path, tmp_path: Path, server: Server) -> None:
-    """All four ways, with models that are small, and a server that is near."""
     bundled = ROOT / "merge_metric/demo/bert-tiny-nli"
     shutil.copytree(bundled, here / "my-classifier")
     shutil.copytree(tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2")), "nameless")
@@ -323,7 +318,6 @@ def test_maps_name_files_that_are_there(package: str) -> None:
 
 
 def test_licences_are_those_of_the_files() -> None:
-    """The bundled weights' cards, and what the examples say of themselves."""
     text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf-8")
     rows = {
         name: licence
@@ -367,7 +361,6 @@ def test_page_for_pypi_stands_alone() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """To files of the repository and headings in them; the others are addresses."""
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text)

@@ -27,7 +27,6 @@ def blocks(language: str, page: str = "README.md") -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """An empty cache, no Hub, and this environment's commands first."""
     binaries = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -70,7 +69,6 @@ def test_make_targets_are_those_of_the_readme() -> None:
 
 @pytest.mark.slow
 def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str]) -> None:
-    """Funnel, seeds, folders, lines to load; and blocks `text`, where `…` stands for others."""
     cwd, _, output = demo
     assert "less probable" in output
     assert re.search(r"noun +157 +13,605", output)
@@ -128,7 +126,6 @@ def test_lines_that_demo_prints_load_from_anywhere(
 
 @pytest.mark.slow
 def test_picture_of_the_funnel_is_the_demos(demo: tuple[Path, Path, str]) -> None:
-    """The drawing, and the numbers of the text for those who do not see it."""
     cwd, _, _ = demo
     for theme in THEMES:
         drawn = (DOCS / f"funnel{theme}.svg").read_text(encoding="utf-8")
@@ -140,7 +137,6 @@ def test_picture_of_the_funnel_is_the_demos(demo: tuple[Path, Path, str]) -> Non
 
 
 def test_picture_of_the_worked_example_is_right() -> None:
-    """Every figure of the drawing and of its text, counted by hand."""
     seeds = worked_example()
     assert [seed.answer == seed.label for seed in seeds] == [True, True, True, False, False]
     assert [seed.answers.count(seed.label) for seed in seeds] == [9, 10, 7, 6, 2]
@@ -164,7 +160,6 @@ def test_picture_of_the_worked_example_is_right() -> None:
 
 @pytest.mark.slow
 def test_seeds_of_the_worked_example_are_the_demos(demo: tuple[Path, Path, str]) -> None:
-    """Texts, labels and replacements are real, only the answers are made up."""
     cwd, _, _ = demo
     names = {"entailment": "E", "neutral": "N", "contradiction": "C"}
     labels, variants = {}, set()
@@ -235,7 +230,6 @@ def test_export_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path:
 
 @pytest.mark.slow
 def test_publish_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
-    """Against a Hub on loopback; dataset and metric are loaded back from there."""
     cwd, _, _ = demo
     folder, predictions = cwd / "merge-nli", tmp_path / "roberta.parquet"
     table = pq.read_table(cwd / "runs/demo/bert-tiny-nli.parquet")

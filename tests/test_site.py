@@ -29,7 +29,6 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_links_to_files_become_text() -> None:
-    """The site has pages and pictures; other links stay."""
     page = ROOT / "generation/README.md"
     text = "[a](signals.md#b) [`c/`](recipes) [d](https://e.f) [g](#h) [i](../LICENSE)"
     assert for_site(text, page) == "[a](signals.md#b) `c/` [d](https://e.f) [g](#h) i"
@@ -44,7 +43,6 @@ def test_api_has_the_public_names(package: str) -> None:
 
 @pytest.mark.browser
 def test_site_is_read_without_a_network(tmp_path: Path) -> None:
-    """Built with checked links; from files, nothing is loaded from elsewhere, and search finds."""
     python = os.environ["MERGE_NLI_DOCS_PYTHON"]
     built = subprocess.run(
         [python, str(ROOT / "docs/site/build.py")], capture_output=True, text=True, check=False

@@ -1,5 +1,4 @@
 import json
-import os
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 import pytest
 from helpers.bench import results
 from helpers.bench.contender import FOLDER
+from helpers.processes import python_of
 
 from generation.config import bundled_path
 
@@ -37,8 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass(slots=True)
 class Progress:
-    """Measurements that were made already, and how far this run is."""
-
     key: str
     """Commit and options: what was measured with others is measured again."""
     total: int = 0
@@ -109,10 +107,7 @@ def budget(request: pytest.FixtureRequest) -> float:
 
 @pytest.fixture
 def peers_python() -> str:
-    """The interpreter of the environment that `make bench` installs the peers in."""
-    if not (python := os.environ.get("MERGE_NLI_PEERS_PYTHON")):
-        pytest.skip("needs the peers: make bench")
-    return python
+    return python_of("MERGE_NLI_PEERS_PYTHON")
 
 
 @pytest.fixture

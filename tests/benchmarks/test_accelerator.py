@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.bench import fill_mask, on_device
-from helpers.bench.contender import FOLDER, Contender, in_turn, spread
+from helpers.bench.contender import Contender, in_turn, spread
 from helpers.bench.fill_mask import TOP, Context
-from helpers.bench.models import model_folder
+from helpers.bench.models import made_once, model_folder
 from helpers.bench.packed_product import classifier_flop, question_flop
 from helpers.bench.results import Measurement, Side, compare
 from tokenizers import Tokenizer
@@ -132,7 +132,6 @@ def measure(
 
 
 def agreement(ours: Sequence[Any], theirs: Sequence[Any]) -> str:
-    """Tell how far answers agree: sets of tokens, or probabilities."""
     if isinstance(ours[0][0], list):
         equal = sum(set(a[0]) == set(b) for a, b in zip(ours, theirs, strict=True))
         return f"top {TOP} equal in {equal:,} of {len(ours):,}"
@@ -151,15 +150,14 @@ def masked_words(problems: Sequence[dict[str, str]], folder: Path) -> list[Conte
 
 
 def large_classifier(shared_models: Path) -> Path:
-    folder = FOLDER / "models" / "RoBERTa-large-nli"
-    if not folder.is_dir():
-        source = model_folder("RoBERTa-large", shared_models)
-        assert source
+    source = model_folder("RoBERTa-large", shared_models)
+    assert source
+
+    def make(folder: Path) -> None:
         config = AutoConfig.from_pretrained(source, id2label=dict(enumerate(LABELS)))
         config.label2id = {name: number for number, name in enumerate(LABELS)}
         torch.manual_seed(0)
-        partly = folder.with_name(f".{folder.name}")
-        AutoModelForSequenceClassification.from_config(config).save_pretrained(partly)
-        AutoTokenizer.from_pretrained(source).save_pretrained(partly)
-        partly.rename(folder)
-    return folder
+        AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+
+    return made_once("RoBERTa-large-nli", make)

@@ -50,7 +50,6 @@ def _made(folder: RunFolder) -> dict[str, Any]:
 def test_asking(
     mlms: int, tmp_path: Path, problem_file: Path, shared_models: Path, rounds: int
 ) -> None:
-    """Fewer questions make the same variants, byte for byte."""
     real = [model_folder(name, shared_models) for name in REAL]
     if None in real:
         pytest.skip(f"needs {shared_models}")

@@ -26,9 +26,7 @@ from merge_metric.predict.problems import read_problems
 pytestmark = pytest.mark.benchmark
 
 SEEDS: Final = 256
-"""Labelled problems from which the variants are made."""
 PAIRS: Final = {"bert-tiny-nli": 3000, "minilm-l6-nli": 1000}
-"""Model → number of pairs that runtimes are asked about."""
 TOLERANCE: Final = 1e-4
 
 
@@ -85,7 +83,6 @@ def over_all_rows(model: str, rows: list[tuple[str, str]]) -> Callable[[list[int
 def test_runtimes(
     model: str, labelled: list[dict[str, str]], shared_models: Path, peers_python: str, rounds: int
 ) -> None:
-    """At least as fast as ONNX Runtime and OpenVINO on the same pairs, and equal."""
     folder = shared_models / model
     if not folder.is_dir():
         pytest.skip(f"needs {folder}")
@@ -144,7 +141,6 @@ def test_runtimes(
 
 @pytest.fixture
 def dataset(tmp_path: Path, problem_file: Path) -> Path:
-    """A dataset folder of variants of real problems, or of the demo's."""
     run = str(tmp_path / "run")
     suggest(
         Config.from_recipe("demo", source="bench", data=str(problem_file), run=run, limit=SEEDS)

@@ -18,7 +18,6 @@ QUESTIONS_PER_PROBLEM: Final = 2.81
 WORDS: Final = 11
 """Batches of sentences of this length, the average one, are full, as in a long run they are."""
 FEWEST: Final = 48
-"""Questions in a turn: about a batch."""
 
 
 @pytest.mark.parametrize("shape", PAPER_SHAPES)

@@ -1,6 +1,5 @@
 """Language models with six examples, which all peers but one read once, and our prefix cache."""
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from helpers.bench.prefix_peers import llama_cpp, transformers
 from helpers.bench.problems import read_seeds
 from helpers.bench.results import Measurement, Side, compare
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
+from helpers.processes import python_of
 from helpers.tiny_language_models import byte_level
 
 from merge_metric.models.checkpoints import Loaded
@@ -31,7 +31,6 @@ values to 16 bits."""
 
 
 def random_llama(prefix_cache: bool) -> LanguageModel:
-    """Random weights, as wide and as deep as takes a moment."""
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -70,16 +69,9 @@ def ask(model: str, prefix_cache: bool) -> Callable[[list[tuple[str, str]]], Cal
     return answer
 
 
-@pytest.fixture
-def server_python() -> str:
-    if not (python := os.environ.get("MERGE_NLI_SERVER_PYTHON")):
-        pytest.skip("needs llama.cpp: make bench")
-    return python
-
-
-def test_peers(problem_file: Path, tmp_path: Path, server_python: str, rounds: int) -> None:
+def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
     """At least as fast as others that read the examples once, and equal to those in float32."""
-    weights = smollm2()
+    weights, server_python = smollm2(), python_of("MERGE_NLI_SERVER_PYTHON")
     measurement = Measurement("language-model", "peers")
     seeds = read_seeds(problem_file)
     pairs = [(seeds[i].premise, seeds[i].hypothesis) for i in spread(range(len(seeds)), 16)]

@@ -84,7 +84,6 @@ def load(folder: str, streaming: bool) -> Callable[[], int]:
 
 
 def predict_made_up(folder: str) -> Callable[[], None]:
-    """Made-up predictions of the dataset's rows, nine in ten right, for a comparison."""
 
     def answer() -> None:
         from helpers.bench.made_up_rows import write_other_predictions

@@ -38,7 +38,6 @@ print(f"{len(wanted)} requirements imported")
 
 
 def main(words: Sequence[str]) -> int:
-    """Check the distributions, then try each environment; the exit status is 1 where one failed."""
     run.PLACE.mkdir(exist_ok=True)
     run.make_distributions()
     files = [str(file) for file in sorted(run.DIST.iterdir()) if file.name != ".gitignore"]

@@ -48,7 +48,6 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """As in `3.13-lowest`."""
         return f"{self.python}-{self.end}"
 
     def environment(self, kind: str, *extras: str) -> Path:
@@ -168,7 +167,6 @@ def try_tests(trial: Trial) -> tuple[bool, str]:
 
 
 def failed(trial: Trial, kind: str, done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
-    """Keep what a command said, and show its end."""
     log = PLACE / f"{trial.name}-{kind}.log"
     log.write_text(f"{done.args}\n{done.stdout}\n{done.stderr}", encoding="utf-8")
     say(f"{trial.name}, {kind}: failed; all of it is in {log}\n{done.stdout[-2000:]}")
@@ -204,7 +202,6 @@ def wheel() -> Path:
 
 
 def version_of(trial: Trial, package: str) -> str:
-    """The version in the environment with all extras."""
     frozen = (PLACE / f"{trial.name}-tests.txt").read_text(encoding="utf-8")
     return next(
         (line.partition("==")[2] for line in frozen.splitlines() if line.startswith(package)), ""

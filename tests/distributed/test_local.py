@@ -103,7 +103,6 @@ def test_a_unit_that_raises(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker(tmp_path: Path) -> None:
-    """Its task ends there, the others go on; resumed, it is as if nothing had happened."""
     names = units(6, "kill-0")
     message = failure_of(tmp_path, names)
     assert message[:2] == [
@@ -117,7 +116,6 @@ def test_a_killed_worker(tmp_path: Path) -> None:
 
 
 def test_words_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last line of stderr is the reason; a long list is cut."""
     assert failure_of(tmp_path, ["exit-0"])[1] == "  task 0: the library gave up"
     monkeypatch.setattr("merge_dataset.executors.calls._FAILURES_SHOWN", 1)
     message = failure_of(tmp_path, ["exit-0", "exit-1"])
@@ -224,7 +222,6 @@ def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_gpus_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str | None, count: int
 ) -> None:
-    """As the driver lists them, where nothing says which to use."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     if listed:

@@ -86,8 +86,6 @@ def test_a_cluster_that_cannot_run_us(caplog: pytest.LogCaptureFixture) -> None:
     import ray
 
     class Cluster:
-        """A cluster of one machine that is too small, and does not have this package."""
-
         exceptions = ray.exceptions
 
         def nodes(self) -> list[dict[str, Any]]:

@@ -24,7 +24,6 @@ def _cluster(on_slurm: SlurmCluster) -> SlurmCluster:
 
 
 def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:
-    """The units of `names` that are not done."""
     there = Distribution(
         executor="slurm", tasks=tasks, workers=3, resources=resources or Resources()
     )
@@ -85,7 +84,6 @@ run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(execu
 
 
 def test_what_a_task_gets(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """Options reach sbatch; the tasks run in this Python's environment."""
     resources = Resources(
         cpus=2, memory_gb=1, time="0:05:00", partition="main",
         sbatch={"comment": "from-us", "nice": ""}, setup="export OMP_NUM_THREADS=7",
@@ -151,7 +149,6 @@ def test_a_controller_that_is_gone_for_a_while(
     failing_squeue: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Jobs do not mind, nor do we."""
     failing_squeue("2|3")
     run(tmp_path, ["fine-0"], 1)
     assert caplog.text.count("no controller; asking again") == 2

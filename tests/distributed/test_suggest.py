@@ -94,7 +94,6 @@ def test_a_part_that_is_damaged(
 
 
 def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    """A part that is lost between its task and the end is noticed."""
     from generation.suggestions import ask as asking
 
     collect = asking.collect
@@ -111,7 +110,6 @@ def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Pa
 
 
 def test_tasks_have_to_agree(tmp_path: Path) -> None:
-    """Answers of other devices or revisions are not mixed."""
     from generation.suggestions.ask import ask
 
     run = suggest(config(tmp_path / "run"))

@@ -17,7 +17,6 @@ def attack(request: pytest.FixtureRequest) -> Attack:
 def workshop(
     once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workshop]:
-    """A folder with a small dataset and all that goes with it, in which commands run."""
     folder = tmp_path_factory.mktemp("faults") / "work"
     logs = folder.with_name("logs")
     with forks_in(folder, logs, environment_of(folder)) as forks:

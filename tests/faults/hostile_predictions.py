@@ -28,7 +28,6 @@ def _spelt(random: Random, rows: Rows) -> None:
 
 
 def _more_columns(random: Random, rows: Rows) -> None:
-    """Columns that nobody asked for, with anything in them."""
     odd = random.choice(("=1+1", "\u202e", "x" * 10_000, "a\nb", '"', "", "\u0000"))
     for row in rows:
         row["comment"] = odd
@@ -75,7 +74,6 @@ WRONG: tuple[Change, ...] = (
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]], random: Random) -> None:
-    """Write rows as they are in a file of the kind that its suffix says."""
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(list(rows)), path)
         return

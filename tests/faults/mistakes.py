@@ -35,7 +35,6 @@ def recorded() -> list[Mistake]:
 
 
 def write_files(folder: Path) -> None:
-    """Add to the small world the files that the commands name."""
     with chdir(folder):
         shutil.copytree(MODEL, "nli")
         shutil.copytree(bundled_path("demo/bert-tiny-mlm"), "mlm")
@@ -54,7 +53,6 @@ def _table(delimiter: str, premise: str = "A girl runs.", label: str = "neutral"
 
 
 def _texts() -> dict[str, str]:
-    """Files of problems, each with something wrong."""
     good = json.dumps(small_world.ROWS[0])
     other = [{**small_world.ROWS[0], "pairID": "1", **change} for change in (
         {"sentence2": 7}, {"sentence2": " "}, {"pairID": "1/noun/boy/man"},
@@ -74,7 +72,6 @@ def _texts() -> dict[str, str]:
 
 
 def _predictions() -> dict[str, str]:
-    """Predictions files, each with something wrong."""
     lines = [json.loads(line) for line in read_text(Path("b.jsonl")).splitlines()]
     for line in lines:
         del line["crc32"]
@@ -111,7 +108,6 @@ def _predictions() -> dict[str, str]:
 
 
 def _answers() -> dict[str, str]:
-    """Files of annotators' answers, also as a session has them, each with something wrong."""
     header, first, *rest = read_text(Path("answers.csv")).splitlines(keepends=True)
     name = first.split(",")[1]
     answers = Path("answers/ann.jsonl")

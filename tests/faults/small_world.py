@@ -57,7 +57,6 @@ def make(folder: Path) -> None:
 
 
 def _other_answers(predictions: pa.Table, seed: int) -> pa.Table:
-    """Answers of a model that is right on most problems, with probabilities."""
     rng = np.random.default_rng(seed)
     gold = predictions["label"].to_numpy()
     logits = rng.normal(size=(len(gold), 3)) + 2.5 * np.eye(3)[gold]

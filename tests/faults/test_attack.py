@@ -6,7 +6,6 @@ def drawn(attack: Attack) -> list[tuple[int, float]]:
 
 
 def test_tries_are_drawn_from_seed_and_number() -> None:
-    """A part, the whole and a try alone agree on what a try does."""
     whole = drawn(Attack("test", seed=3, share=1))
     part = drawn(Attack("test", seed=3, share=0.2))
     assert [number for number, _ in whole] == list(range(20))

@@ -84,7 +84,6 @@ READERS = (
 
 
 def make(folder: Path) -> None:
-    """The small world, with answers of an annotator and a second build."""
     small_world.make(folder)
     with chdir(folder):
         small_world.do(
@@ -149,7 +148,6 @@ def damaged(path: Path, others: Sequence[Path], random: Random) -> Iterator[str]
 
 
 def outcome(reader: Reader, file: str = "a.parquet") -> tuple[int, object, str]:
-    """Exit code, result, and what else is said."""
     if reader.made:
         shutil.rmtree(reader.made, ignore_errors=True)
     if reader.goes_on:

@@ -61,7 +61,6 @@ def is_refused_whole(rows: Sequence[Row], wanted: Sequence[Kept | str]) -> bool:
 
 
 def test_problems(attack: Attack, tmp_path: Path) -> None:
-    """Problems stay that an obvious reading keeps; without --skip-bad-rows rows are named."""
     ends = "either: a bad row is refused by its number, or skipped where --skip-bad-rows says so"
     for each in attack.tries("hostile problems", 240, ends):
         for kind in hostile_rows.KINDS:
@@ -170,7 +169,6 @@ def make_scored(folder: Path) -> None:
 
 
 def figures(command: str, file: Path) -> tuple[int, str, str]:
-    """Exit code, numbers in the result, and stderr."""
     code, printed, error = small_world.call(*command.format(file).split())
     if "report.json" in command and not code:
         printed = Path("report.json").read_text(encoding="utf-8")
@@ -178,7 +176,6 @@ def figures(command: str, file: Path) -> tuple[int, str, str]:
 
 
 def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
-    """Odd but harmless files give the same figures; wrong ones are refused in one line."""
     shutil.copytree(once("scored", make_scored), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
         known = {}

@@ -38,7 +38,6 @@ SAYS_NOTHING = "found a file in which no model is named"
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -> None:
-    """Files are old or new, and whole; the same command ends as if nothing had been."""
     count, names = GROUPS[group]
     assert set(names) <= set(COMMANDS)
     ends = "passes: nothing is half-written, and the same command goes on to the usual end"
@@ -110,7 +109,6 @@ def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], each: 
 
 
 def _require_message(ended: Ended) -> None:
-    """Ctrl+C says in a line what is kept, and what to do."""
     assert ended.status == INTERRUPTED, ended.stderr
     assert ended.stderr.rstrip().rpartition("\n")[2] == STOPPED, ended.stderr
 

@@ -18,8 +18,6 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Kind:
-    """A place that a command reads or writes, and what the link there leads to."""
-
     what: str
     command: str
     place: str

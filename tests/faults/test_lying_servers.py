@@ -121,7 +121,6 @@ def test_keys_in_urls_that_are_no_servers(
 def test_servers_that_do_something_else_than_asked(
     attack: Attack, once: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Another model, and prompts cut to so many tokens: said once and kept, or refused."""
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
         for each in attack.tries("servers that answer something else", 24, _TOLD, least=3):

@@ -56,7 +56,6 @@ def _go_on(workshop: Workshop, pid: int) -> None:
 
 
 def test_renamed_midway(attack: Attack, workshop: Workshop) -> None:
-    """The command fails in a line, or ends well; what is made is whole, and it can be repeated."""
     pairs = [(name, folder) for name, folders in MOVED.items() for folder in folders]
     ends = "either: refused, where the files are wanted after that"
     for each in attack.tries("folders renamed midway", 4 * len(pairs), ends):
@@ -106,7 +105,6 @@ def test_replaced_midway(attack: Attack, workshop: Workshop) -> None:
 
 
 def test_copied_midway(attack: Attack, workshop: Workshop) -> None:
-    """A copy that has files of the old dataset and of the new one is told by `check`."""
     ends = "said by `check`, unless the copy is whole"
     for each in attack.tries("datasets copied midway", 24, ends):
         with each:
@@ -214,7 +212,6 @@ CHANGES: dict[str, tuple[Callable[[object], None], str, str, str]] = {
 
 
 def _suggested(folder: Path) -> None:
-    """The small world, with a masked LM and a run whose first phase is done."""
     small_world.make(folder)
     for name in ("mlm", "mlm2"):
         shutil.copytree(MLM, folder / name)
@@ -223,7 +220,6 @@ def _suggested(folder: Path) -> None:
 
 
 def test_changed_between_phases(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
-    """Changes of a run are refused; files that it has copied may change."""
     world = once("suggested", _suggested)
     usual: dict[str, str] = {}
     for each in attack.tries("between phases", 2 * len(CHANGES)):

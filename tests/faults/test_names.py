@@ -71,7 +71,6 @@ def _made(folder: Path, name: str) -> dict[str, str]:
 def _run(
     folder: Path, world: Path, name: str, command: str
 ) -> tuple[int, str, str, dict[str, str]]:
-    """Run a command on files of a name: exit code, stdout and stderr, and what it makes."""
     for each in ("in", "out"):
         shutil.rmtree(folder / each, ignore_errors=True)
         (folder / each / name).mkdir(parents=True)

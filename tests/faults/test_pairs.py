@@ -76,7 +76,6 @@ REFUSALS = ("expected no", "expected none or the same data", "to stay", "another
 @pytest.mark.slow
 @pytest.mark.parametrize("group", PAIRS)
 def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
-    """Each ends well, waits, or says who is at work; as if one had come after the other."""
     count, pairs = PAIRS[group]
     serial: dict[tuple[str, str], list[dict[str, str]]] = {}
     ends = "either: both end as if one had come after the other, or one says who is at work"

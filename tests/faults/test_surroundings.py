@@ -42,7 +42,6 @@ class Kind:
 
 
 def _folder(variable: str, state: str) -> Around:
-    """Make the folder of a variable something else."""
 
     def around(workshop: Workshop, random: Random) -> dict[str, Any]:
         place = workshop.folder.with_name(f"odd-{variable}")
@@ -119,7 +118,6 @@ _SPEED: Final = re.compile(r"in [\d.]+ s \([\d,]+ per second\)")
 
 @pytest.mark.parametrize("part", range(2))
 def test_odd_surroundings(part: int, attack: Attack, workshop: Workshop) -> None:
-    """Commands end as usual, or in a line; repeated where nothing is odd, they end well."""
     for each in attack.tries(f"surroundings {part}", 84):
         number = 2 * each.number + part
         kind = KINDS[number % len(KINDS)]

@@ -33,8 +33,6 @@ NAMES = ("entailment", "neutral", "contradiction")
 
 @dataclass(frozen=True)
 class Way:
-    """Something that a model's wrapper may do wrong, or right."""
-
     what: str
     answer: Answer
     ends: Literal["refused", "said", "passes"]
@@ -266,7 +264,6 @@ def _set(random: Random, rows: list[Row], name: str, change: Callable[[Any], Any
 
 
 def _digest(rows: list[Row]) -> None:
-    """Say that the answers are to other texts."""
     for row in rows:
         row["text_digest"] = "md5:0123456789abcdef"
 
@@ -378,7 +375,6 @@ def test_files_changed_on_the_way(
 def test_the_same_texts_in_other_subsamples(
     attack: Attack, once: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Any change of the draw is said, and none where rows stand in another order."""
     folder = once("wrong-figures", _make) / "merge-nli"
     path = tmp_path / "p.parquet"
     small_world.do(f"baseline majority --dataset {folder} --out {path}")

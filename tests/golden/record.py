@@ -262,8 +262,6 @@ def _short_digest(line: str) -> str:
 
 @dataclass(slots=True)
 class Kept:
-    """A part as the record has it."""
-
     lines: Lines
     """All, or the first of them."""
     digest: str = ""
@@ -364,7 +362,6 @@ def _changed(old: Kept, new: Lines, whole: Lines | None) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare or keep; 1 if something differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

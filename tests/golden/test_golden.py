@@ -42,7 +42,6 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_difference_names_command_part_and_lines(tmp_path: Path) -> None:
-    """A figure that differs in its last digit, a new line, a file more, another exit code."""
     write(tmp_path / "w.txt", COMMAND)
     kept = read(tmp_path / "w.txt")
     other = [*LONG[:150], LONG[150][:-1] + "x", *LONG[151:]]

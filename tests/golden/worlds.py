@@ -23,7 +23,6 @@ from merge_dataset.export import export_dataset
 
 ROOT: Final = Path(__file__).parents[2]
 SHARED: Final = ROOT.parent / "shared"
-"""Real data and models; absent in most checkouts."""
 TESTS: Final = ROOT / "tests"
 
 Row = dict[str, Any]
@@ -69,7 +68,6 @@ def answers(rows: Iterable[Row], model: str, ability: float, *, labels: int = 3)
 
 
 def write(path: Path, rows: Sequence[Row], *, metadata: Row | None = None) -> None:
-    """Write predictions as Parquet, JSON lines or CSV, with .gz compressed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     suffix = Path(path.name.removesuffix(".gz")).suffix
     if suffix == ".parquet":
@@ -113,7 +111,6 @@ NLI: Final = ("entailment", "neutral", "contradiction")
 
 
 def write_answers(dataset: Path) -> None:
-    """Write predictions of three models as people write them, whole, in parts and incomplete."""
     rows = problems_of(dataset)
     a, b, c = (answers(rows, name, x) for name, x in (("a", 0.75), ("b", 0.66), ("c", 0.5)))
     write(Path("a.parquet"), a, metadata={"kind": "other", "name": "model-a", "parameters": 110e6})
@@ -263,7 +260,6 @@ DEMO: Final = "--recipe demo --limit 24 --set min_replacements=10 --set variants
 
 
 def make_demo(folder: Path) -> None:
-    """Leave it to the commands: problems and models come with the package."""
     for name in ("judged_variants", "judged_options"):
         shutil.copytree(TESTS / "data" / name, folder / name)
     shutil.copytree(ROOT / "merge_metric/demo/bert-tiny-nli", folder / "nli")

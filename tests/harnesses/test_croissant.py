@@ -1,12 +1,11 @@
-"""mlcroissant validates the metadata and reads the dataset by them; `make test-harnesses`."""
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.harness import python_of, run
+from helpers.harness import run
+from helpers.processes import python_of
 from helpers.subsampled_folder import write_folder
 
 from merge_dataset.layout import split_files
@@ -30,7 +29,6 @@ def records(folder: Path, *names: str) -> Any:
 
 
 def test_records_are_the_rows(folder: Path) -> None:
-    """A configuration in one file per split, and all classes; no error, no warning."""
     names = ["snli/seeds", "snli/variants", "snli_verbs/seeds", "snli_verbs/variants"]
     found = records(folder, *names, "labels")
     for name in names:

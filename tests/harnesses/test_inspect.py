@@ -1,5 +1,3 @@
-"""Inspect runs the exported task and gives our numbers; `make test-harnesses`."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -7,9 +5,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.harness import CASES, Place, make_place, name_of, python_of, run
+from helpers.harness import CASES, Place, ask_others, assert_answers, make_place, run
 from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import entries_of
+from helpers.processes import python_of
 from helpers.tiny_language_models import tiny_tokenizer
 
 from merge_dataset.hub.dataset import benchmark
@@ -38,6 +37,11 @@ def inspect(place: Place, *options: str, config: str = CONFIG) -> dict[str, Any]
     return json.loads(file.read_text(encoding="utf-8"))
 
 
+def answers_of(log: dict[str, Any]) -> dict[str, Any]:
+    scores = {sample["id"]: sample["scores"].values() for sample in log["samples"]}
+    return {name: score["metadata"]["answer"] for name, (score,) in scores.items()}
+
+
 def test_figures_and_probabilities_are_ours(place: Place) -> None:
     # A random model's letters may be anywhere in its vocabulary.
     log = inspect(place, "-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
@@ -51,12 +55,7 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
     assert found == pytest.approx(expected, nan_ok=True)
     assert 0 < expected["variant_accuracy"] < 1
     assert len(log["samples"]) == len(rows)
-    for sample in log["samples"]:
-        (score,) = sample["scores"].values()
-        answer = score["metadata"]["answer"]
-        ours = rows[sample["id"]]
-        assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
-        assert answer["prediction"] == ours["prediction"]
+    assert_answers(answers_of(log), rows)
 
 
 _RULE = """
@@ -114,12 +113,7 @@ def test_the_hubs_benchmark(place: Place) -> None:
 @pytest.mark.parametrize("answers", ["letters", "words"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
-    problem_format, shots = CASES[case]
-    place = make_place(tmp_path, chat=True, problem_format=problem_format, shots=shots)
-    config = "snli" if shots == "seeds" else "mine"
-    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
-    out = str(tmp_path / "tasks")
-    place.export("inspect", str(place.dataset), "--config", config, "--out", out, *asked)
+    place, config, asked = ask_others("inspect", case, answers, tmp_path, chat=True)
     more = (
         ("-M", "do_sample=false")
         if answers == "words"
@@ -128,21 +122,11 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
     log = inspect(place, *more, config=config)
     assert log["status"] == "success"
     rows = place.ours(config, "--chat-template", *asked)
-    expected = place.figures(config, (90,), allow_missing=shots == "seeds")
+    expected = place.figures(config, (90,), allow_missing=config == "snli")
     (scores,) = log["results"]["scores"]
     found = {name: each["value"] for name, each in scores["metrics"].items()}
     assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
-    assert {sample["id"] for sample in log["samples"]} == set(rows)
-    labels = problem_format.labels
-    for sample in log["samples"]:
-        (score,) = sample["scores"].values()
-        answer, ours = score["metadata"]["answer"], rows[sample["id"]]
-        code = answer["prediction"]
-        assert (None if code < 0 else labels[code]) == name_of(ours["prediction"], labels)
-        if answers == "words":
-            assert answer["answer_text"] == ours["answer_text"]
-        else:
-            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
+    assert_answers(answers_of(log), rows, CASES[case][0].labels)
 
 
 def test_answers_without_letters(place: Place) -> None:

@@ -1,11 +1,10 @@
-"""Label Studio's own code takes our tasks, and we take what it exports; `make test-harnesses`."""
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.harness import python_of, run
+from helpers.harness import run
+from helpers.processes import python_of
 
 from merge_dataset.annotation.answers import Answer
 from merge_dataset.annotation.session import Item, Session
@@ -62,7 +61,6 @@ def annotation(number: int, comments: list[str]) -> dict[str, Any]:
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    """An export in JSON and Label Studio's JSON-MIN of it give equal answers."""
     session = Session(tmp_path, items(4), {})
     tasks, config = export_items(session, tmp_path / "tasks.json")
     comments: list[list[str]] = [[], ["one"], ["one", "two"], []]
@@ -74,7 +72,10 @@ def test_there_and_back(tmp_path: Path) -> None:
     export.write_text(json.dumps(exported), encoding="utf-8")
     words = [READER, config, tasks, export, tmp_path / "min"]
     found = json.loads(
-        run([python_of("MERGE_NLI_LABEL_STUDIO_PYTHON"), *map(str, words)], tmp_path)
+        run(
+            [python_of("MERGE_NLI_LABEL_STUDIO_PYTHON"), *map(str, words)],
+            tmp_path,
+        )
     )
     assert found == {"controls": ["fluency", "reasoning", "comment"], "objects": ["problem"]}
     expected = [

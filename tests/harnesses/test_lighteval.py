@@ -1,13 +1,11 @@
-"""lighteval runs the exported tasks and gives our numbers; `make test-harnesses`."""
-
 import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.harness import CASES, make_place, name_of, python_of, run
+from helpers.harness import CASES, ask_others, assert_answers, make_place, run
+from helpers.processes import python_of
 
-LETTERS = {"letters": ("--letters", "both"), "words": ()}
 pytestmark = [pytest.mark.harness, pytest.mark.slow]
 
 
@@ -42,10 +40,7 @@ def test_figures_and_probabilities_are_ours(tmp_path: Path) -> None:
         (details,) = (tmp_path / "results").rglob(f"details_merge_nli_{config}|0_*.parquet")
         answers = [each["merge_nli"] for each in pq.read_table(details)["metric"].to_pylist()]
         assert len(answers) == len(rows)
-        for answer in answers:
-            ours = rows[answer["variant_id"]]
-            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
-            assert answer["prediction"] == ours["prediction"]
+        assert_answers({answer["variant_id"]: answer for answer in answers}, rows)
     assert 0 < expected["variant_accuracy"] < 1
     assert "seed_accuracy" in table
 
@@ -53,31 +48,19 @@ def test_figures_and_probabilities_are_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answers", ["letters", "words"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
-    problem_format, shots = CASES[case]
-    place = make_place(tmp_path, problem_format=problem_format, shots=shots)
-    config = "snli" if shots == "seeds" else "mine"
-    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
-    out = str(tmp_path / "tasks")
-    place.export(
-        "lighteval", str(place.dataset), "--config", config, "--out", out, *asked, *LETTERS[answers]
-    )
-    command = [python_of("MERGE_NLI_LIGHTEVAL_PYTHON"), str(tmp_path / "tasks/run.py")]
+    place, config, asked = ask_others("lighteval", case, answers, tmp_path, "--letters", "both")
+    command = [
+        python_of("MERGE_NLI_LIGHTEVAL_PYTHON"),
+        str(tmp_path / "tasks/run.py"),
+    ]
     command += ["--model", str(place.model), "--device", "cpu", "--dtype", "float32"]
     command += ["--batch-size", "8", "--out", "results", "--task", f"merge_nli_{config}"]
     run(command, tmp_path)
     (file,) = (tmp_path / "results").rglob("results_*.json")
     found = json.loads(file.read_text(encoding="utf-8"))["results"][f"merge_nli_{config}|0"]
     rows = place.ours(config, *asked)
-    expected = place.figures(config, (90,), allow_missing=shots == "seeds")
+    expected = place.figures(config, (90,), allow_missing=config == "snli")
     assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
     (details,) = (tmp_path / "results").rglob("details_*.parquet")
     told = [each["merge_nli"] for each in pq.read_table(details)["metric"].to_pylist()]
-    assert {answer["variant_id"] for answer in told} == set(rows)
-    labels = problem_format.labels
-    for answer in told:
-        ours, code = rows[answer["variant_id"]], answer["prediction"]
-        assert (None if code < 0 else labels[code]) == name_of(ours["prediction"], labels)
-        if answers == "words":
-            assert answer["answer_text"] == ours["answer_text"]
-        else:
-            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
+    assert_answers({each["variant_id"]: each for each in told}, rows, CASES[case][0].labels)

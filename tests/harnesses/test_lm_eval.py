@@ -1,16 +1,14 @@
-"""lm-evaluation-harness runs the exported tasks and gives our numbers; `make test-harnesses`."""
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.harness import CASES, Place, make_place, name_of, python_of, run
+from helpers.harness import CASES, Place, ask_others, assert_answers, make_place, run
+from helpers.processes import python_of
 
 from merge_metric.score import score_file
 
 pytestmark = [pytest.mark.harness, pytest.mark.slow]
-LETTERS = {"letters": ("--letters", "both"), "words": ()}
 VARIABLE = "MERGE_NLI_LM_EVAL_PYTHON"
 
 
@@ -20,9 +18,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def lm_eval(place: Place, tasks: str, *options: str) -> tuple[dict[str, Any], list[Path]]:
-    """Figures per task, and files of logged samples."""
     out = place.path / f"results-{len(list(place.path.iterdir()))}"
-    command = [python_of(VARIABLE), "-m", "lm_eval", "--model", "hf", "--device", "cpu"]
+    command = [
+        python_of(VARIABLE),
+        "-m",
+        "lm_eval",
+        "--model",
+        "hf",
+        "--device",
+        "cpu",
+    ]
     command += ["--model_args", f"pretrained={place.model},dtype=float32", "--tasks", tasks]
     command += ["--include_path", "tasks", "--output_path", str(out), "--log_samples"]
     run([*command, *options], place.path)
@@ -58,11 +63,7 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
         assert scored["seed_variant_accuracy"] == pytest.approx(expected["sv@90"])
         logged = [json.loads(line) for line in file.read_text().splitlines()]
         assert len(logged) == len(rows)
-        for sample in logged:
-            answer = sample["sv@90"]
-            ours = rows[answer["variant_id"]]
-            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
-            assert answer["prediction"] == ours["prediction"]
+        assert_answers({each["sv@90"]["variant_id"]: each["sv@90"] for each in logged}, rows)
     assert 0 < expected["variant_accuracy"] < 1
 
 
@@ -105,30 +106,14 @@ def test_a_chat(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answers", ["letters", "words"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
-    problem_format, shots = CASES[case]
-    place = make_place(tmp_path, problem_format=problem_format, shots=shots)
-    config = "snli" if shots == "seeds" else "mine"
-    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
-    out = str(tmp_path / "tasks")
-    place.export(
-        "lm-eval", str(place.dataset), "--config", config, "--out", out, *asked, *LETTERS[answers]
-    )
+    place, config, asked = ask_others("lm-eval", case, answers, tmp_path, "--letters", "both")
     task = f"merge_nli_{config}"
     figures, (samples,) = lm_eval(place, task)
     rows = place.ours(config, *asked)
-    expected = place.figures(config, (90,), allow_missing=shots == "seeds")
+    expected = place.figures(config, (90,), allow_missing=config == "snli")
     assert figures[task] == pytest.approx(expected, nan_ok=True)
     logged = [json.loads(line)["sv@90"] for line in samples.read_text().splitlines()]
-    assert {row["variant_id"] for row in logged} == set(rows)
-    labels = problem_format.labels
-    for answer in logged:
-        ours = rows[answer["variant_id"]]
-        code = answer["prediction"]
-        assert (None if code < 0 else labels[code]) == name_of(ours["prediction"], labels)
-        if answers == "words":
-            assert answer["answer_text"] == ours["answer_text"]
-        else:
-            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
+    assert_answers({each["variant_id"]: each for each in logged}, rows, CASES[case][0].labels)
 
 
 def first_prompt(samples: Path) -> str:

@@ -101,12 +101,10 @@ def seeds_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """An id for each row: its seed, word class and place."""
     return [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
 
 
 def signals_of(name: str, row: Row) -> dict[str, Any]:
-    """Some signals of a variant, the same for the same name."""
     rng = random.Random(name)
     return {
         "log_odds": 4 * rng.random(),
@@ -134,7 +132,6 @@ def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
 
 
 def write_answers(path: Path, rows: Sequence[Row], name: str | None = None) -> Path:
-    """The predictions file of such rows, which says what the model is called, if given."""
     answers = [
         {"variant_id": id_, "seed_id": row.seed_id, "label": row.gold, "prediction": row.prediction}
         for id_, row in zip(_names(rows), rows, strict=True)

@@ -1,5 +1,3 @@
-"""Answers of a model, in the order of the pairs."""
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -61,7 +61,6 @@ def requests(driver: Chrome) -> list[str]:
 
 
 def outside(urls: list[str]) -> list[str]:
-    """URLs that leave this machine."""
     return [
         url
         for url in urls

@@ -16,11 +16,9 @@ SHIPPED: Final = ROOT / "generation" / "signals" / "verb_patterns.toml"
 DATA: Final = ROOT.parent / "shared" / "data"
 FILES: Final = ("snli_dev.jsonl", "mnli_dev_matched.jsonl")
 LEAST: Final = 5
-"""Occurrences of a verb that is listed."""
 
 
 def read_texts(data: Path = DATA) -> list[str]:
-    """List the distinct premises and hypotheses, in their order."""
     texts = dict[str, None]()
     for name in FILES:
         with (data / name).open(encoding="utf-8") as lines:

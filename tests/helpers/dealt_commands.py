@@ -180,7 +180,6 @@ def kill_worker() -> int | None:
 
 
 def main(executor: str, prepared: Path, folder: Path, killed: dict[str, bool]) -> None:
-    """Run every command once, again where tasks are killed; print a line for each."""
     for name in killed:
         shutil.copytree(prepared, folder / name)
         with chdir(folder / name):

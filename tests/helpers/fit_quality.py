@@ -40,7 +40,6 @@ CHOSEN: Final = {
     NEIGHBOURS: (*BEFORE, "log_rank", "neighbour_change"),
     LIKELIHOOD: (*BEFORE, "log_rank", "least_change"),
 }
-"""Model → its features."""
 COMPARED: Final = {
     "grammar alone": BEFORE,
     "grammar, neighbours": (*BEFORE, "neighbour_change"),
@@ -50,7 +49,6 @@ COMPARED: Final = {
     "grammar, ranks, causal LM": CHOSEN[LIKELIHOOD],
     "grammar, ranks, neighbours, causal LM": (*CHOSEN[NEIGHBOURS], "least_change"),
 }
-"""Name → features, of all that is compared."""
 LIMITS: Final = (0.4, 0.5, 0.6)
 MLMS: Final = ("bert-tiny-mlm", "minilm-l6-mlm")
 
@@ -93,7 +91,6 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> pa.Array:
 
 
 def together(*judged: Judged) -> Judged:
-    """Put judged variants of other seeds one after the other."""
     return Judged(
         features={
             name: np.concatenate([each.features[name] for each in judged])
@@ -125,7 +122,6 @@ class Fitted:
 
 
 def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Fitted:
-    """Fit one model on [n, features]."""
     means, deviations = values.mean(axis=0), values.std(axis=0)
     deviations[deviations == 0] = 1.0
     regression = LogisticRegression(C=PENALTY, tol=1e-10, max_iter=10_000)

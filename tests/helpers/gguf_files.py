@@ -120,5 +120,4 @@ def _write(writer: Any, architecture: Any, layers: int, weights: dict[str, Any])
 
 
 def load_lm(model: str | Path, *, dtype: str = "auto") -> Loaded:
-    """Load a folder or a GGUF file as `predict` does, on the CPU."""
     return load(inspect(model, CAUSAL_LM), device="cpu", dtype=dtype)

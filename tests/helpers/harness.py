@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from merge_dataset.schema import NLI, ProblemFormat
+from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.exports.task_answers import FIGURES
 from merge_metric.score import score_file
 
@@ -71,13 +71,11 @@ class Place:
         return self.path / "tiny"
 
     def export(self, *arguments: str) -> str:
-        """`merge-nli export` with what is here; its output."""
         done = CliRunner().invoke(app, ["export", *arguments, "--shots", self.shots])
         assert done.exit_code == 0, done.output
         return done.stdout
 
     def ours(self, config: str, *options: str) -> dict[str, dict[str, Any]]:
-        """Rows of `merge-nli predict`, by variant_id."""
         out = self.path / "ours.parquet"
         command = ["predict", "--dataset", str(self.dataset), "--config", config]
         command += ["--model", str(self.model), "--shots", self.shots, "--device", "cpu"]
@@ -112,7 +110,6 @@ def make_place(
     problem_format: ProblemFormat = NLI,
     shots: str = SHOTS,
 ) -> Place:
-    """Write the dataset, a small random model, with a chat template or without, and examples."""
     if "\n" in shots:
         own = path / ("own.jsonl" if shots.startswith("{") else "own.toml")
         own.write_text(shots, encoding="utf-8")
@@ -127,18 +124,36 @@ def make_place(
     return place
 
 
-def name_of(prediction: str | int | None, labels: Sequence[str]) -> str | None:
-    if isinstance(prediction, int):
-        return labels[prediction] if prediction >= 0 else None
-    return prediction
+def ask_others(
+    harness: str, case: str, answers: str, path: Path, *options: str, chat: bool = False
+) -> tuple[Place, str, tuple[str, ...]]:
+    """Export the tasks of a case, answered by `letters` or `words`: configuration, our options."""
+    problem_format, shots = CASES[case]
+    place = make_place(path, chat=chat, problem_format=problem_format, shots=shots)
+    config = "snli" if shots == "seeds" else "mine"
+    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else options
+    out = ("--out", str(path / "tasks"))
+    place.export(harness, str(place.dataset), "--config", config, *out, *asked)
+    return place, config, asked if answers == "words" else ()
 
 
-def python_of(variable: str) -> str:
-    """The interpreter that an environment variable names; skips where it names none."""
-    python = os.environ.get(variable)
-    if python is None:
-        pytest.skip("run: make test-harnesses")
-    return python
+def assert_answers(
+    told: Mapping[str, Any], rows: Mapping[str, Any], labels: Sequence[str] = LABELS
+) -> None:
+    """Equal answers by variant_id: labels, which have names or numbers, and texts or letters."""
+
+    def name_of(prediction: str | int | None) -> str | None:
+        is_code = isinstance(prediction, int)
+        return (labels[prediction] if prediction >= 0 else None) if is_code else prediction
+
+    assert told.keys() == rows.keys()
+    for name, answer in told.items():
+        ours = rows[name]
+        assert name_of(answer["prediction"]) == name_of(ours["prediction"])
+        if ours.get("answer_text") is not None:
+            assert answer["answer_text"] == ours["answer_text"]
+        else:
+            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
 
 
 def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None) -> str:

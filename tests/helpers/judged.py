@@ -89,7 +89,6 @@ def write_judged(folder: Path, sessions: Iterable[Path] = JUDGED) -> Path:
 
 
 def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:
-    """Annotator, variant, F and R, as `read_answers` has them."""
     names = ("annotator", "variant_id", "fluency", "reasoning")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
 

@@ -53,6 +53,5 @@ def python(code: str, cwd: Path, home: Path) -> str:
 
 
 def card_blocks(language: str) -> list[str]:
-    """The blocks of code in the metric card."""
     card = (SPACE / "README.md").read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", card, flags=re.DOTALL)

@@ -246,7 +246,6 @@ def where_curve_meets_s(accuracy: Sequence[Fraction], own: Fraction) -> Figures:
 def figures(
     rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> Figures:
-    """Every figure of one subsample."""
     accuracy, own = curve(rows), seed_accuracy(rows)
     relaxed, strict = fooling_rates(rows, opposites)
     return {

@@ -24,7 +24,6 @@ def missing() -> str | None:
 def run_apart(
     script: str, *arguments: str, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Run a shell script as root of new namespaces; its arguments are $1, $2 and so on."""
     return subprocess.run(
         [*_unshare(), "bash", "-euc", script, "bash", *arguments],
         capture_output=True,

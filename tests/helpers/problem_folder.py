@@ -38,7 +38,6 @@ def write_folder(folder: Path, problems: Mapping[str, Problem]) -> Path:
 
 
 def many_problems(seeds: int, variants: int, source: str = "snli") -> dict[str, Problem]:
-    """Seeds with variants, in sentences of different lengths."""
     texts = sentences(300)
     problems = {}
     for i in range(seeds):

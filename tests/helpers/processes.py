@@ -22,6 +22,13 @@ def processor_flags() -> set[str]:
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
+def python_of(variable: str) -> str:
+    """The interpreter of an environment of its own, which a target of make names."""
+    import pytest
+
+    return os.environ.get(variable) or pytest.skip(f"needs {variable}: a target of make sets it")
+
+
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start a process; kill it at the end unless it has ended, so that nobody waits for ever."""

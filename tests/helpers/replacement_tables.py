@@ -53,7 +53,6 @@ def variants_in(table: pa.Table) -> list[Variant]:
 
 
 def variant_table(variants: Iterable[Variant]) -> pa.Table:
-    """Records → what `draw` gives."""
     variants = list(variants)
     numbers = pa.array([list(v.subsamples) for v in variants], pa.list_(pa.int32()))
     return table_of(v.replacement for v in variants).append_column("subsamples", numbers)

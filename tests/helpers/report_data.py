@@ -66,12 +66,10 @@ class Problems:
                 self.variants.append(seed | row)
 
     def paraphrase(self, name: str, *texts: str) -> None:
-        """Paraphrases of a seed's hypothesis."""
         (seed,) = (row for row in self.seeds if row["seed_id"] == f"{self.source}:{name}")
         self.variants += [paraphrased_row(seed, text) for text in texts]
 
     def write(self, folder: Path, provenance: Mapping[str, Any] | None = None) -> Path:
-        """Write the source into a dataset folder: replacements, paraphrases or both."""
         seeds, variants = (
             sorted(rows, key=lambda row: str(row["variant_id"]))
             for rows in (self.seeds, self.variants)

@@ -45,7 +45,6 @@ def write_folder(folder: Path) -> Path:
 
 
 def problem_row(problem: str) -> dict[str, Any]:
-    """A row of the dataset; columns that scoring does not read are empty."""
     seed = seed_of(problem)
     row = {"variant_id": problem, "seed_id": seed, "label": SEEDS[seed][0], "subsamples": []}
     if problem in VARIANTS:

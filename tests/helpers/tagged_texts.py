@@ -28,5 +28,4 @@ def shared_words_of(
     word_classes: Sequence[str] = WORD_CLASSES,
     sharing: Sequence[int] | None = None,
 ) -> list[SharedWord]:
-    """The shared words of a problem's tagged texts."""
     return shared_words(list(map(word_forms, sentences)), word_classes, sharing)

@@ -295,6 +295,5 @@ def randomised(config: PreTrainedConfig, seed: int, auto: Any = AutoModelForMask
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model and its tokenizer as the Hub has them."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -12,6 +12,7 @@ import pytest
 from helpers.format_run import READING, write_format_run
 from helpers.hub.publishing import desk_at_a_hub
 from helpers.paraphrase_run import write_paraphrase_run
+from helpers.processes import python_of
 
 from generation import Config, generate
 from merge_dataset.export import export_dataset
@@ -23,9 +24,7 @@ READER = Path(__file__).with_name("read_rows.py")
 
 @pytest.fixture(scope="module")
 def legacy() -> str:
-    if not (python := os.environ.get("MERGE_NLI_LEGACY_PYTHON")):
-        pytest.skip("run: make test-legacy")
-    return python
+    return python_of("MERGE_NLI_LEGACY_PYTHON")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,6 @@ print(json.dumps({{split: rows.to_list() for split, rows in loaded.items()}}))
 
 
 def test_script_and_tag_load(tmp_path: Path, legacy: str) -> None:
-    """From the script where scripts still run, and from the tagged data, the folder's rows."""
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), limit=24))
     folder = tmp_path / "merge-nli"
     export_dataset(run.path, folder)

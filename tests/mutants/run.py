@@ -54,7 +54,6 @@ class Mutant:
     """Names of files or folders of tests, or of modules with examples, to begin with."""
 
     def place(self, root: Path) -> Path:
-        """The module in which the text stands, once."""
         modules = (root / self.package).rglob("*.py")
         found = {path: path.read_text("utf-8").count(self.text) for path in modules}
         if sum(found.values()) != 1:

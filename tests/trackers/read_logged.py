@@ -67,7 +67,6 @@ def log_records(content: bytes) -> Iterator[bytes]:
 
 
 def wandb(folder: Path) -> Logged:
-    """History, and the part of the configuration that is ours, of every run."""
     from wandb.proto import wandb_internal_pb2
 
     runs: Logged = {}

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.processes import python_of
 from helpers.report_data import problems
 
 from merge_metric.score import score_file
@@ -35,9 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(place: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    python = os.environ.get("MERGE_NLI_TRACKERS_PYTHON")
-    if python is None:
-        pytest.skip("run: make test-trackers")
+    python = python_of("MERGE_NLI_TRACKERS_PYTHON")
     trackers = ("WANDB_", "MLFLOW_", "TENSORBOARD_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(trackers)}
     ours = {"PYTHONPATH": str(HERE.parents[1]), "HF_HOME": str(place / "home"), "HOME": str(place)}
@@ -117,7 +116,6 @@ def test_names_are_those_of_training(place: Path) -> None:
 
 
 def test_what_trackers_refuse(place: Path) -> None:
-    """Figures are printed all the same; the error says what to do."""
     for tracker, environment, message in (
         ("wandb", {"WANDB_MODE": "online"}, "WANDB_MODE=offline"),
         ("mlflow", {"MLFLOW_TRACKING_URI": "nowhere://x"}, "MLFLOW_TRACKING_URI"),

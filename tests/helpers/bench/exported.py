@@ -10,7 +10,6 @@ from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts
 
 _BATCH_SIZES: Final = (16, 32, 64)
 _TRIED: Final = 256
-"""Texts with which batch sizes are tried."""
 
 Runs = Callable[..., Any]
 """Token ids, attention mask, and types or places, (texts, tokens) or (texts,) → logits."""
@@ -64,13 +63,7 @@ def suggestions(
             found |= zip(batch, np.take_along_axis(best, order, 1), strict=True)
         return found
 
-    size = _quickest(lambda size: of_rows(range(min(_TRIED, len(texts))), size))
-
-    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found = of_rows(rows, size)
-        return lambda: [found[i].tolist() for i in rows]
-
-    return answer
+    return _answer(of_rows, len(texts))
 
 
 def classifier(
@@ -115,13 +108,7 @@ def classifier(
             found |= zip(batch, (odds / odds.sum(axis=1, keepdims=True))[:, order], strict=True)
         return found
 
-    size = _quickest(lambda size: of_rows(range(min(_TRIED, len(pairs))), size))
-
-    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found = of_rows(rows, size)
-        return lambda: [found[i].tolist() for i in rows]
-
-    return answer
+    return _answer(of_rows, len(pairs))
 
 
 def _batches(ids: dict[int, list[int]], size: int, padding: int) -> Any:
@@ -139,15 +126,27 @@ def _batches(ids: dict[int, list[int]], size: int, padding: int) -> Any:
         yield batch, padded, attention
 
 
-def _quickest(ask: Callable[[int], object]) -> int:
-    """Choose a batch size by the second of two trials each."""
-    seconds = {}
-    for size in _BATCH_SIZES:
-        ask(size)
+def quickest(ask: Callable[[Any], object], ways: Sequence[Any]) -> Any:
+    """Choose a way, such as a batch size, by the second of two trials each."""
+    seconds = []
+    for way in ways:
+        ask(way)
         before = time.process_time()
-        ask(size)
-        seconds[size] = time.process_time() - before
-    return min(seconds, key=seconds.__getitem__)
+        ask(way)
+        seconds.append(time.process_time() - before)
+    return ways[seconds.index(min(seconds))]
+
+
+def _answer(of_rows: Callable[[Sequence[int], int], dict[int, Any]], count: int) -> Answer:
+    """Answer in batches of the quickest size."""
+    tried = range(min(_TRIED, count))
+    size = quickest(lambda size: of_rows(tried, size), _BATCH_SIZES)
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        found = of_rows(rows, size)
+        return lambda: [found[i].tolist() for i in rows]
+
+    return answer
 
 
 def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:

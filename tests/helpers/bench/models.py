@@ -38,7 +38,6 @@ def _wordpiece() -> Any:
 
 
 def _pieces() -> list[str]:
-    """Words and pieces of words, the frequent ones first."""
     ids = _wordpiece().get_vocab()
     return [piece for piece in sorted(ids, key=ids.__getitem__) if piece[0] != "["]
 
@@ -114,19 +113,21 @@ SHAPES: Final = ("BERT-base", "RoBERTa-base", "ELECTRA-generator", "ALBERT-base"
 
 def model_folder(name: str, shared_models: Path) -> Path | None:
     """A model's folder, made on first use; None for a real one that is not there."""
-    folder = FOLDER / "models" / name
-    if folder.is_dir():
-        return folder
-    partial = folder.with_name(f".{name}")
-    shutil.rmtree(partial, ignore_errors=True)
+    real = (bundled_path("demo") if name == BUNDLED_MLM else shared_models) / name
     if name in _SHAPES:
-        _make(name, partial)
-    else:
-        real = bundled_path("demo") if name == BUNDLED_MLM else shared_models
-        if not (real / name).is_dir():
-            return None
-        _copy_in_float32(real / name, partial)
-    return partial.rename(folder)
+        return made_once(name, lambda folder: _make(name, folder))
+    return made_once(name, lambda folder: _copy_in_float32(real, folder)) if real.is_dir() else None
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """A model's folder, whole or not there."""
+    folder = FOLDER / "models" / name
+    if not folder.is_dir():
+        partial = folder.with_name(f".{name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        make(partial)
+        partial.rename(folder)
+    return folder
 
 
 def _make(name: str, folder: Path) -> None:
@@ -141,41 +142,27 @@ def _make(name: str, folder: Path) -> None:
 
 def noisy_folder(name: str, seed: int, shared_models: Path) -> Path:
     """A real model whose matrices have noise of a tenth of their spread, made once."""
-    folder = FOLDER / "models" / f"{name}-noisy-{seed}"
     original = model_folder(name, shared_models)
     assert original
-    if not folder.is_dir():
-        partial = folder.with_name(f".{folder.name}")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(original, partial)
+
+    def make(folder: Path) -> None:
         torch.manual_seed(seed)
-        weights = {
-            key: tensor + 0.1 * tensor.std() * torch.randn_like(tensor)
-            if tensor.ndim == 2
-            else tensor
-            for key, tensor in load_file(original / "model.safetensors").items()
-        }
-        save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
-        partial.rename(folder)
-    return folder
+        _copy_with(original, folder, lambda _, tensor: (
+            tensor + 0.1 * tensor.std() * torch.randn_like(tensor) if tensor.ndim == 2 else tensor
+        ))  # fmt: skip
+
+    return made_once(f"{name}-noisy-{seed}", make)
 
 
 def widened_folder(original: Path) -> Path:
     """A BERT of twice the width, every hidden state twice, that answers as the original."""
-    folder = FOLDER / "models" / f"{original.name}-wide"
-    if not folder.is_dir():
-        partial = folder.with_name(f".{folder.name}")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(original, partial)
-        config = json.loads((original / "config.json").read_text("utf-8"))
-        for size in ("hidden_size", "intermediate_size", "num_attention_heads"):
-            config[size] *= 2
-        (partial / "config.json").write_text(json.dumps(config), "utf-8")
-        weights = load_file(original / "model.safetensors")
-        wide = {key: _widened(key, tensor).contiguous() for key, tensor in weights.items()}
-        save_file(wide, partial / "model.safetensors", metadata={"format": "pt"})
-        partial.rename(folder)
-    return folder
+    config = json.loads((original / "config.json").read_text("utf-8"))
+    sizes = ("hidden_size", "intermediate_size", "num_attention_heads")
+    doubled = {size: 2 * config[size] for size in sizes}
+    return made_once(
+        f"{original.name}-wide",
+        lambda folder: _copy_with(original, folder, _widened, **doubled),
+    )
 
 
 def _widened(key: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -191,12 +178,18 @@ def _widened(key: str, tensor: torch.Tensor) -> torch.Tensor:
 
 def _copy_in_float32(source: Path, folder: Path) -> None:
     """For everyone, as not every peer can be told to compute in another type than the file's."""
+    types = dict.fromkeys(("dtype", "torch_dtype"), "float32")
+    _copy_with(source, folder, lambda _, tensor: tensor.to(torch.float32), **types)
+
+
+def _copy_with(
+    source: Path, folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor], **config: Any
+) -> None:
+    """Copy a model with other weights, and other values in its configuration."""
     shutil.copytree(source, folder, copy_function=shutil.copyfile)
     folder.chmod(0o755)
-    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(
-        json.dumps(config | {"dtype": "float32", "torch_dtype": "float32"}), encoding="utf-8"
-    )
+    known = json.loads((source / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(known | config), "utf-8")
     weights = load_file(source / "model.safetensors")
-    whole = {key: tensor.to(torch.float32) for key, tensor in weights.items()}
-    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+    changed = {key: change(key, tensor).contiguous() for key, tensor in weights.items()}
+    save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})

@@ -26,7 +26,6 @@ def one_by_one() -> Tag:
 
 
 def in_batches() -> Tag:
-    """`nlp.pipe` with the pipes that tags need."""
     nlp = spacy.load(_MODEL, exclude=["parser", "ner", "lemmatizer"])
     return lambda texts: (_tokens(doc) for doc in nlp.pipe(texts))
 

@@ -17,7 +17,6 @@ SIDE: Final = 8192
 def over_pairs(
     model: str, pairs: list[tuple[str, str]], device: str = "cpu", dtype: str = "float32"
 ) -> Callable[[list[int]], Any]:
-    """Ours, on pairs alone. Found are probabilities."""
     torch.set_num_threads(1)
     ours = Classifier.load(model, device=device, dtype=dtype)
 
@@ -31,7 +30,6 @@ def over_pairs(
 
 
 def square_products(dtype: str) -> Callable[[], None]:
-    """Load a product of two square matrices, and return what computes it."""
     kind = getattr(torch, dtype)
     left, right = torch.randn((2, SIDE, SIDE), device="cuda").to(kind)
 
@@ -43,14 +41,12 @@ def square_products(dtype: str) -> Callable[[], None]:
 
 
 def sorted_pipeline(**options: Any) -> Answer:
-    """The fill-mask pipeline over texts sorted by length."""
     return pipeline(**options, by_length=True)
 
 
 def padded_questions(
     model: str, contexts: Sequence[Context], batch_size: int, device: str, dtype: str
 ) -> Answer:
-    """Transformers on padded batches of texts sorted by length, and `topk`. Found are ids."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     mlm = AutoModelForMaskedLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(device).eval()
     texts = masked_texts(contexts, tokenizer.mask_token)
@@ -75,7 +71,6 @@ def padded_questions(
 def padded_pairs(
     model: str, pairs: Sequence[tuple[str, str]], batch_size: int, device: str, dtype: str
 ) -> Callable[[Sequence[int]], Callable[[], list[Any]]]:
-    """Transformers on padded batches of pairs sorted by length. Found are probabilities."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     classifier = AutoModelForSequenceClassification.from_pretrained(
         model, dtype=getattr(torch, dtype)
@@ -100,7 +95,6 @@ def padded_pairs(
 def pair_pipeline(
     model: str, pairs: Sequence[tuple[str, str]], batch_size: int, device: str, dtype: str
 ) -> Callable[[Sequence[int]], Callable[[], list[Any]]]:
-    """The text-classification pipeline over pairs sorted by length. Found are probabilities."""
     import transformers
 
     classify = transformers.pipeline("text-classification", model=model, device=device, top_k=None,

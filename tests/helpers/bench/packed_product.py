@@ -17,7 +17,6 @@ def layer_products(hidden: int, inner: int) -> list[tuple[int, int]]:
 
 
 def packed_products(hidden: int, inner: int, dtype: str) -> Callable[[], None]:
-    """Load the layer's products, and return what computes them one after the other."""
     import torch
     from torch import nn
 
@@ -42,7 +41,6 @@ def packed_products(hidden: int, inner: int, dtype: str) -> Callable[[], None]:
 
 
 def products_flop(hidden: int, inner: int) -> float:
-    """Count the operations of a call of what `packed_products` returns."""
     return sum(2.0 * ROWS * wide * high for wide, high in layer_products(hidden, inner))
 
 

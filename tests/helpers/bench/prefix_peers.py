@@ -1,8 +1,9 @@
 """Peers that read few-shot examples once: llama.cpp, and transformers with a batch of prompts."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+from helpers.bench.exported import quickest
 
 _AT_ONCE: Final = (1, 8)
 _TRIED: Final = 8
@@ -66,7 +67,7 @@ def llama_cpp(
         return ask
 
     ways = [asks(at_once, flash) for at_once in _AT_ONCE for flash in (0, 1)]
-    return _answer(_quickest(ways, questions), questions, letters)
+    return _answer(ways, questions, letters)
 
 
 def transformers(
@@ -109,27 +110,18 @@ def transformers(
 
         return ask
 
-    return _answer(_quickest([asks(n) for n in _AT_ONCE], questions), questions, letters)
-
-
-def _quickest(ways: Sequence[Callable[[Sequence[int]], Any]], questions: Sequence[Any]) -> Any:
-    """Choose a way by the second of two trials each."""
-    seconds = []
-    for ask in ways:
-        rows = range(min(_TRIED, len(questions)))
-        ask(rows)
-        before = time.process_time()
-        ask(rows)
-        seconds.append(time.process_time() - before)
-    return ways[seconds.index(min(seconds))]
+    return _answer([asks(n) for n in _AT_ONCE], questions, letters)
 
 
 def _answer(
-    ask: Callable[[Sequence[int]], dict[int, Any]],
+    ways: Sequence[Callable[[Sequence[int]], dict[int, Any]]],
     questions: Sequence[Any],
     letters: list[list[int]],
 ) -> Callable[..., Found]:
+    """Probabilities of the letters, asked in the quickest way."""
     import numpy as np
+
+    ask = quickest(lambda way: way(range(min(_TRIED, len(questions)))), ways)
 
     def answer() -> Found:
         logits = ask(range(len(questions)))

@@ -82,7 +82,6 @@ def _crossed(rows: list[dict[str, str]]) -> Iterator[str]:
 
 
 def _problems() -> Iterator[tuple[str, str, str]]:
-    """Premise, hypothesis, label, without end."""
     rng = random.Random(0)
     for number in itertools.count():
         who, does = rng.choice(_PEOPLE), rng.choice(_DOING)

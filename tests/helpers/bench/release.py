@@ -36,7 +36,6 @@ def rows_of(measurements: Measurements) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def slower(kept: Measurements, new: Measurements) -> list[str]:
-    """Say what became slower: a line each."""
     before, found = dict(rows_of(kept)), []
     for name, row in rows_of(new):
         if name not in before:
@@ -67,7 +66,6 @@ def headline(measurements: Measurements) -> list[str]:
 
 
 def with_lines(page: str, lines: Sequence[str]) -> str:
-    """Put lines between the marks of a page."""
     start, end = page.find(START), page.find(END)
     if not 0 <= start < end:
         raise ValueError(f"expected {START} and {END} in the page, found none")

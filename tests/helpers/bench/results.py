@@ -19,7 +19,6 @@ SECTIONS: Final = (
     "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "accelerator",
     "language-model", "metric", "growth", "slices",
 )  # fmt: skip
-"""The parts of the table, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,6 @@ class Side:
 
     @classmethod
     def of(cls, name: str, replies: Sequence[Reply], units: float) -> Self:
-        """Answers of a contender, round by round."""
         return cls(
             name,
             tuple(reply.cpu / units for reply in replies),
@@ -152,13 +150,11 @@ def merge() -> str:
 
 
 def table(measurements: Sequence[dict[str, Any]]) -> str:
-    """All measurements in Markdown."""
     lines = [_line(row, m) for m in measurements for row in m["rows"]]
     return "\n".join([*_HEAD, *lines, "", *_notes(measurements), ""])
 
 
 def machine() -> dict[str, Any]:
-    """Conditions on which the figures depend."""
     info = Path("/proc/cpuinfo")
     found = dict(
         tuple(part.strip() for part in line.split(":", 1))

@@ -70,7 +70,6 @@ class Console:
         return self._forks.ask(arguments, environment | login, patience, offline=offline)
 
     def predict(self, model: object, *options: object, **more: object) -> Result:
-        """Run `predict` for one model on the dataset; see `probabilities` for its results."""
         (self.folder / "predicted.parquet").unlink(missing_ok=True)
         return self.run(
             "predict", "--dataset", "merge-nli", "--config", "snli", "--model", model,

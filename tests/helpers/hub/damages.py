@@ -31,7 +31,6 @@ class Damage:
 
 @lru_cache(None)
 def _whole() -> dict[str, bytes]:
-    """A classifier to which something is done."""
     plain = tiny_classifier("bert-uncased")
     weights = of.safetensors_of(of.tensors_of(plain))
     return of.config_of(plain) | of.whole_tokenizer(plain) | weights
@@ -50,7 +49,6 @@ def _config(**changes: Any) -> Callable[[], Files]:
 
 
 def _pickle(write: Callable[[of.Tensors], Files]) -> Callable[[], Files]:
-    """A pickle in place of the safetensors."""
     return lambda: {
         **_but("model.safetensors")(),
         **write(of.tensors_of(tiny_classifier("bert-uncased"))),

@@ -55,13 +55,11 @@ class Desk:
         return checked(self._forks.ask(arguments, login, verify=verify))
 
     def good(self, *arguments: str | Path, **options: Any) -> Result:
-        """Run a command that succeeds."""
         result = self.run(*arguments, **options)
         assert result.code == 0, result.err
         return result
 
     def refused(self, *arguments: str | Path, code: int = 2, **options: Any) -> str:
-        """Run a command that ends in an error, and give what it says of it."""
         result = self.run(*arguments, **options)
         assert result.code == code, result.err
         return result.err
@@ -69,7 +67,6 @@ class Desk:
     def start(
         self, *arguments: str | Path, home: Path, code: str = _COMMAND, **environment: str
     ) -> Any:
-        """Begin to run a command, or other code, in a process of its own."""
         return self._forks.start(code, arguments, HF_HOME=str(home), **environment)
 
     def written(self) -> list[str]:
@@ -85,7 +82,6 @@ def checked(result: Result) -> Result:
 
 @contextmanager
 def desk_at_a_hub() -> Iterator[Desk]:
-    """A Hub, and a process that runs commands against it."""
     with loopback_hub() as hub, tempfile.TemporaryDirectory() as scratch:
         hub.users |= USERS
         folder = Path(scratch, "work")

@@ -91,7 +91,6 @@ class Repo:
         return commit.sha
 
     def propose(self, files: Mapping[str, Entry], title: str, author: str) -> str:
-        """Open a pull request; its commit."""
         number = len(self.pull_requests) + 1
         self.pull_requests.append(PullRequest(number, title, "", author))
         self.branches[f"refs/pr/{number}"] = self.branches["main"]
