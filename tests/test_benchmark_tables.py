@@ -23,7 +23,6 @@ def measured(*rows: Row, section: str = "suggestions") -> list[dict[str, Any]]:
 
 
 def test_shares_are_operations_of_a_second_over_those_of_packed_products() -> None:
-    """Two operations in a second of a core that does eight; BERT's layer, two operations each."""
     row = compare("m", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0, packed=8.0)
     assert row.shares == [0.25, 0.125]
     assert Row("m", "u", side("ours", 1.0)).shares == []

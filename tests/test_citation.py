@@ -1,5 +1,3 @@
-"""CITATION.cff is what the format asks for, and cites what the cards cite."""
-
 import re
 import tomllib
 from pathlib import Path

@@ -95,7 +95,6 @@ def test_every_figure_has_a_source(page: str) -> None:
 
 
 def check_source(source: str, page: str, there: list[str]) -> None:
-    """Fail where a source is of no kind, or is missing, or lacks the figures."""
     kind, _, what = source.partition(": ")
     assert kind in KINDS, f"{page}: expected {', '.join(KINDS)}, got {source!r}"
     if kind == "computed by":
@@ -166,7 +165,6 @@ def test_figures_of_the_recipe_clean() -> None:
 
 
 def test_figures_of_the_demo_are_those_of_its_output() -> None:
-    """In sentences beside the table of figures, which a test of the README compares with a run."""
     lines = set()
     for page in ("README.md", "docs/pypi.md"):
         text = (ROOT / page).read_text(encoding="utf-8")

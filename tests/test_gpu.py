@@ -1,5 +1,3 @@
-"""Every kind of model on a GPU against the same model on the processor."""
-
 import copy
 from collections.abc import Callable
 from functools import partial

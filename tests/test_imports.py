@@ -237,7 +237,6 @@ HEAVY = ("datasets", "numpy", "pyarrow", "spacy", "torch", "transformers")
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    """In the root of the repository, in a process that has imported nothing yet."""
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )

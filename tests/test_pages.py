@@ -297,7 +297,6 @@ def test_options_are_known() -> None:
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "THIRD-PARTY.md"])
 def test_paths_are_there(page: str) -> None:
-    """Paths, which have a slash in them; outside the repository, only the real data."""
     text = (ROOT / page).read_text(encoding="utf-8")
     made = {"../shared", ".venv/bin/pytest", "build/site"}
     paths = set(re.findall(r"`([\w.-]+(?:/[\w.-]*)+)`", text)) - made

@@ -210,7 +210,6 @@ def test_generate_commands_of_the_readme_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_export_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
-    """On the demo's dataset; what runs the tasks is tested with the harnesses."""
     cwd, home, _ = demo
     shutil.copytree(cwd / "merge-nli", tmp_path / "merge-nli")
     shutil.copy(cwd / "runs/demo/bert-tiny-nli.parquet", tmp_path / "predictions.parquet")

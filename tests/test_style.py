@@ -80,7 +80,6 @@ def test_a_file_name_means_one_thing() -> None:
 
 
 def test_nothing_is_too_long() -> None:
-    """A module is read in one sitting, a function without turning many pages."""
     for path, tree in modules(*PACKAGES).items():
         lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
         assert lines <= LONGEST_MODULE, path

@@ -1,5 +1,3 @@
-"""Large models on a GPU, against the code that one writes for it."""
-
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,7 +29,6 @@ DTYPES: Final = ("float32", "bfloat16")
 BATCH: Final = 512
 QUESTIONS: Final = 32_768
 FEWEST: Final = 64
-"""Questions in a turn, however slow the contender."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -140,7 +137,6 @@ def agreement(ours: Sequence[Any], theirs: Sequence[Any]) -> str:
 
 
 def masked_words(problems: Sequence[dict[str, str]], folder: Path) -> list[Context]:
-    """Words of sentences that stand there once and are one token."""
     tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
     found: list[Context] = []
     for sentence in dict.fromkeys(p[side] for side in ("sentence1", "sentence2") for p in problems):

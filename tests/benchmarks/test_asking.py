@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from helpers.bench.contender import Contender, in_turn
 from helpers.bench.models import REAL, model_folder, noisy_folder, widened_folder
-from helpers.bench.results import Measurement, Side, compare
+from helpers.bench.results import Measurement, compare, sides_of
 
 from generation import Config, build, suggest
 from generation.run_folder import RunFolder
@@ -72,10 +72,7 @@ def test_asking(
     assert less["variants"] == everything["variants"]
     share = less["questions"] / everything["questions"]
     read = everything["characters"] / less["characters"]
-    sides = [
-        Side.of(contender.name, each, problems)
-        for contender, each in zip(contenders, replies, strict=True)
-    ]
+    sides = sides_of(contenders, replies, problems)
     said = f"same variants from {share:.0%} of the questions; {read:.2f}× fewer characters"
     row = compare(f"asking, {mlms} masked LMs", *sides, unit="problem", agreement=said)
     Measurement("asking", f"{mlms}").write([row])

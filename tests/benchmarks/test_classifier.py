@@ -14,7 +14,7 @@ from helpers.bench import exported
 from helpers.bench.contender import Contender, in_turn, spread
 from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed_products, products_flop, shape_of
-from helpers.bench.results import Measurement, Side, compare
+from helpers.bench.results import Measurement, Side, compare, sides_of
 
 import merge_metric
 from generation import Config, build, suggest
@@ -115,10 +115,7 @@ def test_runtimes(
         *replies, products = in_turn(rounds, *requests, partial(yardstick.ask, times=20))
     packed = products_flop(*shape) / float(np.median([reply.cpu for reply in products]))
     found = [np.array(each[0].answer) for each in replies]
-    ours, *theirs = (
-        Side.of(contender.name, each, len(rows))
-        for contender, each in zip(contenders, replies, strict=True)
-    )
+    ours, *theirs = sides_of(contenders, replies, len(rows))
     theirs.sort(key=lambda side: float(np.median(side.cpu)))
     apart = max(float(abs(each - found[0]).max()) for each in found[1:])
     measurement.write(
@@ -187,10 +184,10 @@ def test_classifier(
         each = theirs.ask(chosen=spread(range(len(rows)), 128)).cpu / 128
         chosen = spread(range(len(rows)), max(128, int(budget / each)))
         replies = in_turn(rounds, ours.ask, partial(theirs.ask, chosen=chosen))
-    sides = (
+    sides = [
         Side.of(ours.name, replies[0], len(rows)),
         Side.of(theirs.name, replies[1], len(chosen)),
-    )
+    ]
     found = np.array([replies[0][0].answer[json.dumps(rows[i])] for i in chosen])
     expected = np.array(replies[1][0].answer)
     said = (

@@ -55,7 +55,6 @@ def test_cost(
 
 
 def row(shape: str, hour: str, side: Side, reference: Side | None = None) -> Row:
-    """Its time, and the problems that it comes to."""
     seconds = statistics.median(side.cpu if hour == "core hour" else side.wall)
     problems = 3600 / seconds / QUESTIONS_PER_PROBLEM
     said = f"{problems:,.0f} of SNLI's problems per {hour}"

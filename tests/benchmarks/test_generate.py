@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from helpers.bench import obvious_order
 from helpers.bench.contender import Contender, in_turn, spread
 from helpers.bench.models import REAL, model_folder
 from helpers.bench.problems import read_seeds
-from helpers.bench.results import Measurement, Side, compare
+from helpers.bench.results import Measurement, Side, compare, sides_of
 
 from generation import Config, build, suggest
 
@@ -71,18 +72,12 @@ def test_generate_against_the_obvious_order(
         replies = in_turn(rounds, *(contender.ask for contender in contenders))
     ids = {seeds[row].seed_id for row in few}
     found = sorted(row for row in replies[0][0].answer if row[0] in ids)
-    side = Side.of(ours.name, replies[0], len(seeds))
+    row = partial(compare, f"replacements, {model}", Side.of(ours.name, replies[0], len(seeds)))
+    said = f"the same {len(found):,} replacements of {len(few)} seeds"
     measurement.write(
         [
-            compare(
-                f"replacements, {model}",
-                side,
-                Side.of(contender.name, theirs_replies, len(few)),
-                unit="seed",
-                at_least=GOALS[model, tagging],
-                agreement=f"the same {len(found):,} replacements of {len(few)} seeds",
-            )
-            for contender, theirs_replies, tagging in zip(theirs, replies[1:], OBVIOUS, strict=True)
+            row(side, unit="seed", at_least=GOALS[model, tagging], agreement=said)
+            for side, tagging in zip(sides_of(theirs, replies[1:], len(few)), OBVIOUS, strict=True)
         ]
     )
     assert found
@@ -101,7 +96,6 @@ def fresh_run(run: str) -> Callable[[int], None]:
 
 
 def ablation(run: str) -> Callable[[int], None]:
-    """An ablation of the demo, from the store in a numbered folder."""
 
     def answer(number: int) -> None:
         build(f"{run}/{number}", ablation="prob")
@@ -122,5 +116,5 @@ def test_ablation_against_a_fresh_run(tmp_path: Path, rounds: int) -> None:
             lambda: again.ask(number=next(numbers["ablation"])),
         )
     assert all((tmp_path / f"{n}/prob/variants.parquet").is_file() for n in range(rounds))
-    sides = [Side.of(c.name, r, 1) for c, r in zip((fresh, again), replies, strict=True)]
+    sides = sides_of((fresh, again), replies, 1)
     measurement.write([compare("ablation, demo", sides[1], sides[0], unit="build")])

@@ -37,7 +37,6 @@ def second_phase(run: str) -> Callable[[], None]:
 
 
 def test_growth(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Each phase in a process of its own; one round, as the large ones take long."""
     measurement = Measurement("growth", "problems")
     counts = sorted(int(count) for count in request.config.getoption("--problems").split(","))
     sides: dict[str, list[Side]] = {"suggest": [], "build": []}
@@ -61,7 +60,6 @@ def once(contender: Contender) -> Reply:
 
 
 def rows(phase: str, sides: list[Side]) -> list[Row]:
-    """Each number of problems beside the smallest: the ratio is that of the time of a problem."""
     found = []
     for side in sides:
         assert side.peak_mb is not None

@@ -12,7 +12,7 @@ import pytest
 from helpers.bench.contender import Contender, in_turn, spread
 from helpers.bench.prefix_peers import llama_cpp, transformers
 from helpers.bench.problems import read_seeds
-from helpers.bench.results import Measurement, Side, compare
+from helpers.bench.results import Measurement, compare, sides_of
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from helpers.processes import python_of
 from helpers.tiny_language_models import byte_level
@@ -54,7 +54,6 @@ MODELS: Final = {"random Llama, 6 × 384": random_llama, "SmolLM2-135M": real_sm
 
 
 def ask(model: str, prefix_cache: bool) -> Callable[[list[tuple[str, str]]], Callable[[], Any]]:
-    """Found are probabilities in order."""
     import torch
 
     torch.set_num_threads(1)
@@ -100,20 +99,13 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
         ours.ask(pairs=pairs)
         requests = [partial(ours.ask, pairs=pairs), *(each.ask for each in theirs)]
         replies = in_turn(rounds, *requests)
-    first, *others = replies
-    side = Side.of(ours.name, first, len(pairs))
+    side, *others = sides_of((ours, *theirs), replies, len(pairs))
     found = [np.array(each[0].answer) for each in replies]
     apart = [float(abs(each - found[0]).max()) for each in found]
+    row = partial(compare, f"language model with six examples, {name}, beside peers", side)
     rows = [
-        compare(
-            f"language model with six examples, {name}, beside peers",
-            side,
-            Side.of(contender.name, each, len(pairs)),
-            unit="pair",
-            at_least=1,
-            agreement=f"probabilities differ by {difference:.0e} at most",
-        )
-        for contender, each, difference in zip(theirs, others, apart[1:], strict=True)
+        row(peer, unit="pair", at_least=1, agreement=f"probabilities differ by {most:.0e} at most")
+        for peer, most in zip(others, apart[1:], strict=True)
     ]
     measurement.write(sorted(rows, key=lambda row: float(np.median(row.ratios))))
     assert apart[2] < HALF
@@ -137,7 +129,7 @@ def test_the_prefix_cache(model: str, count: int, problem_file: Path, rounds: in
             running.enter_context(contender)
             contender.ask(pairs=pairs[:2])
         replies = in_turn(rounds, *(partial(c.ask, pairs=pairs) for c in contenders))
-    sides = [Side.of(c.name, each, count) for c, each in zip(contenders, replies, strict=True)]
+    sides = sides_of(contenders, replies, count)
     found, expected = (np.array(each[0].answer) for each in replies)
     measurement.write(
         [

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.benchmark
 PEAK_MB: Final = 1500
 LARGEST_SLICE: Final = 1_000_000
 SMALLEST_SLICE: Final = 1_000
-"""In fewer, hardly a problem has a shared word."""
 
 
 def suggest_made_up(folder: str, slice_problems: int) -> Callable[[], None]:
@@ -145,7 +144,6 @@ def row(name: str, count: int, reply: Reply, remark: str) -> Row:
 def test_slices(
     problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time and memory of each command with a real masked LM, in a process of its own; one round."""
     for count, folder in folders("slices", problem_file, request, monkeypatch):
         measurement, rows = Measurement("slices", f"commands-{count:010}"), []
         for name, line in COMMANDS.items():

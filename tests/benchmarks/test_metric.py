@@ -13,7 +13,7 @@ import pytest
 from helpers import metric_oracle as oracle
 from helpers.bench.contender import Contender, in_turn
 from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_run
-from helpers.bench.results import Goal, Measurement, Row, Side, compare
+from helpers.bench.results import Goal, Measurement, Row, Side, compare, sides_of
 
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_row_groups
@@ -257,10 +257,7 @@ def test_score_beside_the_ingestion_of_evaluate(
             whole.ask,
         )
     count = len(COLUMNS[configuration]()["predictions"])
-    figures, replicates, computed = (
-        Side.of(contender.name, each, 1)
-        for contender, each in zip((ours, again, whole), replies, strict=True)
-    )
+    figures, replicates, computed = sides_of((ours, again, whole), replies, 1)
     ingestion = computed.beyond(figures, "evaluate's own ingestion")
     row = partial(compare, f"metric, {count:,} rows", unit="call", at_least=1)
     said = "compute gives what score gives"
@@ -320,7 +317,7 @@ def test_score_against_the_slow_oracle(rounds: int) -> None:
             for name, of_oracle in (("ours", False), ("the definitions in plain Python", True))
         )
         replies = in_turn(rounds, partial(ours.ask, times=20), theirs.ask)
-    sides = [Side.of(c.name, r, 1) for c, r in zip((ours, theirs), replies, strict=True)]
+    sides = sides_of((ours, theirs), replies, 1)
     measurement.write(
         [compare("metric, 10,000 rows", *sides, unit="call", agreement="the same figures")]
     )

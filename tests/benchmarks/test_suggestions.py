@@ -1,5 +1,3 @@
-"""Suggestions for the same masked contexts: ours beside every peer."""
-
 import json
 import statistics
 from collections.abc import Callable, Sequence
@@ -40,7 +38,6 @@ RUNTIMES: Final = ("ONNX Runtime", "OpenVINO")
 REDUCED_RUNTIME: Final = "OpenVINO, bfloat16"
 NO_PEER: Final = "plain loop, one by one"
 FEWEST: Final = 8
-"""Contexts in a turn, however slow the contender."""
 NEAR_TIE: Final = 1e-4
 """Logits that rounding may put in another order."""
 
@@ -140,7 +137,6 @@ def test_suggestions(
 def peers_of(
     model: str, folder: Path
 ) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
-    """Name, loading function and options of each peer that knows the model's architecture."""
     home = str(FOLDER / "textattack")
     found: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
         (EXACT, fill_mask.pipeline, {"batch_size": 32, "by_length": True}),

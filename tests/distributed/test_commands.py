@@ -1,5 +1,3 @@
-"""Every command that deals work to tasks: the bytes of one process, also after tasks are killed."""
-
 import json
 import shutil
 import sys

@@ -109,7 +109,6 @@ def test_what_slurm_refuses(cluster: SlurmCluster, tmp_path: Path) -> None:
 def test_inside_an_array_job(
     cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There datatrove would run a task instead of submitting all."""
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     with pytest.raises(RuntimeError, match="expected a login node, got a task of an array job"):
         run(tmp_path, ["fine-0"], 1)

@@ -75,7 +75,6 @@ def test_the_number_of_tasks_changes_no_byte(
 
 @pytest.mark.distributed
 def test_words_of_several_pieces_are_the_same_in_any_task(tmp_path: Path) -> None:
-    """They are searched for side by side, and found as if alone."""
     one, two = (config(tmp_path / name, max_pieces=2, limit=8) for name in ("one", "two"))
     files = made(suggest(one).path)
     assert sum("/parts/" in name for name in files) > 1

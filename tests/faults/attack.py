@@ -30,7 +30,6 @@ class Try:
     random: Random  # drawn from seed, area and number alone
 
     def of(self, area: str, ends: str) -> Self:
-        """Count it under another area."""
         self.area, self.attack.ends[area] = area, ends
         return self
 

@@ -136,7 +136,6 @@ class Outcome:
     before: dict[str, str]
     after: dict[str, str]
     sizes: dict[str, int]
-    """Bytes of the files that are there afterwards."""
     changes: list[str]
     seconds: float
     stdout: str

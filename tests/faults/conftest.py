@@ -26,7 +26,6 @@ def workshop(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Fail a test whose tries failed; what it counted goes into its report."""
     made = pyfuncitem.funcargs.get("attack")
     try:
         result = yield

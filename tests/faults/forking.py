@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 PATIENCE: Final = 300.0
-"""Seconds within which every command ends."""
 
 LIBRARIES: Final = (
     "torch", "transformers", "spacy", "datasets", "evaluate", "matplotlib.figure", "jinja2",
@@ -71,8 +70,6 @@ class Ended:
 
 
 class Forks:
-    """Runs commands in a folder."""
-
     def __init__(self, process: subprocess.Popen[str], folder: Path, logs: Path) -> None:
         self.folder = folder
         self._process, self._logs = process, logs
@@ -102,7 +99,6 @@ class Forks:
         return ended
 
     def ended(self, pid: int, patience: float) -> Ended | None:
-        """Wait for a command to end; None where it has not after so many seconds."""
         if not self._waited(pid, patience):
             return None
         out, err = (self._logs / f"{pid}.{name}" for name in ("stdout", "stderr"))
@@ -189,7 +185,6 @@ def _say(pid: int, ended: int | None) -> None:
 
 
 def _work(call: Call, folder: str, logs: str) -> None:
-    """Be the command, in a fork, and end."""
     code = 70
     try:
         pressed: list[int] = []

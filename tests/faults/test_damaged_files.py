@@ -168,7 +168,6 @@ def test_damage_is_noticed_or_harmless(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Never another number, never a traceback: one line that names the file, or the same result."""
     monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
     shutil.copytree(once("damaged", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):

@@ -74,12 +74,18 @@ def serving(answer: Callable[[Request, int], Reply]) -> Iterator[Server]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        server.url = f"{url}/v1"
+        yield server
+
+
+@contextmanager
+def answering(http: ThreadingHTTPServer) -> Iterator[str]:
+    """Have a server answer; its address."""
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield server
+        yield f"http://127.0.0.1:{http.server_address[1]}"
     finally:
         http.shutdown()
         http.server_close()

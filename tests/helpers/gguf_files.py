@@ -33,10 +33,7 @@ def write_in_float32(source: Path, target: Path) -> None:
     for tensor in reader.tensors:
         numbers = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         writer.add_tensor(tensor.name, np.ascontiguousarray(numbers))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    _write(writer)
 
 
 def write_llama(model: Any, tokenizer: Any, target: Path) -> None:
@@ -65,7 +62,7 @@ def write_llama(model: Any, tokenizer: Any, target: Path) -> None:
         if n_heads := heads.get(name.split(".")[-2]):  # rotary halves are interleaved there
             halves = matrix.reshape(n_heads, 2, -1, matrix.shape[1]).swapaxes(1, 2)
             weights[name] = halves.reshape(matrix.shape)
-    _write(writer, MODEL_ARCH.LLAMA, config.num_hidden_layers, weights)
+    _add_weights(writer, MODEL_ARCH.LLAMA, config.num_hidden_layers, weights)
 
 
 def write_t5(model: Any, tokenizer: Any, target: Path) -> None:
@@ -87,7 +84,7 @@ def write_t5(model: Any, tokenizer: Any, target: Path) -> None:
     _add_tokens(writer, tokenizer, "t5")
     writer.add_token_scores([score for _, score in unigram["vocab"]])
     weights = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
-    _write(writer, MODEL_ARCH.T5, config.num_layers, weights)
+    _add_weights(writer, MODEL_ARCH.T5, config.num_layers, weights)
 
 
 def _add_tokens(writer: Any, tokenizer: Any, kind: str) -> None:
@@ -105,7 +102,7 @@ def _add_tokens(writer: Any, tokenizer: Any, kind: str) -> None:
             getattr(writer, f"add_{name}_token_id")(number)
 
 
-def _write(writer: Any, architecture: Any, layers: int, weights: dict[str, Any]) -> None:
+def _add_weights(writer: Any, architecture: Any, layers: int, weights: dict[str, Any]) -> None:
     from gguf import get_tensor_name_map
 
     names = get_tensor_name_map(architecture, layers)
@@ -113,6 +110,10 @@ def _write(writer: Any, architecture: Any, layers: int, weights: dict[str, Any])
         # Second names of shared embeddings are not in the file.
         if target := names.get_name(name, try_suffixes=(".weight",)):
             writer.add_tensor(target, np.ascontiguousarray(matrix))
+    _write(writer)
+
+
+def _write(writer: Any) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -139,7 +139,6 @@ def paraphrased(made: Problems) -> Problems:
 
 
 def _fill(text: str, words: Mapping[str, str]) -> tuple[str, dict[str, list[list[int]]]]:
-    """Text with `[word]` replaced, and where each word's replacement stands."""
     made = ""
     spans: dict[str, list[list[int]]] = {word: [] for word in words}
     for piece in text.replace("]", "[").split("["):

@@ -15,13 +15,11 @@ LETTERS = "ENC"
 
 
 def sentence(seed: str, number: int = 0) -> str:
-    """The hypothesis of a seed, and those of its variants from 1."""
     words = ["A", "girl", f"called {seed.partition(':')[2]}", "sees", "the dog", "."]
     return " ".join(words[number % 3 :] + ["now"] * number)
 
 
 def text_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of the dataset for lines: each seed before its variants."""
     rows = []
     for place, line in enumerate(lines):
         gold, _, answers = line.split()

@@ -104,7 +104,6 @@ def _metaspace() -> pre_tokenizers.PreTokenizer:
 
 
 def words_and_spaces() -> PreTrainedTokenizerFast:
-    """Every space is a token of its own."""
     text = " ".join(_corpus(" "))
     split = pre_tokenizers.Split(" ", "isolated")
     breaks = pre_tokenizers.Split("\n", "isolated")

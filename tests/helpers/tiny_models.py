@@ -66,7 +66,6 @@ _TEMPLATES: Final = (
 
 
 def sentences(count: int = 1500) -> list[str]:
-    """Short English sentences, the same ones every time."""
     rng = random.Random(0)
     made = []
     for number in range(count):

@@ -48,14 +48,12 @@ def _parent(pid: int) -> int:
 
 
 def fill(path: Path) -> None:
-    """Write until there is no room left for a single byte."""
     with path.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
 
 
 def units(count: int, *special: str) -> list[str]:
-    """So many units that are fine, and others after the first."""
     fine = [f"fine-{number}" for number in range(count)]
     return [*fine[:1], *special, *fine[1:]]
 

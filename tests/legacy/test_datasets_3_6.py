@@ -1,5 +1,3 @@
-"""The dataset under datasets 3.6, which still runs loading scripts; `make test-legacy`."""
-
 import json
 import os
 import subprocess

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from helpers.bench.contender import FOLDER, ROOT, Reply
+from helpers.bench.contender import FOLDER, ROOT, Contender, Reply
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "accelerator",
@@ -92,6 +92,13 @@ class Row:
         """The larger side's half range of CPU seconds over the rounds, as part of the median."""
         sides = [side.cpu for side in (self.ours, self.theirs) if side]
         return max((max(cpu) - min(cpu)) / 2 / abs(statistics.median(cpu)) for cpu in sides)
+
+
+def sides_of(
+    contenders: Iterable[Contender], replies: Iterable[Sequence[Reply]], units: float
+) -> list[Side]:
+    pairs = zip(contenders, replies, strict=True)
+    return [Side.of(contender.name, each, units) for contender, each in pairs]
 
 
 def compare(

@@ -55,6 +55,10 @@ def _pickle(write: Callable[[of.Tensors], Files]) -> Callable[[], Files]:
     }
 
 
+def _pickled(content: Callable[[of.Tensors], bytes]) -> Damage:
+    return Damage(_pickle(lambda t: {"pytorch_model.bin": content(t)}), r"pytorch_model\.bin")
+
+
 def _cut(share: float) -> Callable[[], Files]:
     def make() -> Files:
         content = _whole()["model.safetensors"]
@@ -124,7 +128,7 @@ def _custom_tokenizer() -> Files:
     return {**files, "tokenization_nli.py": of.REMOTE_CODE}
 
 
-def _gguf(share: float | None) -> Callable[[], Files]:
+def _gguf(share: float | None) -> Damage:
     def make() -> Files:
         from helpers.gguf_files import write_llama
         from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
@@ -139,7 +143,7 @@ def _gguf(share: float | None) -> Callable[[], Files]:
         content = target.read_bytes()
         return {"model.gguf": content[: int(len(content) * share)]}
 
-    return make
+    return Damage(make, r"model\.gguf", ("--gguf-file", "model.gguf"))
 
 
 def _adapter(**changes: Any) -> Callable[[], Files]:
@@ -152,7 +156,6 @@ def _adapter_payload() -> Files:
 
 
 _ADAPTER: Final = "adapter_model.safetensors"
-_WHOLE_PICKLE: Final = {"state": Payload()}
 
 DAMAGES: Final[Mapping[str, Damage]] = {
     # Half downloads and broken files.
@@ -161,19 +164,12 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "cut/empty": Damage(_cut(0), r"model\.safetensors"),
     "cut/header-garbled": Damage(_flipped, r"model\.safetensors"),
     "cut/pointer": Damage(_but(model__safetensors=of.LFS_POINTER), r"model\.safetensors"),
-    "cut/pickle": Damage(
-        _pickle(lambda t: {"pytorch_model.bin": of.pickles_of(t)["pytorch_model.bin"][:60_000]}),
-        r"pytorch_model\.bin",
-    ),
-    "cut/pickle-pointer": Damage(
-        _pickle(lambda _: {"pytorch_model.bin": of.LFS_POINTER}), r"pytorch_model\.bin"
-    ),
-    "cut/pickle-empty": Damage(
-        _pickle(lambda _: {"pytorch_model.bin": b""}), r"pytorch_model\.bin"
-    ),
-    "cut/gguf": Damage(_gguf(0.5), r"model\.gguf", ("--gguf-file", "model.gguf")),
-    "cut/gguf-in-the-header": Damage(_gguf(0.01), r"model\.gguf", ("--gguf-file", "model.gguf")),
-    "cut/gguf-none": Damage(_gguf(None), r"model\.gguf", ("--gguf-file", "model.gguf")),
+    "cut/pickle": _pickled(lambda t: of.pickles_of(t)["pytorch_model.bin"][:60_000]),
+    "cut/pickle-pointer": _pickled(lambda _: of.LFS_POINTER),
+    "cut/pickle-empty": _pickled(lambda _: b""),
+    "cut/gguf": _gguf(0.5),
+    "cut/gguf-in-the-header": _gguf(0.01),
+    "cut/gguf-none": _gguf(None),
     # Indices.
     "index/upwards": Damage(_index(a="../../../../etc/passwd"), r"index\.json"),
     "index/absolute": Damage(_index(a="/etc/passwd"), r"index\.json"),
@@ -228,21 +224,12 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "payload/old": Damage(
         _pickle(lambda t: of.pickles_of(t, old=True, more=Payload())), r"pytorch_model\.bin"
     ),
-    "payload/bare": Damage(
-        _pickle(lambda _: {"pytorch_model.bin": pickle.dumps(_WHOLE_PICKLE)}),
-        r"pytorch_model\.bin",
-    ),
+    "payload/bare": _pickled(lambda _: pickle.dumps({"state": Payload()})),
     "payload/sharded": Damage(
         _pickle(lambda t: of.pickles_of(t, shards=2, more=Payload())), r"pytorch_model-0000.*\.bin"
     ),
-    "payload/whole-model": Damage(
-        _pickle(lambda _: {"pytorch_model.bin": of.pickled(torch.nn.Linear(2, 2))}),
-        r"pytorch_model\.bin",
-    ),
-    "payload/no-tensors": Damage(
-        _pickle(lambda _: {"pytorch_model.bin": of.pickled({"weight": "none"})}),
-        r"pytorch_model\.bin",
-    ),
+    "payload/whole-model": _pickled(lambda _: of.pickled(torch.nn.Linear(2, 2))),
+    "payload/no-tensors": _pickled(lambda _: of.pickled({"weight": "none"})),
     "payload/adapter": Damage(_adapter_payload, r"adapter_model\.bin"),
     # Adapters.
     "adapter/without-base": Damage(_adapter(base_model_name_or_path=None), r"adapter_config\.json"),

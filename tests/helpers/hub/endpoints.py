@@ -293,8 +293,7 @@ class LoopbackHub:
         return Reply([files[path].described(path) for path in wanted if path in files])
 
     def _preupload(self, asked: Asked) -> Reply:
-        repo, name = self._found(asked)
-        self._require_write(asked, name)
+        repo, _ = self._writable(asked)
         revision = asked.groups["revision"]
         files = repo.commits[self._resolved(repo, revision)].files
         answers = []
@@ -309,7 +308,7 @@ class LoopbackHub:
         return Reply({"files": answers})
 
     def _lfs_batch(self, asked: Asked) -> Reply:
-        self._require_write(asked, self._found(asked)[1], propose="ref" not in asked.payload)
+        self._writable(asked, propose="ref" not in asked.payload)
         objects = []
         for each in asked.payload["objects"]:
             upload = {"href": f"{self.url}/lfs/{each['oid']}?{SIGNATURE}", "header": {}}
@@ -325,8 +324,7 @@ class LoopbackHub:
         return Reply(b"")
 
     def _commit(self, asked: Asked) -> Reply:
-        repo, name = self._found(asked)
-        self._require_write(asked, name)
+        repo, name = self._writable(asked)
         branch = asked.groups["revision"]
         header, *lines = [json.loads(line) for line in asked.body.splitlines()]
         parent = header["value"].get("parentCommit")
@@ -369,8 +367,7 @@ class LoopbackHub:
                 raise Refused(400, f"unknown operation {key}")
 
     def _tag(self, asked: Asked) -> Reply:
-        repo, name = self._found(asked)
-        self._require_write(asked, name)
+        repo, _ = self._writable(asked)
         sha = self._resolved(repo, asked.groups["revision"])
         if asked.payload["tag"] in repo.tags:
             raise Refused(409, "Tag reference exists already")
@@ -378,8 +375,7 @@ class LoopbackHub:
         return Reply({})
 
     def _branch(self, asked: Asked) -> Reply:
-        repo, name = self._found(asked)
-        self._require_write(asked, name)
+        repo, _ = self._writable(asked)
         branch = asked.groups["revision"]
         if branch in repo.branches:
             raise Refused(409, "Reference already exists")
@@ -477,7 +473,8 @@ class LoopbackHub:
             raise Refused(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return sha
 
-    def _require_write(self, asked: Asked, name: str, *, propose: bool = False) -> None:
+    def _writable(self, asked: Asked, *, propose: bool = False) -> tuple[Repo, str]:
+        repo, name = self._found(asked)
         if asked.user is None:
             raise Refused(401, "Invalid username or password.")
         if propose or asked.query.get("create_pr"):
@@ -485,6 +482,7 @@ class LoopbackHub:
                 raise Refused(403, "Your token may not open pull requests")
         elif not asked.user.may_write(name):
             raise Refused(403, f"You don't have write access to {name}")
+        return repo, name
 
 
 _REPO = r"(?:(?P<owner>[\w.-]+)/)?(?P<name>[\w.-]+?)"

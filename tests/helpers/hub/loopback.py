@@ -2,13 +2,13 @@
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from helpers.completions_server import answering
 from helpers.hub.endpoints import ROUTES, Asked, LoopbackHub, Moved, Refused, Reply, Seen
 from helpers.hub.repositories import User
 
@@ -130,14 +130,9 @@ class _Server(ThreadingHTTPServer):
 def loopback_hub() -> Iterator[LoopbackHub]:
     hub = LoopbackHub()
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield hub
-    finally:
-        for fault in hub._faults:
-            fault.release.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(server) as hub.url:
+        try:
+            yield hub
+        finally:
+            for fault in hub._faults:
+                fault.release.set()
