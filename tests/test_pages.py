@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.completions_server import Reply, Request, Server, serving
 from helpers.gguf_files import write_llama
+from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
@@ -74,11 +75,7 @@ def run_shell(code: str, home: Path, replaced: Mapping[str, str]) -> str:
 
 def run_python(code: str, home: Path, replaced: Mapping[str, str]) -> str:
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of(sys.executable, "-c", code, env=environment)
 
 
 _RUNNERS = {"sh": run_shell, "python": run_python}

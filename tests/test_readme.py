@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from helpers.hub.publishing import desk_at_a_hub
+from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
 
 from docs.pictures import THEMES, draw_example, draw_funnel, figures_of, funnel_of, worked_example
@@ -37,11 +38,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def run(command: list[str], cwd: Path, home: Path) -> str:
-    done = subprocess.run(
-        command, cwd=cwd, env=environment(home), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of(*command, cwd=cwd, env=environment(home))
 
 
 @pytest.fixture

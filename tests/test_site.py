@@ -1,11 +1,11 @@
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from helpers.browser import chromium, console_errors, outside, requests
+from helpers.processes import output_of
 from selenium.webdriver.common.by import By
 
 from docs.site.build import PACKAGES, SITE, api_page, for_site, pages
@@ -43,11 +43,7 @@ def test_api_has_the_public_names(package: str) -> None:
 
 @pytest.mark.browser
 def test_site_is_read_without_a_network(tmp_path: Path) -> None:
-    python = os.environ["MERGE_NLI_DOCS_PYTHON"]
-    built = subprocess.run(
-        [python, str(ROOT / "docs/site/build.py")], capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
+    output_of(os.environ["MERGE_NLI_DOCS_PYTHON"], ROOT / "docs/site/build.py")
     with chromium(tmp_path) as browser:
         browser.get((SITE / "api/merge_metric.html").as_uri())
         assert "evaluate_model" in browser.find_element(By.TAG_NAME, "article").text

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,89 +24,70 @@ LARGEST_SLICE: Final = 1_000_000
 SMALLEST_SLICE: Final = 1_000
 
 
-def suggest_made_up(folder: str, slice_problems: int) -> Callable[[], None]:
+def alone(folder: str, work: str, **options: Any) -> Callable[[], Any]:
+    """One of these functions, without what a command does around it."""
+    return partial(globals()[work], folder, **options)
+
+
+def suggest_made_up(folder: str, slice_problems: int) -> None:
     """`suggest` without a forward pass: read, sort, deal, tag, ask, keep answers."""
-
-    def answer() -> None:
-        make_up_answers()
-        line = f"suggest --recipe demo --mlm {MADE_UP} --set subsamples=1 --source {MADE_UP}"
-        line += f" --data problems.jsonl --run run --slice-problems {slice_problems}"
-        a_command(line, folder)()
-
-    return answer
+    make_up_answers()
+    line = f"suggest --recipe demo --mlm {MADE_UP} --set subsamples=1 --source {MADE_UP}"
+    line += f" --data problems.jsonl --run run --slice-problems {slice_problems}"
+    a_command(line, folder)()
 
 
-def build_alone(folder: str) -> Callable[[], None]:
+def build(folder: str) -> None:
     """`build` by two processes, without the export."""
+    from generation import build
 
-    def answer() -> None:
-        from generation import build
-
-        build(f"{folder}/run", workers=2)
-
-    return answer
+    build(f"{folder}/run", workers=2)
 
 
-def export_alone(folder: str) -> Callable[[], None]:
+def export(folder: str) -> None:
+    from merge_dataset.export import export_dataset
 
-    def answer() -> None:
-        from merge_dataset.export import export_dataset
-
-        export_dataset(Path(folder, "run"), Path(folder, "merge-nli"))
-
-    return answer
+    export_dataset(Path(folder, "run"), Path(folder, "merge-nli"))
 
 
-def register_alone(folder: str) -> Callable[[], None]:
+def register(folder: str) -> None:
     """`register` without the check, which it shares with `check`."""
+    from merge_dataset.register import register_dataset
 
-    def answer() -> None:
-        from merge_dataset.register import register_dataset
-
-        os.chdir(folder)
-        register_dataset(Path("merge-nli"), checked=True)
-
-    return answer
+    os.chdir(folder)
+    register_dataset(Path("merge-nli"), checked=True)
 
 
-def load(folder: str, streaming: bool) -> Callable[[], int]:
+def load(folder: str, streaming: bool) -> int:
     """`load_dataset` of what is registered, or streaming of the folder: each row, in batches."""
+    import datasets
 
-    def answer() -> int:
-        import datasets
-
-        path = str(Path(folder, "merge-nli")) if streaming else "merge-nli"
-        variants = datasets.load_dataset(path, MADE_UP, split="variants", streaming=streaming)
-        batches = variants.with_format("arrow").iter(10_000)
-        return sum(len(batch["label"]) for batch in batches)
-
-    return answer
+    path = str(Path(folder, "merge-nli")) if streaming else "merge-nli"
+    variants = datasets.load_dataset(path, MADE_UP, split="variants", streaming=streaming)
+    batches = variants.with_format("arrow").iter(10_000)
+    return sum(len(batch["label"]) for batch in batches)
 
 
-def predict_made_up(folder: str) -> Callable[[], None]:
+def predict_made_up(folder: str) -> None:
+    from helpers.bench.made_up_rows import write_other_predictions
 
-    def answer() -> None:
-        from helpers.bench.made_up_rows import write_other_predictions
-
-        write_other_predictions(Path(folder, "majority.parquet"), Path(folder, "other.parquet"))
-
-    return answer
+    write_other_predictions(Path(folder, "majority.parquet"), Path(folder, "other.parquet"))
 
 
 STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]] = {
-    "suggest without masked LMs": (suggest_made_up, {}),
-    "build": (build_alone, {}),
-    "export": (export_alone, {}),
+    "suggest without masked LMs": (alone, {"work": "suggest_made_up"}),
+    "build": (alone, {"work": "build"}),
+    "export": (alone, {"work": "export"}),
     "check": (a_command, {"line": "check merge-nli"}),
-    "register without the check": (register_alone, {}),
-    "load": (load, {"streaming": False}),
-    "stream": (load, {"streaming": True}),
+    "register without the check": (alone, {"work": "register"}),
+    "load": (alone, {"work": "load", "streaming": False}),
+    "stream": (alone, {"work": "load", "streaming": True}),
     "predict": (
         a_command,
         {"line": "baseline majority --dataset merge-nli --out majority.parquet"},
     ),
     "score": (a_command, {"line": "score majority.parquet --dataset merge-nli"}),
-    "other predictions": (predict_made_up, {}),
+    "other predictions": (alone, {"work": "predict_made_up"}),
     "compare": (a_command, {"line": "compare majority.parquet other.parquet --dataset merge-nli"}),
 }
 
@@ -164,7 +146,7 @@ def test_made_up(
         size = min(LARGEST_SLICE, max(SMALLEST_SLICE, -(-count // 10)))
         variants = 0
         for name, (work, arguments) in STEPS.items():
-            more = {"slice_problems": size} if work is suggest_made_up else {}
+            more = {"slice_problems": size} if "suggest" in name else {}
             reply, remark = measured(folder, name, work, arguments | more)
             if name == "build":
                 variants = sum(map(_rows, folder.glob("run/slices/*/variants.parquet")))

@@ -190,15 +190,10 @@ def _text_lines(text: str, folder: Path) -> Lines:
     value = _parsed(text)
     if isinstance(value, dict | list):
         lines = [_normal(line, folder) for line in _json_lines(value)]
-        layout = (
-            re.sub(r"[^\s\[\]{},:]", "", text) if VOLATILE_KEYS.isdisjoint(_words(text)) else ""
-        )
+        is_steady = VOLATILE_KEYS.isdisjoint(re.findall(r"\w+", text))
+        layout = re.sub(r"[^\s\[\]{},:]", "", text) if is_steady else ""
         return [*lines, f"layout {_digest(layout.encode())}"]
     return [line.rstrip() for line in _normal(text, folder).splitlines()]
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
 
 
 def _parsed(text: str) -> Any:

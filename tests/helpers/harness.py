@@ -2,7 +2,6 @@
 
 import math
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from generation.cli import app
+from helpers.processes import output_of
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
@@ -160,9 +160,4 @@ def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None) ->
     """Run a command offline, with caches of its own, without this project on its path."""
     home = {"HOME": str(cwd), "HF_HOME": str(cwd / "hf"), "HF_HUB_OFFLINE": "1"}
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
-    done = subprocess.run(
-        command, cwd=cwd, env={**environment, **home, **(more or {})}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return output_of(*command, cwd=cwd, env={**environment, **home, **(more or {})})

@@ -29,6 +29,15 @@ def python_of(variable: str) -> str:
     return os.environ.get(variable) or pytest.skip(f"needs {variable}: a target of make sets it")
 
 
+def output_of(*command: object, **options: Any) -> str:
+    """What a process prints, which must end well."""
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, **options
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start a process; kill it at the end unless it has ended, so that nobody waits for ever."""

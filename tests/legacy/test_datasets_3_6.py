@@ -1,6 +1,5 @@
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from helpers.format_run import READING, write_format_run
 from helpers.hub.publishing import desk_at_a_hub
 from helpers.paraphrase_run import write_paraphrase_run
-from helpers.processes import python_of
+from helpers.processes import output_of, python_of
 
 from generation import Config, generate
 from merge_dataset.export import export_dataset
@@ -36,10 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(python: str, folder: Path, way: str) -> dict[str, object]:
-    command = [python, str(READER), str(folder), way]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(output_of(python, READER, folder, way))
 
 
 @pytest.mark.parametrize("way", ["folder", "script"])
@@ -71,17 +67,10 @@ def test_script_and_tag_load(tmp_path: Path, legacy: str) -> None:
 
         def load(**options: Any) -> Any:
             kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
-            home = tmp_path / options["revision"]
-            done = subprocess.run(
-                [legacy, "-c", CODE, json.dumps(options)],
-                env=kept | desk.hub.environment(None) | {"HF_HOME": str(home)},
-                cwd=run.path,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            return json.loads(done.stdout)
+            home = {"HF_HOME": str(tmp_path / options["revision"])}
+            there = kept | desk.hub.environment(None) | home
+            asked = json.dumps(options)
+            return json.loads(output_of(legacy, "-c", CODE, asked, env=there, cwd=run.path))
 
         assert load(revision="script", trust_remote_code=True) == expected
         assert load(revision="v1.0.0") == expected
