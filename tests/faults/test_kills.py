@@ -26,7 +26,6 @@ GROUPS = {
     "reporting": (20, ["report", "report-overwrite", "per-seed", "analyse", "agreement"]),
     "demo": (2, ["demo"]),
 }  # fmt: skip
-"""Number of tries with commands in turn."""
 
 FINISHED = ("expected no file, found one", "found an earlier export", "in which no model is named")
 """Refusals of a command that was finished when it was killed."""

@@ -10,7 +10,6 @@ from faults.attack import Attack
 pytestmark = pytest.mark.slow
 
 PYTHON = re.compile(r"Traceback|\[Errno|<class|NoneType|\bdict\b|\[\{'|\['|Error:")
-"""Words that no user wants to read."""
 
 
 def make(folder: Path) -> None:

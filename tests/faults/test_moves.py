@@ -46,7 +46,6 @@ def _stopped(workshop: Workshop, name: str, each: Try) -> int:
 
 
 def _go_on(workshop: Workshop, pid: int) -> None:
-    """Let a stopped command end well, or in a line."""
     if workshop.forks.ended(pid, 0) is None:
         os.kill(pid, signal.SIGCONT)
         ended = workshop.forks.end(pid)

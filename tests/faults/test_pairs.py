@@ -88,7 +88,6 @@ def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
 
 
 def _in_turn(workshop: Workshop, first: str, second: str) -> list[dict[str, str]]:
-    """Snapshots after each alone, and after both in turn."""
     found = []
     for lines in ((first,), (second,), (first, second), (second, first)):
         workshop.restore()

@@ -1,5 +1,3 @@
-"""Worlds of the golden record: files, and the commands that are run on them."""
-
 import csv
 import gzip
 import io
@@ -37,7 +35,6 @@ class World:
     """Words after `merge-nli`; each command finds what those before it wrote."""
     quick: bool = True
     needs: tuple[Path, ...] = ()
-    """Without these it is left out."""
     steps: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     """Names that stand among the commands → functions that write further files."""
 

@@ -1,5 +1,3 @@
-"""Predictions files with one thing wrong, each as rows."""
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -81,7 +81,6 @@ def serving(answer: Callable[[Request, int], Reply]) -> Iterator[Server]:
 
 @contextmanager
 def answering(http: ThreadingHTTPServer) -> Iterator[str]:
-    """Have a server answer; its address."""
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -109,8 +109,6 @@ def rows_of(judged: Judged, chosen: Sequence[str]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A logistic regression over standardised features."""
-
     means: Floats
     deviations: Floats
     coefficients: Floats

@@ -1,5 +1,3 @@
-"""Run folders of problems that are not of NLI, written by hand: a seed and a variant each."""
-
 from pathlib import Path
 from typing import Any, Final
 

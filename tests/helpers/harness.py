@@ -60,7 +60,6 @@ label = "first"
 class Place:
     path: Path
     shots: str
-    """Examples, as `--shots` takes them."""
 
     @property
     def dataset(self) -> Path:
@@ -87,7 +86,6 @@ class Place:
     def figures(
         self, config: str, thresholds: tuple[int, ...], *, allow_missing: bool = False
     ) -> dict[str, float]:
-        """Figures of `merge-nli score` for the rows above, under the names of the exports."""
         result = score_file(
             self.path / "ours.parquet",
             self.dataset,

@@ -1,5 +1,3 @@
-"""Questions to masked LMs, what the models are run on, and how answers are compared."""
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +41,6 @@ def assert_identical(here: Scores, there: Scores) -> None:
 
 @contextmanager
 def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
-    """Collects the batches of token ids that a model is run on."""
     seen: list[list[list[int]]] = []
 
     def look(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ FIGURES = (
     "relaxed_fooling_rate", "strict_fooling_rate", "sv_curve_area", "core_index",
     "contrast_consistency", "agreement", "agreement_gated_accuracy", "stable_but_wrong",
 )  # fmt: skip
-"""The numbers that every set of seeds has, in each subsample."""
 
 WHERE_CURVE_MEETS_S = FIGURES[4:9]
 """Figures that several subsamples have from their averaged curve."""
@@ -30,8 +29,6 @@ Figures = dict[str, Fraction | None]
 
 @dataclass(frozen=True)
 class Row:
-    """One variant with what is known of its seed."""
-
     seed_id: Any
     gold: str
     own: str | None

@@ -12,7 +12,6 @@ from nbclient import NotebookClient
 
 NOTEBOOK: Final = Path(__file__).resolve().parents[2] / "merge_metric" / "quickstart.ipynb"
 SKIPPED: Final = "skip-execution"
-"""Tag of cells that fetch something."""
 
 
 def run_notebook(folder: Path) -> Any:

@@ -122,7 +122,6 @@ def found(
     tags_of: Callable[[int, str], Tags],
     config: Config,
 ) -> Outcome:
-    """`find_replacements` for one shared word of one problem."""
     premise, hypothesis = sentences
     seed = Seed(
         seed_id="snli:1", source="snli", texts=(premise.text, hypothesis.text), label="neutral"

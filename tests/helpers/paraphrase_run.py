@@ -32,7 +32,6 @@ NLI_MODEL = {
     "label_order": ["contradiction", "neutral", "entailment"],
     "packages": {"torch": "2.13.0"},
 }
-"""M: what `PairModel.describe` says."""
 
 PROMPT = "Rephrase the following sentence while preserving its original meaning: {hypothesis}"
 

@@ -18,7 +18,6 @@ INSTRUCTION = "Rephrase the following sentence while preserving its original mea
 
 
 def searching(**settings: Any) -> ParaphraseConfig:
-    """Settings of a search, of whatever NLI model."""
     return ParaphraseConfig(model="m", **settings)
 
 

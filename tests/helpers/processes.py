@@ -30,7 +30,6 @@ def python_of(variable: str) -> str:
 
 
 def output_of(*command: object, **options: Any) -> str:
-    """What a process prints, which must end well."""
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, check=False, **options
     )

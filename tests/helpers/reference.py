@@ -30,7 +30,6 @@ class Expected:
     """MLMs that validated a replacement, and its smallest log-odds (D14)."""
 
     mlms: tuple[tuple[str, ...], ...]
-    """For each text of the problem."""
     log_odds: float
 
 
@@ -64,8 +63,6 @@ def word_class(penn: str) -> str:
 
 @dataclass
 class SlowMLM:
-    """A masked LM run one sentence at a time."""
-
     path: Path
     closest: float = float("inf")
     """Smallest difference that decided anything, to tell a near tie from a mistake."""

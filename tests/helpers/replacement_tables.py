@@ -1,5 +1,3 @@
-"""Replacements and variants as records, for tests that look at them one by one."""
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any

@@ -1,5 +1,3 @@
-"""A dataset folder with texts, and models' predictions for it, for tests of the report."""
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -54,7 +54,6 @@ def problem_row(problem: str) -> dict[str, Any]:
 
 
 def predicted(source: str = "") -> Rows:
-    """The predictions file's rows for all problems of a source, labels as ints."""
     answers = {seed: prediction for seed, (_, prediction) in SEEDS.items()}
     answers |= {variant: prediction for variant, (_, prediction, _) in VARIANTS.items()}
     return [

@@ -1,5 +1,3 @@
-"""A dataset folder with texts, two word classes and three subsamples, and a card."""
-
 import random
 from pathlib import Path
 from typing import Final

@@ -26,7 +26,6 @@ from transformers import (
 from helpers.tiny_models import sentences
 
 CONTEXT: Final = 640
-"""Longest input of every tiny model, in tokens."""
 
 _BLOCK: Final = (
     "Premise: {}\nHypothesis: {}\nA. Entailment\nB. Neutral\nC. Contradiction\nAnswer:{}{}\n\n"

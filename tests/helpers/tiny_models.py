@@ -33,7 +33,6 @@ from transformers import (
 )
 
 MAX_TOKENS: Final = 64
-"""Longest input of every tiny model, special tokens included."""
 
 _WORDS: Final = """
 girl boy man woman dog cat horse bird car bus park street house river table ball book song game

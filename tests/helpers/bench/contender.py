@@ -38,7 +38,6 @@ class Reply:
     cpu: float
     wall: float
     peak_mb: float
-    """Largest resident set of the process so far."""
     answer: Any
     versions: Mapping[str, str]
 

@@ -138,7 +138,6 @@ def quickest(ask: Callable[[Any], object], ways: Sequence[Any]) -> Any:
 
 
 def _answer(of_rows: Callable[[Sequence[int], int], dict[int, Any]], count: int) -> Answer:
-    """Answer in batches of the quickest size."""
     tried = range(min(_TRIED, count))
     size = quickest(lambda size: of_rows(tried, size), _BATCH_SIZES)
 

@@ -1,5 +1,3 @@
-"""Ours and the peers: the 200 most probable tokens for masked words of sentences."""
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Runs of made-up variants, and predictions for them, of any size."""
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final

@@ -120,7 +120,6 @@ def model_folder(name: str, shared_models: Path) -> Path | None:
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """A model's folder, whole or not there."""
     folder = FOLDER / "models" / name
     if not folder.is_dir():
         partial = folder.with_name(f".{name}")
@@ -185,7 +184,6 @@ def _copy_in_float32(source: Path, folder: Path) -> None:
 def _copy_with(
     source: Path, folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor], **config: Any
 ) -> None:
-    """Copy a model with other weights, and other values in its configuration."""
     shutil.copytree(source, folder, copy_function=shutil.copyfile)
     folder.chmod(0o755)
     known = json.loads((source / "config.json").read_text("utf-8"))

@@ -1,5 +1,3 @@
-"""Ours and what one writes with transformers, on a device of choice."""
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -11,7 +9,6 @@ from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts, pipeline
 from merge_metric.models.classifier import Classifier
 
 SIDE: Final = 8192
-"""Rows and columns of the square product that says what a device can do."""
 
 
 def over_pairs(

@@ -7,7 +7,6 @@ from helpers.bench.exported import quickest
 
 _AT_ONCE: Final = (1, 8)
 _TRIED: Final = 8
-"""Questions with which numbers at once are tried."""
 
 Found = Callable[[], list[list[float]]]
 
@@ -118,7 +117,6 @@ def _answer(
     questions: Sequence[Any],
     letters: list[list[int]],
 ) -> Callable[..., Found]:
-    """Probabilities of the letters, asked in the quickest way."""
     import numpy as np
 
     ask = quickest(lambda way: way(range(min(_TRIED, len(questions)))), ways)

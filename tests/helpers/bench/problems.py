@@ -1,5 +1,3 @@
-"""Problems to measure with: real ones, and as many made ones as are wanted."""
-
 import itertools
 import json
 import random

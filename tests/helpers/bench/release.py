@@ -12,7 +12,6 @@ from helpers.bench.contender import FOLDER, ROOT
 KEPT: Final = ROOT / "tests" / "benchmarks"
 PAGE: Final = ROOT / "generation" / "scale.md"
 START, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
-"""Marks on the page between which its lines stand."""
 
 SLOWER: Final = 0.85
 """A ratio that fell below this part of the kept one, where the rounds' ranges do not meet."""

@@ -1,5 +1,3 @@
-"""Rows of the table of `make bench`: one file for each measurement, merged into one table."""
-
 from __future__ import annotations
 
 import json
@@ -25,7 +23,6 @@ SECTIONS: Final = (
 class Side:
     name: str
     cpu: tuple[float, ...]
-    """CPU seconds of a unit, round by round."""
     wall: tuple[float, ...]
     peak_mb: float | None
     units: float

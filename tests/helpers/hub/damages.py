@@ -75,7 +75,6 @@ def _flipped() -> Files:
 
 
 def _index(**places: str) -> Callable[[], Files]:
-    """Shards whose index says that some lie elsewhere."""
 
     def make() -> Files:
         tensors = of.tensors_of(tiny_classifier("bert-uncased"))

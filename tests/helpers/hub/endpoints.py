@@ -1,5 +1,3 @@
-"""Endpoints of the loopback Hub: the answers that publishing and loading use."""
-
 import base64
 import hashlib
 import json
@@ -88,8 +86,6 @@ class Asked:
 
 
 class LoopbackHub:
-    """The Hub's state, and what was asked of it."""
-
     def __init__(self) -> None:
         self.url = ""
         self.users: dict[str, User] = {}
@@ -118,7 +114,6 @@ class LoopbackHub:
         return self.repos[kind, name]
 
     def make(self, kind: str, name: str, *, private: bool = False, sdk: str | None = None) -> Repo:
-        """A repository with the Hub's first commit."""
         made = self.repos[kind, name] = Repo(private=private, sdk=sdk)
         attributes = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"
         made.add("main", {".gitattributes": Entry(attributes, False)}, "initial commit")

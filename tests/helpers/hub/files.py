@@ -1,5 +1,3 @@
-"""Files of models in the formats that lie on the Hub, from the tensors of a plain model."""
-
 import io
 import json
 import os

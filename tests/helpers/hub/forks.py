@@ -104,7 +104,6 @@ class Forks:
         return Result(code, *(file.read_text() for file in files))
 
     def start(self, code: str, arguments: Sequence[object], **environment: str) -> Any:
-        """Begin to run code in a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-c", code, *map(str, arguments)], cwd=self.folder, text=True,
             env=self.environment | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

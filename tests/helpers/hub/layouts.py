@@ -31,8 +31,6 @@ Task = Literal["mlm", "classifier", "lm"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A repository as it lies on the Hub."""
-
     task: Task
     make: Callable[[], Files]
     plain: Callable[[], Path] | None = None  # of the same weights; None where it is refused
@@ -316,7 +314,6 @@ def _pieces(kind: str) -> Callable[[Path], Files]:
 
 
 def _as(plain: Callable[[], Path], order: str | None = "e,n,c", **options: Any) -> Layout:
-    """A classifier in a layout that many have."""
     make = options.pop("make", None) or partial(classifier, plain, **options)
     return Layout(task="classifier", plain=plain, order=order, make=make)
 
@@ -355,7 +352,6 @@ PAPER_MLMS: Final[Mapping[str, Layout]] = {
     "google/electra-base-generator": _mlm(*_electra),
     "google/electra-large-generator": _mlm(*_electra),
 }
-"""Masked LMs of the recipes."""
 
 _adapted_classifier = partial(_as, lambda: _adapted()[0])
 _textattack_bert = _as(plain_classifier("bert-uncased", "c,e,n"), "c,e,n", make=_textattack)
@@ -443,6 +439,5 @@ OTHERS: Final[Mapping[str, Layout]] = {
         _albert[0], partial(_albert_mlm, pickled=True, whole=False)
     ),
 }  # fmt: skip
-"""Layouts that other repositories have."""
 
 LAYOUTS: Final[Mapping[str, Layout]] = {**PAPER_MLMS, **PAPER_MODELS, **OTHERS}

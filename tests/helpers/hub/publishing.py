@@ -25,8 +25,11 @@ USERS = {
 _COMMAND = "from merge_metric.commands.publish import publish_app; publish_app(prog_name='publish')"
 
 _IMPORTS = """
-import datasets, huggingface_hub, pyarrow.parquet, yaml
+import datasets, duckdb, yaml
 import merge_dataset.hub.dataset, merge_dataset.hub.repository, merge_dataset.hub.publication
+import merge_dataset.checks.rules, merge_dataset.hub.load_back, merge_metric.publishing
+import merge_metric.register, merge_metric.runs.counting, merge_metric.runs.relations
+from huggingface_hub import CommitOperationAdd, EvalResultEntry, HfApi, eval_result_entries_to_yaml
 from merge_metric.commands.publish import publish_app
 
 merge_dataset.hub.repository._WAITS = (0.01, 0.01, 0.01)

@@ -1,5 +1,3 @@
-"""Repositories of the loopback Hub: users, commits, branches, tags and pull requests, in memory."""
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -123,7 +121,6 @@ def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
 
 
 def listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[dict[str, Any]]:
-    """Folders and files below a folder, as the Hub lists them."""
     found: dict[str, dict[str, Any]] = {}
     prefix = f"{base}/" if base else ""
     for path, entry in sorted(files.items()):

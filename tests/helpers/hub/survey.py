@@ -1,5 +1,3 @@
-"""Goes through the imitated layouts with the command line, online and then offline."""
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -82,7 +80,6 @@ def _predict(at: Console, name: str, layout: Layout, short: str | None) -> Itera
 def _probabilities(
     at: Console, dataset: str, *arguments: object, **more: Any
 ) -> tuple[Result, dict[str, np.ndarray]]:
-    """The results of `predict` by problem; none where it failed."""
     folder = at.folder / f"predicted-{len(list(at.folder.iterdir()))}"
     preset = "--preset" in arguments
     out = folder if preset else folder.with_suffix(".parquet")
