@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import run
 from helpers.completions_server import Reply, Request, Server, serving
 from helpers.gguf_files import write_llama
 from helpers.processes import output_of
@@ -120,8 +121,7 @@ def test_your_own_data(here: Path, tmp_path: Path) -> None:
         "claims",
         "pairs",
     ]
-    check = CliRunner().invoke(app, ["check", "merge-nli"])
-    assert (check.exit_code, check.output) == (0, "merge-nli: good\n")
+    assert run("check", "merge-nli").output == "merge-nli: good\n"
 
 
 @pytest.mark.slow
@@ -129,8 +129,7 @@ def test_pairs_that_repeat_are_asked_about_once(here: Path, asked: Counter[str])
     row = '{"premise": "A sailor rests.", "hypothesis": "A sailor sleeps.", "label": "n"}\n'
     Path("twice.jsonl").write_text(row * 2)
     command = "generate --source twice --data twice.jsonl --recipe demo --run run"
-    done = CliRunner().invoke(app, command.split())
-    assert done.exit_code == 0, done.output
+    run(*command.split())
     assert asked == {"bert-tiny-mlm": 2}  # in the premise and in the hypothesis
     rows = pq.read_table("run/variants.parquet").to_pylist()
     first, second = (
@@ -158,8 +157,7 @@ def test_other_tasks(here: Path, tmp_path: Path) -> None:
     assert float(said[1]) == seeds
     assert f"2 models on the same {said[2]} seeds" in scored
     assert "reading.jsonl: 42 problems" in outputs[5]
-    check = CliRunner().invoke(app, ["check", "merge-nli"])
-    assert (check.exit_code, check.output) == (0, "merge-nli: good\n")
+    assert run("check", "merge-nli").output == "merge-nli: good\n"
 
 
 def replacements(run: str) -> set[tuple[str, ...]]:

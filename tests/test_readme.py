@@ -27,18 +27,10 @@ def blocks(language: str, page: str = "README.md") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def environment(home: Path) -> dict[str, str]:
-    binaries = str(Path(sys.executable).parent)
-    return {
-        **os.environ,
-        "HF_HOME": str(home),
-        "HF_HUB_OFFLINE": "1",
-        "PATH": os.pathsep.join([binaries, os.environ["PATH"]]),
-    }
-
-
 def run(command: list[str], cwd: Path, home: Path) -> str:
-    return output_of(*command, cwd=cwd, env=environment(home))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ours = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PATH": path}
+    return output_of(*command, cwd=cwd, env=os.environ | ours)
 
 
 @pytest.fixture

@@ -47,10 +47,6 @@ class Progress:
         name = "".join(c if c.isalnum() else "-" for c in item.name)
         return FOLDER / "done" / f"{item.path.stem}-{name}"
 
-    def is_done(self, item: pytest.Item) -> bool:
-        file = self.done(item)
-        return file.is_file() and file.read_text(encoding="utf-8") == self.key
-
 
 PROGRESS: Final = pytest.StashKey[Progress]()
 
@@ -63,8 +59,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = ("rounds", "seconds", "contexts", "device", "problems", "rows")
     options = {name: config.getoption(name) for name in names}
     progress = Progress(json.dumps([results.commit(), options]))
-    done = [] if config.getoption("again") else [item for item in items if progress.is_done(item)]
-    if done:
+    done = [
+        item for item in items
+        if (file := progress.done(item)).is_file() and file.read_text("utf-8") == progress.key
+    ]  # fmt: skip
+    if done and not config.getoption("again"):
         config.hook.pytest_deselected(items=done)
         items[:] = [item for item in items if item not in done]
         print(f"{len(done)} measured already at this commit; --again measures them anew")

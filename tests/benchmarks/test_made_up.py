@@ -74,24 +74,6 @@ def predict_made_up(folder: str) -> None:
     write_other_predictions(Path(folder, "majority.parquet"), Path(folder, "other.parquet"))
 
 
-STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]] = {
-    "suggest without masked LMs": (alone, {"work": "suggest_made_up"}),
-    "build": (alone, {"work": "build"}),
-    "export": (alone, {"work": "export"}),
-    "check": (a_command, {"line": "check merge-nli"}),
-    "register without the check": (alone, {"work": "register"}),
-    "load": (alone, {"work": "load", "streaming": False}),
-    "stream": (alone, {"work": "load", "streaming": True}),
-    "predict": (
-        a_command,
-        {"line": "baseline majority --dataset merge-nli --out majority.parquet"},
-    ),
-    "score": (a_command, {"line": "score majority.parquet --dataset merge-nli"}),
-    "other predictions": (alone, {"work": "predict_made_up"}),
-    "compare": (a_command, {"line": "compare majority.parquet other.parquet --dataset merge-nli"}),
-}
-
-
 COMMANDS: Final = {
     "suggest": "suggest --recipe demo --source bench --data problems.jsonl --run run",
     "build": "build --run run",
@@ -99,6 +81,20 @@ COMMANDS: Final = {
     "register": "register merge-nli",
     "predict": "baseline majority --dataset merge-nli --out majority.parquet",
     "score": "score majority.parquet --dataset merge-nli",
+}
+
+STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]] = {
+    "suggest without masked LMs": (alone, {"work": "suggest_made_up"}),
+    "build": (alone, {"work": "build"}),
+    "export": (alone, {"work": "export"}),
+    "check": (a_command, {"line": COMMANDS["check"]}),
+    "register without the check": (alone, {"work": "register"}),
+    "load": (alone, {"work": "load", "streaming": False}),
+    "stream": (alone, {"work": "load", "streaming": True}),
+    "predict": (a_command, {"line": COMMANDS["predict"]}),
+    "score": (a_command, {"line": COMMANDS["score"]}),
+    "other predictions": (alone, {"work": "predict_made_up"}),
+    "compare": (a_command, {"line": "compare majority.parquet other.parquet --dataset merge-nli"}),
 }
 
 

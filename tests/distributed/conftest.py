@@ -3,7 +3,6 @@ from collections.abc import Iterator
 import pytest
 from helpers import slurm_cluster
 from helpers.processes import PYTHON_PATH
-from helpers.ray_cluster import short_folder
 from helpers.slurm_cluster import SlurmCluster
 
 
@@ -11,12 +10,6 @@ from helpers.slurm_cluster import SlurmCluster
 def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting `pythonpath` of pytest does not reach other processes."""
     monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
-
-
-@pytest.fixture
-def ray_folder() -> Iterator[str]:
-    with short_folder() as folder:
-        yield folder
 
 
 @pytest.fixture(scope="session")

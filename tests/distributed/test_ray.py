@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import namespaces
-from helpers.ray_cluster import CLUSTER
+from helpers.ray_cluster import CLUSTER, short_folder
 from helpers.toy_units import FUNCTION, outputs, undisturbed, units
 
 from merge_dataset.executors import clusters
@@ -44,7 +44,7 @@ def _namespaces() -> None:
         pytest.fail(missing)
 
 
-def test_faults_and_the_rest(ray_folder: str, tmp_path: Path) -> None:
+def test_faults_and_the_rest(tmp_path: Path) -> None:
     """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal."""
     names, orphan = units(5, "raise-0", "kill-0"), units(3, "orphan-0")
     runs = [
@@ -52,7 +52,8 @@ def test_faults_and_the_rest(ray_folder: str, tmp_path: Path) -> None:
         {"folder": f"{tmp_path}/orphan", "names": orphan, "tasks": 2},
     ]
     program = [sys.executable, "-c", RUN_TWICE, json.dumps(runs)]
-    done = namespaces.run_apart(CLUSTER, ray_folder, *program, timeout=300)
+    with short_folder() as folder:
+        done = namespaces.run_apart(CLUSTER, folder, *program, timeout=300)
     assert done.returncode == 0, done.stderr
     *message, first, second, orphaned, after = done.stdout.splitlines()
     assert message == [

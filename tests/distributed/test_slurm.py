@@ -18,11 +18,6 @@ from merge_dataset.executors.plan import Distribution, Resources
 pytestmark = pytest.mark.slurm
 
 
-@pytest.fixture(name="cluster")
-def _cluster(on_slurm: SlurmCluster) -> SlurmCluster:
-    return on_slurm
-
-
 def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:
     there = Distribution(
         executor="slurm", tasks=tasks, workers=3, resources=resources or Resources()
@@ -30,7 +25,7 @@ def run(folder: Path, names: list[str], tasks: int, resources: Resources | None 
     run_units(FUNCTION, folder, unfinished(folder, names), there)
 
 
-def test_more_tasks_than_an_array_takes(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_more_tasks_than_an_array_takes(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     """In two arrays; a killed task and the second of the second array are named, others go on."""
     tasks = MAX_ARRAY_SIZE + 2
     names = [*units(tasks - 2, "kill-0"), "raise-0", "fine-a", "fine-b"]
@@ -45,13 +40,13 @@ def test_more_tasks_than_an_array_takes(cluster: SlurmCluster, tmp_path: Path) -
         "else, got raise-0"
     )
     assert unfinished(tmp_path / "run", names) == ["kill-0", "raise-0", "fine-b"]
-    assert cluster.ask("squeue", "--noheader") == ""
+    assert on_slurm.ask("squeue", "--noheader") == ""
     (tmp_path / "run" / "healed").touch()
     run(tmp_path / "run", names, 1)
     assert outputs(tmp_path / "run") == undisturbed(tmp_path / "undisturbed", names)
 
 
-def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_a_cancelled_job(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     cancel = f"until [ -e {tmp_path}/pids/sleep-0 ]; do sleep 0.2; done; scancel --user=root"
     with (
         processes.running(["bash", "-c", cancel]),
@@ -60,7 +55,7 @@ def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:
         run(tmp_path, ["sleep-0"], 1)
 
 
-def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_an_interrupted_run_cancels_its_job(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     """And until it is gone, no other for the same folder is submitted."""
     code = f"""
 import signal
@@ -79,11 +74,11 @@ run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(execu
         process.send_signal(signal.SIGINT)
         process.wait(processes.PATIENCE)
     assert process.returncode != 0
-    while cluster.ask("squeue", "--noheader"):
+    while on_slurm.ask("squeue", "--noheader"):
         time.sleep(0.2)
 
 
-def test_what_a_task_gets(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_what_a_task_gets(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     resources = Resources(
         cpus=2, memory_gb=1, time="0:05:00", partition="main",
         sbatch={"comment": "from-us", "nice": ""}, setup="export OMP_NUM_THREADS=7",
@@ -98,7 +93,7 @@ def test_what_a_task_gets(cluster: SlurmCluster, tmp_path: Path) -> None:
     assert f"export PATH={Path(sys.executable).parent}:" in script
 
 
-def test_what_slurm_refuses(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_what_slurm_refuses(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="Slurm refused the job"):
         run(tmp_path, ["fine-0"], 1, Resources(gpus=2))
     script = (tmp_path / "tasks" / "0001" / "launch_script.slurm").read_text()
@@ -107,7 +102,7 @@ def test_what_slurm_refuses(cluster: SlurmCluster, tmp_path: Path) -> None:
 
 
 def test_inside_an_array_job(
-    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     with pytest.raises(RuntimeError, match="expected a login node, got a task of an array job"):
@@ -135,7 +130,7 @@ exec {shutil.which("squeue")} "$@"
 
 
 def test_a_controller_that_does_not_answer(
-    cluster: SlurmCluster, tmp_path: Path, failing_squeue: Callable[[str], None]
+    on_slurm: SlurmCluster, tmp_path: Path, failing_squeue: Callable[[str], None]
 ) -> None:
     failing_squeue("1")
     with pytest.raises(RuntimeError, match="expected an answer of squeue, got: no controller"):
@@ -143,7 +138,7 @@ def test_a_controller_that_does_not_answer(
 
 
 def test_a_controller_that_is_gone_for_a_while(
-    cluster: SlurmCluster,
+    on_slurm: SlurmCluster,
     tmp_path: Path,
     failing_squeue: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from helpers import report_data
@@ -526,16 +527,12 @@ def make_million(folder: Path) -> None:
     write_made_up_predictions(folder / "a.parquet", seeds)
     rows = pq.read_table(folder / "a.parquet")
     label = rows["label"].to_numpy()
-    b = rows.set_column(3, "prediction", pa.array((label + (label * 7 + _stripe(len(label)))) % 3))
+    b = rows.set_column(
+        3, "prediction", pa.array((8 * label + (np.arange(len(label)) % 11 == 0)) % 3)
+    )
     pq.write_table(b.drop_columns(["text_digest"]), folder / "b.parquet")
     pq.write_table(rows.slice(0, 900_000), folder / "missing.parquet")
     pq.write_table(pa.concat_tables([rows, rows.slice(700_000, 2)]), folder / "twice.parquet")
-
-
-def _stripe(count: int) -> Any:
-    import numpy as np
-
-    return (np.arange(count) % 11 == 0).astype(np.int64)
 
 
 MILLION_COMMANDS: Final = (

@@ -38,22 +38,6 @@ def _gold(rows: list[Row]) -> list[Row]:
     return rows
 
 
-def _other_order(rows: list[Row]) -> list[Row]:
-    return [row | {"label": 2 - row["label"], "prediction": 2 - row["prediction"]} for row in rows]
-
-
-def _from_one(rows: list[Row]) -> list[Row]:
-    return [row | {"label": row["label"] + 1, "prediction": row["prediction"] + 1} for row in rows]
-
-
-def _seeds_missing(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row["variant_id"] != "snli:p002"]
-
-
-def _variant_missing(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row["variant_id"] != rows[-1]["variant_id"]]
-
-
 _WHOLE = {
     "no-prediction": lambda rows: [_without(row, "prediction") for row in rows],
     "no-ids": lambda rows: [_without(row, "variant_id") for row in rows],
@@ -64,15 +48,21 @@ _WHOLE = {
     ],
     "number-ids": lambda rows: [row | {"variant_id": n} for n, row in enumerate(rows)],
     "other-gold": _gold,
-    "other-order": _other_order,
-    "from-one": _from_one,
+    "other-order": lambda rows: [
+        row | {"label": 2 - row["label"], "prediction": 2 - row["prediction"]} for row in rows
+    ],
+    "from-one": lambda rows: [
+        row | {"label": row["label"] + 1, "prediction": row["prediction"] + 1} for row in rows
+    ],
     "prediction-from-one": lambda rows: [
         row | {"prediction": row["prediction"] + 1} for row in rows
     ],
     "twice": lambda rows: [*rows, rows[5]],
     "twice-otherwise": lambda rows: [*rows, rows[5] | {"prediction": 0}, rows[9], rows[9]],
-    "seed-missing": _seeds_missing,
-    "variant-missing": _variant_missing,
+    "seed-missing": lambda rows: [row for row in rows if row["variant_id"] != "snli:p002"],
+    "variant-missing": lambda rows: [
+        row for row in rows if row["variant_id"] != rows[-1]["variant_id"]
+    ],
     "all-unknown": lambda rows: [row | {"variant_id": f"x{row['variant_id']}"} for row in rows],
     "only-seeds": lambda rows: [row for row in rows if row["variant_id"] == row["seed_id"]],
     "only-variants": lambda rows: [row for row in rows if row["variant_id"] != row["seed_id"]],

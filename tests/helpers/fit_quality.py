@@ -166,29 +166,16 @@ def interval(
     return float(low), float(high)
 
 
-def reliability(probability: Floats, good: Floats) -> list[tuple[float, float, int]]:
-    """Return for equally wide bins, of those that have any, mean probability, share good, count."""
-    bins = np.minimum((probability * BINS).astype(int), BINS - 1)
-    return [
-        (
-            float(probability[bins == n].mean()),
-            float(good[bins == n].mean()),
-            int((bins == n).sum()),
-        )
-        for n in range(BINS)
-        if (bins == n).any()
-    ]
-
-
 def summary(probability: Floats, good: Floats) -> dict[str, float]:
     """Return AUC, Brier score (of the base rate, too) and expected calibration error."""
-    table = reliability(probability, good)
+    bins = np.minimum((probability * BINS).astype(int), BINS - 1)
+    misses = [abs((probability - good)[bins == n].sum()) for n in range(BINS)]
     return {
         "n": len(good),
         "auc": auc(probability, good),
         "brier": float(((probability - good) ** 2).mean()),
         "brier_of_base_rate": float(good.mean() * (1 - good.mean())),
-        "calibration_error": sum(abs(p - g) * n for p, g, n in table) / len(good),
+        "calibration_error": float(sum(misses)) / len(good),
     }
 
 

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from generation.cli import app
+from helpers.commands import run as merge_nli
 from helpers.processes import output_of
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
@@ -70,17 +69,13 @@ class Place:
         return self.path / "tiny"
 
     def export(self, *arguments: str) -> str:
-        done = CliRunner().invoke(app, ["export", *arguments, "--shots", self.shots])
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        return merge_nli("export", *arguments, "--shots", self.shots).stdout
 
     def ours(self, config: str, *options: str) -> dict[str, dict[str, Any]]:
         out = self.path / "ours.parquet"
-        command = ["predict", "--dataset", str(self.dataset), "--config", config]
-        command += ["--model", str(self.model), "--shots", self.shots, "--device", "cpu"]
-        command += ["--out", str(out), "--overwrite"]
-        done = CliRunner().invoke(app, [*command, *options])
-        assert done.exit_code == 0, done.output
+        command = ["predict", "--dataset", self.dataset, "--config", config, "--overwrite"]
+        command += ["--model", self.model, "--shots", self.shots, "--device", "cpu", "--out", out]
+        merge_nli(*command, *options)
         return {row["variant_id"]: row for row in pq.read_table(out).to_pylist()}
 
     def figures(

@@ -1,16 +1,12 @@
 """Print what trackers keep in a folder: tracker → run → name → [step, value]s, and texts."""
 
-from __future__ import annotations
-
 import json
 import struct
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 Logged = dict[str, dict[str, Any]]
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Self
 
 from helpers.bench import worker
@@ -15,21 +14,14 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 FOLDER: Final = ROOT / "build" / "benchmarks"
 """Results, and what is made for them once: models, an empty cache for TextAttack."""
 
-_ENVIRONMENT: Final = MappingProxyType(
-    {
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "TQDM_DISABLE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_EVALUATE_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-    }
-)
+_ENVIRONMENT: Final = {
+    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1",
+    "HF_EVALUATE_OFFLINE": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+}  # fmt: skip
 """One thread each, so that CPU seconds count work and not waiting; nothing from the network."""
-_NO_GPU: Final = MappingProxyType({"CUDA_VISIBLE_DEVICES": ""})
-_BESIDE_GPU: Final = MappingProxyType({"TOKENIZERS_PARALLELISM": "true"})
+_NO_GPU: Final = {"CUDA_VISIBLE_DEVICES": ""}
+_BESIDE_GPU: Final = {"TOKENIZERS_PARALLELISM": "true"}
 """Time by the clock counts there, and other processors are there to be used."""
 
 

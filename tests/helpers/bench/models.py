@@ -5,7 +5,6 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -89,20 +88,18 @@ _ELECTRA: Final = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_s
 
 _SHAPES: Final[
     Mapping[str, tuple[Callable[[], Any], Callable[..., PreTrainedConfig], Mapping[str, Any]]]
-] = MappingProxyType(
-    {
-        "BERT-base": (_wordpiece, BertConfig, {}),
-        "BERT-large": (_wordpiece, BertConfig, _LARGE),
-        "RoBERTa-base": (_byte_level, RobertaConfig, _ROBERTA),
-        "RoBERTa-large": (_byte_level, RobertaConfig, _ROBERTA | _LARGE),
-        "ALBERT-base": (_unigram, AlbertConfig, {"hidden_size": 768, "num_attention_heads": 12,
-            "intermediate_size": 3072}),
-        "ALBERT-xxlarge": (_unigram, AlbertConfig, {}),
-        "ELECTRA-generator": (_wordpiece, ElectraConfig, {"embedding_size": 768, **_ELECTRA}),
-        "ELECTRA-large-generator": (_wordpiece, ElectraConfig, {"embedding_size": 1024,
-            "num_hidden_layers": 24, **_ELECTRA}),
-    }
-)  # fmt: skip
+] = {
+    "BERT-base": (_wordpiece, BertConfig, {}),
+    "BERT-large": (_wordpiece, BertConfig, _LARGE),
+    "RoBERTa-base": (_byte_level, RobertaConfig, _ROBERTA),
+    "RoBERTa-large": (_byte_level, RobertaConfig, _ROBERTA | _LARGE),
+    "ALBERT-base": (_unigram, AlbertConfig, {"hidden_size": 768, "num_attention_heads": 12,
+        "intermediate_size": 3072}),
+    "ALBERT-xxlarge": (_unigram, AlbertConfig, {}),
+    "ELECTRA-generator": (_wordpiece, ElectraConfig, {"embedding_size": 768, **_ELECTRA}),
+    "ELECTRA-large-generator": (_wordpiece, ElectraConfig, {"embedding_size": 1024,
+        "num_hidden_layers": 24, **_ELECTRA}),
+}  # fmt: skip
 """As the checkpoints of the paper's masked LMs have them. What is not said is the default of the
 library's configuration: those of BERT-base and of ALBERT-xxlarge."""
 
