@@ -18,11 +18,11 @@ OPTIONS = (
 
 
 @contextmanager
-def chromium(folder: Path, *, width: int = 1280, height: int = 1000) -> Iterator[Chrome]:
+def chromium(folder: Path) -> Iterator[Chrome]:
     """A browser whose profile and downloads lie in `folder`; an error where none is installed."""
     options = ChromeOptions()
     options.binary_location = _program("chromium", "google-chrome", "chrome")
-    for option in (*OPTIONS, f"--window-size={width},{height}", f"--user-data-dir={folder}"):
+    for option in (*OPTIONS, "--window-size=1280,1000", f"--user-data-dir={folder}"):
         options.add_argument(option)
     options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

@@ -18,10 +18,10 @@ FILES: Final = ("snli_dev.jsonl", "mnli_dev_matched.jsonl")
 LEAST: Final = 5
 
 
-def read_texts(data: Path = DATA) -> list[str]:
+def read_texts() -> list[str]:
     texts = dict[str, None]()
     for name in FILES:
-        with (data / name).open(encoding="utf-8") as lines:
+        with (DATA / name).open(encoding="utf-8") as lines:
             for row in map(json.loads, lines):
                 texts |= dict.fromkeys((row["sentence1"], row["sentence2"]))
     return list(texts)

@@ -70,9 +70,9 @@ JUDGED: Final = (DATA / "judged_variants", DATA / "judged_variants_fresh")
 """Sessions with 330 and 255 variants that a language model judged."""
 
 
-def write_judged(folder: Path, sessions: Iterable[Path] = JUDGED) -> Path:
-    """A dataset of nothing but the variants of sessions, whose texts these have."""
-    items = [item for path in sessions for item in read_session(path).items.values()]
+def write_judged(folder: Path) -> Path:
+    """A dataset of nothing but the variants of these sessions, with their texts."""
+    items = [item for path in JUDGED for item in read_session(path).items.values()]
     for source in dict.fromkeys(item.source for item in items):
         mine = [item for item in items if item.source == source]
         seeds, variants = {}, []

@@ -57,7 +57,6 @@ def random_problems(
     labels: Sequence[str] = LABELS,
     skill: float | None = None,
     unlabelled: float = 0,
-    words: Sequence[str] = ("noun", "verb", "adjective"),
 ) -> list[Row]:
     """Rows in random order. Group `word` has one value per row, group `mlm` several or none."""
     rows = []
@@ -79,7 +78,7 @@ def random_problems(
                     chosen.add(n)
         for chosen in drawn:
             mlms = tuple(m for m in ("bert", "roberta") if rng.random() < 0.6)
-            groups = (("word", (rng.choice(words),)), ("mlm", mlms))
+            groups = (("word", (rng.choice(("noun", "verb", "adjective")),)), ("mlm", mlms))
             order = tuple(rng.sample(sorted(chosen), len(chosen))) if subsamples else (0,)
             rows.append(Row(f"s:{number}", gold, own, answer(), order, groups))
     rng.shuffle(rows)

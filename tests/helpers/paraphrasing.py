@@ -112,8 +112,8 @@ def rng_of(*key: object) -> random.Random:
     return random.Random(hashlib.sha256(repr(key).encode()).digest())
 
 
-def candidate(text: str, *, finished: bool = True, score: float = -1.0) -> Candidate:
-    return Candidate(text, finished, score)
+def candidate(text: str, *, finished: bool = True) -> Candidate:
+    return Candidate(text, finished, -1.0)
 
 
 def random_problems(seed: int, count: int) -> list[Problem]:

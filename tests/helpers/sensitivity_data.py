@@ -44,9 +44,7 @@ def write_lines(folder: Path, source: str, lines: Sequence[str]) -> Path:
     return write_source(folder, seeds, variants)
 
 
-def answer_rows(
-    source: str, lines: Sequence[str], *, probabilities: bool = True
-) -> list[dict[str, Any]]:
+def answer_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
     """Rows of a predictions file: what the lines answer, with random probabilities."""
     rows = []
     for place, line in enumerate(lines):
@@ -56,9 +54,7 @@ def answer_rows(
         for name, letter in zip(ids, own + answers, strict=True):
             row = {"variant_id": name, "seed_id": seed}
             row |= {"label": LETTERS.index(gold), "prediction": LETTERS.index(letter)}
-            if probabilities:
-                row["probabilities"] = distribution(LETTERS.index(letter), name)
-            rows.append(row)
+            rows.append(row | {"probabilities": distribution(LETTERS.index(letter), name)})
     return rows
 
 

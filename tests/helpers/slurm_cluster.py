@@ -129,8 +129,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
 
 
-def _wait_for(condition: Callable[[], bool], folder: Path, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
+def _wait_for(condition: Callable[[], bool], folder: Path) -> None:
+    end = time.monotonic() + 30
     while not condition():
         if time.monotonic() > end:
             logs = {path.name: path.read_text()[-2000:] for path in folder.glob("*.[lo][ou][gt]")}

@@ -18,7 +18,7 @@ _LETTERS: Final = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
 
 def write_made_up_run(
-    folder: Path, seeds: range, *, per_class: int = 7, subsamples: int = 1, kept: int | None = None
+    folder: Path, seeds: range, *, per_class: int = 7, subsamples: int = 1
 ) -> Path:
     """Write a run: three classes, `per_class` variants in each, all in every subsample."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def write_made_up_run(
     manifest = run_manifest(
         SOURCE,
         config={"recipe": "made-up", "masking": "single", "subsamples": subsamples},
-        problems={"read": kept or n, "unlabelled": 0, "kept": kept or n},
+        problems={"read": n, "unlabelled": 0, "kept": n},
         eligible=dict.fromkeys(_CLASSES, n),
         variants=count,
         files=digests(paths),
@@ -45,7 +45,7 @@ def write_made_up_run(
     return folder
 
 
-def write_made_up_predictions(path: Path, seeds: range, *, per_class: int = 7) -> int:
+def write_made_up_predictions(path: Path, seeds: range) -> int:
     """Write predictions, nine in ten right, in the dataset's order, as `predict` does: how many."""
     names = ["variant_id", "seed_id", "label", "prediction", "text_digest", "probabilities"]
     kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string(), pa.list_(pa.float64())]
@@ -55,7 +55,7 @@ def write_made_up_predictions(path: Path, seeds: range, *, per_class: int = 7) -
         for numbers in _chunks(seeds):
             writer.write(_answers(_seeds(numbers), rng, schema))
         for numbers in _chunks(seeds):
-            writer.write(_answers(_variants(numbers, per_class, 1), rng, schema))
+            writer.write(_answers(_variants(numbers, 7, 1), rng, schema))
         return writer.rows
 
 

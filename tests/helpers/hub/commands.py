@@ -12,7 +12,7 @@ import numpy as np
 
 from helpers.hub.endpoints import LoopbackHub
 from helpers.hub.files import Payload
-from helpers.hub.forks import PATIENCE, ROOT, Forks, Result, environment_of
+from helpers.hub.forks import ROOT, Forks, Result, environment_of
 from helpers.hub.layouts import CONVERSION, Layout
 from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import Repo, User, entries_of
@@ -59,15 +59,10 @@ class Console:
         self.close = self._forks.close
 
     def run(
-        self,
-        *arguments: object,
-        offline: bool = False,
-        token: str | None = None,
-        patience: float = PATIENCE,
-        **environment: str,
+        self, *arguments: object, offline: bool = False, token: str | None = None, **more: str
     ) -> Result:
         login = {} if token is None else {"HF_TOKEN": token}
-        return self._forks.ask(arguments, environment | login, patience, offline=offline)
+        return self._forks.ask(arguments, more | login, offline=offline)
 
     def predict(self, model: object, *options: object, **more: object) -> Result:
         (self.folder / "predicted.parquet").unlink(missing_ok=True)

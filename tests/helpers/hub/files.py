@@ -147,11 +147,11 @@ def config_of(folder: Path, **changes: Any) -> dict[str, bytes]:
     return {"config.json": as_json({key: v for key, v in config.items() if v is not None})}
 
 
-def anonymous(count: int = 3) -> dict[str, Any]:
+def anonymous() -> dict[str, Any]:
     """Labels of a configuration in which nobody named the classes."""
     return {
-        "id2label": {str(number): f"LABEL_{number}" for number in range(count)},
-        "label2id": {f"LABEL_{number}": number for number in range(count)},
+        "id2label": {str(number): f"LABEL_{number}" for number in range(3)},
+        "label2id": {f"LABEL_{number}": number for number in range(3)},
     }
 
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from helpers.hub.endpoints import LoopbackHub
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-PATIENCE: Final = 120.0
-"""Seconds after which a command is ended: it hangs."""
 
 _SERVER: Final = """
 import json, os, signal, sys, time, traceback
@@ -41,7 +39,7 @@ for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
         child(asked)
-    end, code = time.monotonic() + asked["patience"], None
+    end, code = time.monotonic() + 120, None  # it hangs
     while code is None:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -64,11 +62,6 @@ class Result:
     err: str
 
     @property
-    def message(self) -> str:
-        """The last line on stderr, spaces made even."""
-        return " ".join(self.err.strip().splitlines()[-1:]).strip()
-
-    @property
     def value(self) -> Any:
         return json.loads(self.out)
 
@@ -84,11 +77,7 @@ class Forks:
     _server: subprocess.Popen[str] | None = None
 
     def ask(
-        self,
-        arguments: Sequence[object],
-        environment: dict[str, str],
-        patience: float = PATIENCE,
-        **more: object,
+        self, arguments: Sequence[object], environment: dict[str, str], **more: object
     ) -> Result:
         if self._server is None:
             code = _SERVER.format(imports=self.imports, run=self.run.replace("\n", "\n        "))
@@ -98,7 +87,7 @@ class Forks:
             )  # fmt: skip
         files = [self.folder.parent / name for name in ("out", "err")]
         asked = more | {"arguments": list(map(str, arguments)), "environment": environment}
-        asked |= {"files": list(map(str, files)), "folder": str(self.folder), "patience": patience}
+        asked |= {"files": list(map(str, files)), "folder": str(self.folder)}
         print(json.dumps(asked), file=self._server.stdin, flush=True)
         code = json.loads(self._server.stdout.readline())
         return Result(code, *(file.read_text() for file in files))
@@ -111,7 +100,7 @@ class Forks:
 
     def close(self) -> None:
         if self._server is not None:
-            self._server.communicate(timeout=PATIENCE)
+            self._server.communicate(timeout=120)
 
 
 def environment_of(hub: LoopbackHub, **ours: object) -> dict[str, str]:
