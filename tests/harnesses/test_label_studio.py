@@ -72,10 +72,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     export.write_text(json.dumps(exported), encoding="utf-8")
     words = [READER, config, tasks, export, tmp_path / "min"]
     found = json.loads(
-        run(
-            [python_of("MERGE_NLI_LABEL_STUDIO_PYTHON"), *map(str, words)],
-            tmp_path,
-        )
+        run([python_of("MERGE_NLI_LABEL_STUDIO_PYTHON"), *map(str, words)], tmp_path)
     )
     assert found == {"controls": ["fluency", "reasoning", "comment"], "objects": ["problem"]}
     expected = [

@@ -49,10 +49,7 @@ def test_figures_and_probabilities_are_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> None:
     place, config, asked = ask_others("lighteval", case, answers, tmp_path, "--letters", "both")
-    command = [
-        python_of("MERGE_NLI_LIGHTEVAL_PYTHON"),
-        str(tmp_path / "tasks/run.py"),
-    ]
+    command = [python_of("MERGE_NLI_LIGHTEVAL_PYTHON"), str(tmp_path / "tasks/run.py")]
     command += ["--model", str(place.model), "--device", "cpu", "--dtype", "float32"]
     command += ["--batch-size", "8", "--out", "results", "--task", f"merge_nli_{config}"]
     run(command, tmp_path)

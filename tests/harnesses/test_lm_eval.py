@@ -19,15 +19,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 def lm_eval(place: Place, tasks: str, *options: str) -> tuple[dict[str, Any], list[Path]]:
     out = place.path / f"results-{len(list(place.path.iterdir()))}"
-    command = [
-        python_of(VARIABLE),
-        "-m",
-        "lm_eval",
-        "--model",
-        "hf",
-        "--device",
-        "cpu",
-    ]
+    command = [python_of(VARIABLE), "-m", "lm_eval", "--model", "hf", "--device", "cpu"]
     command += ["--model_args", f"pretrained={place.model},dtype=float32", "--tasks", tasks]
     command += ["--include_path", "tasks", "--output_path", str(out), "--log_samples"]
     run([*command, *options], place.path)

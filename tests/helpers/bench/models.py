@@ -156,8 +156,7 @@ def widened_folder(original: Path) -> Path:
     sizes = ("hidden_size", "intermediate_size", "num_attention_heads")
     doubled = {size: 2 * config[size] for size in sizes}
     return made_once(
-        f"{original.name}-wide",
-        lambda folder: _copy_with(original, folder, _widened, **doubled),
+        f"{original.name}-wide", lambda folder: _copy_with(original, folder, _widened, **doubled)
     )
 
 
