@@ -14,8 +14,11 @@ from helpers.hub.endpoints import LoopbackHub
 ROOT: Final = Path(__file__).resolve().parents[3]
 
 _SERVER: Final = """
-import json, os, signal, sys, time, traceback
+import json, os, signal, sys, time, traceback, types
+import huggingface_hub.utils._http
 {imports}
+# The Hub's library tries again without waiting for half a minute.
+huggingface_hub.utils._http.time = types.SimpleNamespace(sleep=lambda seconds: None)
 
 def child(asked):
     os.setsid()
