@@ -33,7 +33,6 @@ class Source:
     creators: str
     """The Hub's value for who wrote and labelled the problems."""
     citation: str | None = None
-    """BibTeX entry."""
 
 
 COLUMN_NAMES: Final = {
@@ -87,4 +86,3 @@ SOURCES: Final = {
     )
     for name, facts in _KNOWN["sources"].items()
 }
-"""Name → source."""

@@ -81,7 +81,6 @@ _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
     PARAPHRASES: ("read", "unlabelled", "kept", "answered_right"),
 }
-"""Kind → what is counted of the problems."""
 
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
 """Settings that say where and how a run was computed: left out of the dataset."""

@@ -27,7 +27,6 @@ class Setting:
     """Declaration of a field beside its name, type and default."""
 
     help: str
-    """Sentence for the help of the command line."""
     commands: str = ""
     """Names of the commands that have an option for it, with spaces between."""
     option: str | None = None
@@ -37,7 +36,6 @@ class Setting:
     metavar: str | None = None
     """Stands for the value in the help; by default its type."""
     minimum: float | None = None
-    """Smallest number taken."""
     members: tuple[str, ...] | None = None
     """Strings that a tuple may hold."""
     parse: Callable[[Any], Any] | None = None

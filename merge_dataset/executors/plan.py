@@ -62,7 +62,6 @@ class ExecutorEntry:
     path: str
     """`module:class`, made of how many tasks run at a time and each one's resources."""
     needs: tuple[str, ...]
-    """Libraries that have to be installed."""
     options: tuple[str, ...] = ()
     """Resources that others do not have."""
     is_here: bool = False

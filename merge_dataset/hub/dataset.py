@@ -61,7 +61,6 @@ Version = tuple[int, int, int]
 
 _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py", "numbered_files.py")
-"""The loading script and the modules it imports."""
 
 _LOADING: Final = "## Loading\n"
 

@@ -45,9 +45,7 @@ class Branch:
     name: str = MAIN
     files: tuple[File, ...]
     difference: Changes
-    """The changes that a commit would make."""
     message: str
-    """Title of the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +70,6 @@ class PublishingPlan:
     state: State | None
     """Its present state; None where there is no such repository, or it was not looked at."""
     private: bool = False
-    """Whether a new repository is to be private."""
     heading: str = ""
     """A line on what would be published, unless it is the repository as a whole."""
     facts: Mapping[str, Any]
@@ -84,14 +81,12 @@ class PublishingPlan:
     removable: Callable[[str], bool] | None = None
     """Test for files that leave a branch which does not hold them any more; None: all stay."""
     sdk: str | None = None
-    """SDK of a new Space, such as gradio."""
     tag: Tag | None = None
     load_back: Callable[[str], LoadedBack] | None = None
     """Function that loads a commit back; None where nothing can load it."""
     proposal: str | None = None
     """Description of the pull request, where there is to be one instead of a commit."""
     is_done: bool
-    """Whether nothing is left to do."""
     settled: str | None = None
     """Reason to do nothing to any branch, where there is one."""
     remark_lines: tuple[str, ...] = ()
@@ -110,7 +105,6 @@ class Published:
     """The outcome of publishing."""
 
     address: str
-    """Address at which it can be seen."""
     revision: str | None = None
     """The commit of `main`; None for a pull request."""
     committed: bool = False

@@ -43,7 +43,6 @@ class File:
     """A file to be published."""
 
     path: str
-    """Path in the repository."""
     content: Path | bytes
     size: int
     git_oid: str
@@ -351,7 +350,6 @@ _EXPECTED: Final = {"model": "a folder with a model", "data set": "a file or fol
 _PAGES: Final = {"model": "https://huggingface.co/", "data set": "https://huggingface.co/datasets/"}
 
 _PASSING: Final = (429, 500, 502, 503, 504)
-"""Status codes of failures that may pass."""
 _WAITS: Final = (0.5, 2.0, 8.0)
 """Seconds before a call is repeated, where the Hub names no time itself."""
 _LONGEST_WAIT: Final = 60.0

@@ -253,7 +253,6 @@ class Choice:
     tests: Mapping[str, Mapping[str, bool]]
     """Model → id of a test problem → whether it is answered right."""
     only_chosen: bool = False
-    """Whether all others are left out of tables."""
 
     def __post_init__(self) -> None:
         """Raise where models are to be chosen and cannot be."""

@@ -82,7 +82,6 @@ def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...
 # --- Averages ---
 
 MEAN: Final = "(mean)"
-"""Name of the model in averages over models."""
 
 MODELS: Final = "models"
 ROUNDS: Final = "rounds"

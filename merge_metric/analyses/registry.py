@@ -95,7 +95,6 @@ class Request:
     dataset: Path
     """Dataset folder of the files that name none."""
     configs: tuple[str, ...] = ()
-    """Configurations that were asked for."""
     allow_missing: bool = False
     cluster: str = ""
     """Text by which seeds are clustered for the bootstrap, such as `premise`."""

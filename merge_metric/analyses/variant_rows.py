@@ -26,7 +26,6 @@ class VariantRows:
     config: str
     dataset: str
     table: pa.Table
-    """See `variant_rows`."""
     columns: tuple[str, ...] = ()
     run: Run | None = None
 

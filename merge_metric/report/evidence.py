@@ -59,7 +59,6 @@ class VariantPart:
     key: str
     title: str
     kind: str
-    """all, word_class or label."""
     results: tuple[Result | None, ...]
     """Each model's result; None where it has none."""
 

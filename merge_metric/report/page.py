@@ -32,7 +32,6 @@ from merge_metric.tables.plots import PALETTE, distinct
 
 STYLES: Final = ("uPlot.min.css", "report.css")
 SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", "views.js")
-"""In the order in which they run; each on its own."""
 
 Row = Mapping[str, Any]
 
