@@ -26,19 +26,14 @@ _THREADS = 4
 def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
     """Open an empty database in memory, whose queries read Parquet, CSV and JSON files as they lie.
 
-    It takes half of the machine's memory, or what the environment's `MERGE_NLI_MEMORY` says
-    (`4GB`, `25%`). What needs more goes to a folder of its own in `$TMPDIR`, which is there only
-    while it is needed. No extension is loaded or installed, so addresses are not opened.
+    It takes half of the memory or `MERGE_NLI_MEMORY` (`4GB`, `25%`), then a folder in `$TMPDIR`;
+    rows that Python has `streamed` take 400 MB and few threads, as more would wait for Python. No
+    extension is loaded or installed, so addresses are not opened.
 
-    Queries run in threads, so rows have an order only where `ORDER BY` says it, and sums of
-    floats depend on the run: sum them in NumPy. `with connect() as connection:` closes it. For
-    Arrow, `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is
+    Queries run in threads: rows have an order only by `ORDER BY`, and floats are summed in NumPy.
+    For Arrow `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is
     above all numbers, and `WHERE isnan(x)` finds none in Parquet files, as DuckDB skips what their
     bounds leave out: `x::VARCHAR = 'nan'` does.
-
-    Args:
-        streamed: For rows that Python streams into it: without `MERGE_NLI_MEMORY` it takes 400 MB
-            at most and few threads, as more would wait for Python.
     """
     import duckdb
 
@@ -71,7 +66,7 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
 def engine_errors() -> Iterator[None]:
     """Put what Python knows in place of errors that queries raise without fault of theirs.
 
-    KeyboardInterrupt after Ctrl+C; MemoryError where memory, or the disk beside it, is too small;
+    KeyboardInterrupt after Ctrl+C; MemoryError where memory or the disk beside it is too small;
     OSError where a file is gone, or this process may not open as many (`ulimit -n`).
     """
     try:
@@ -112,8 +107,8 @@ def engine_errors() -> Iterator[None]:
 def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
     """Write the table function that reads Parquet files, for `FROM`, whatever their names hold.
 
-    Its columns `file_index` and `file_row_number` say where a row stands, both from 0. With
-    `by_name`, columns that only some of the files have are null in the others.
+    `file_index` and `file_row_number` say where a row stands, from 0. `by_name`, columns that only
+    some files have are null in the others.
 
     >>> parquet([Path("it's [1].parquet")])
     "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"

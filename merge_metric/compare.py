@@ -1,9 +1,4 @@
-"""Models compared on the same seeds: differences, corrected p-values, ranks with ties, tables.
-
-A figure is compared by its place in `MAIN_FIGURES`; its formula and heading are in the metric's
-catalogue. Another statistic of a pair is computed in `compare_models`, which has the
-counts of all models, goes through `_pair_rows` and is shown in `_pairs_table`.
-"""
+"""Models compared on the same seeds: differences, corrected p-values, ranks with ties, tables."""
 
 import logging
 import math
@@ -52,7 +47,6 @@ from merge_metric.tables import Column, Table, figure_column
 log = logging.getLogger(__name__)
 
 Counted = SeedCounts | Runs
-"""Seeds counted, or what counts are made from."""
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""
@@ -378,9 +372,8 @@ def _counted(
 def replicates_for(n_models: int) -> int:
     """Count the bootstrap replicates that Holm's correction of the smallest p-value needs.
 
-    With B replicates no p-value is below 2 / (B + 1), and Holm multiplies the smallest by
-    the number of pairs: with 1,000 replicates no difference among eight models could be
-    significant at the 5 % level.
+    With B replicates no p-value is below 2 / (B + 1), and Holm multiplies the smallest by the
+    number of pairs.
 
     >>> [replicates_for(n) for n in (2, 5, 8, 19)]
     [1000, 2000, 6000, 35000]
@@ -392,9 +385,8 @@ def replicates_for(n_models: int) -> int:
 def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str, Any] | None:
     """Compare the order of models by S with that by SV accuracy: Kendall's τ-b (1945).
 
-    The counts are of the same seeds, in a replicate, too. Returns `value` and `ci`, from −1, the
-    opposite order, to 1, the same; None where undefined, as all models tie. None at all of fewer
-    than `RANKED` models, which have few orders.
+    Returns `value` and `ci`, from −1, the opposite order, to 1, the same; None where all models
+    tie, and None at all of fewer than `RANKED` models.
     """
     if len(models) < RANKED:
         return None

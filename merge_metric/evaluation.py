@@ -377,7 +377,7 @@ def _eval_mode(model: Any) -> Iterator[None]:
 
 
 def _folder(dataset: str | Path, revision: str | None) -> Path:
-    """Find a dataset folder, or load a data set of the Hub into the cache."""
+    """Find a dataset folder, or load a dataset of the Hub into the cache."""
     from merge_dataset.layout import require_dataset
 
     folder = as_path("dataset", dataset)

@@ -46,8 +46,7 @@ def model_figures(
 ) -> dict[str, ModelFigure]:
     """Score a predictions file for the page of a model, OWNER/NAME, by configuration.
 
-    Without configurations, those that the predictions are for. A file that says that it is of
-    another model is warned of.
+    A file that says that it is of another model is warned of.
     """
     name = str(read_metadata(predictions).get("name", ""))
     if name and name != model:

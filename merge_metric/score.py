@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 _SV: Final = "seed_variant_accuracy"
 _SPREADING: Final = ("variant_accuracy", _SV)
-"""Keys of the figures whose spread over subsamples the text has."""
+"""Figures whose spread over subsamples the text has."""
 
 _THRESHOLDS: Final[tuple[int, ...]] = (50, 80, 90, 100)
 
@@ -131,8 +131,7 @@ def score_and_say(
 ) -> list[str]:
     """Score a file, write its seeds and log its figures, as the options of `merge-nli score` ask.
 
-    All that is wrong with the options is told before anything is computed. Returns what is on the
-    wrong side of a limit, a line each.
+    All that is wrong with options is told first. Returns what is beyond a limit, a line each.
     """
     predictions, *others = files
     if folder := next((each for each in others if each.is_dir()), None):
@@ -375,10 +374,7 @@ class Gate:
 def read_gates(
     texts: Sequence[str], *, is_least: bool = True, correctness_threshold: int = 90
 ) -> list[Gate]:
-    """Read gates as `FIGURE=VALUE`, such as `seed_variant_accuracy=0.7`, by the catalogue's keys.
-
-    A value below is a failure if `is_least`; else a value above is.
-    """
+    """Read limits as `FIGURE=VALUE`, such as `seed_variant_accuracy=0.7`: least or most."""
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
     gates = []
     for text in texts:

@@ -1,10 +1,5 @@
 """One table, and the text, Markdown, HTML, LaTeX, CSV, JSON and plots made of it.
 
-`cells` has the columns, `table` makes text of rows and columns and what notebooks show, `latex`
-the pages of a paper; `plots` has the axes, colours and files that all drawings share (matplotlib
-is an extra, so it is imported from there). Decimals are those of
-`seed_variant_accuracy.formatting`.
-
 >>> shown = Table("s", "Accuracy", (Column("model", "model"), Column("s", "S", "share")),
 ...               ({"model": "bert", "s": 0.875},))
 >>> print(shown.to_text())

@@ -22,7 +22,6 @@ Row = Mapping[str, Value]
 _DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
 
 FEW_MARK: Final = "†"
-"""Stands behind what is of few seeds."""
 
 FEW_NOTE: Final = f"{FEW_MARK} fewer than {FEW_SEEDS} seeds: too few to conclude from."
 
@@ -40,8 +39,7 @@ class Column:
     heading: str
     kind: Kind = "text"
     interval: str | None = None
-    """Key of the [low, high] that belongs to the value, or of a text that goes below a text; None
-    or absent where there is none."""
+    """Key of the [low, high] of the value, or of a text that goes below a text."""
     optional: bool = False
     """Whether it is left out where no row has a value; CSV has it all the same."""
 
@@ -53,8 +51,7 @@ class Column:
     def show(self, row: Row) -> str:
         """Write the value of a row, without its interval; of an undetermined one its range.
 
-        A value of few seeds, as `<key>_n_seeds` says, is marked, as is one that is an upper bound,
-        as `<key>_at_most` says.
+        A value of few seeds (`<key>_n_seeds`) is marked, as is an upper bound (`<key>_at_most`).
         """
         mark = FEW_MARK if is_few(row.get(f"{self.key}_n_seeds")) else ""
         if span := self._undetermined(row):

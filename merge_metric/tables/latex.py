@@ -1,8 +1,4 @@
-"""A table in LaTeX: as long as it is, over pages, and as wide as a line.
-
-`longtable` breaks it between rows and repeats its head; `tabularx` (both by `xltabular`) wraps
-long texts. Intervals stand below their values. Tables of many columns become several.
-"""
+"""A table in LaTeX, as long as it is, over pages; one of many columns becomes several."""
 
 import math
 import re
@@ -28,10 +24,7 @@ def to_latex(
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> str:
-    """Render one or, side by side, several long tables, which need `PACKAGES`.
-
-    Numbers are shared out to as many tables as it takes, each of which has all texts.
-    """
+    """Render one or several long tables, each with all texts and some numbers."""
     texts = [column for column in columns if column.is_text]
     numbers = [column for column in columns if not column.is_text]
     shown = [column for column in texts if column.kind != "passage"]
@@ -125,7 +118,6 @@ _MATHS: Final = {
     "Δ": r"\Delta", "δ": r"\delta", "α": r"\alpha", "κ": r"\kappa", "λ": r"\lambda",
     "τ": r"\tau", "ρ": r"\rho", "σ": r"\sigma",
 }  # fmt: skip
-"""Characters, and what they are in maths."""
 
 _COMMANDS: Final = {
     "\\": r"\textbackslash{}",

@@ -1,9 +1,4 @@
-"""The style of all plots: sizes of paper columns, colours for every reader, bars, files.
-
-A plot of one panel is as wide as a column of a paper, others at most as a page. Text is at least
-6.5 points then, fonts are embedded, and no pyplot is needed. matplotlib is an extra, so it is
-imported when something is drawn.
-"""
+"""The style of all plots: sizes of paper columns, colours for every reader, bars, files."""
 
 from __future__ import annotations
 
@@ -25,8 +20,7 @@ if TYPE_CHECKING:
     from merge_metric.tables.table import Table
 
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, told apart with every kind of colour vision; without their yellow,
-which is too light for lines on white."""
+"""Okabe and Ito's colours, without their yellow, which is too light for lines on white."""
 
 DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 """Line styles, which tell lines apart in grey too."""
@@ -169,11 +163,7 @@ def heat_map(
     limits: tuple[float, float],
     show: str,
 ) -> AxesImage:
-    """Draw numbers on the colours of viridis, which darkens evenly in grey too.
-
-    `values` are row by row: texts are written without a colour, a dash where there is none.
-    `limits` are the values of the darkest and of the lightest colour.
-    """
+    """Draw rows of numbers on the colours of viridis between limits; texts and dashes as such."""
     from matplotlib import colormaps
 
     colormap, (low, high) = colormaps["viridis"], limits
@@ -198,10 +188,7 @@ def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 
 
 def check_output(path: Path) -> None:
-    """Raise, before anything is computed, if no plot could be saved to a path.
-
-    A ValueError where its suffix is of no known format, a ModuleNotFoundError without matplotlib.
-    """
+    """Raise, first of all, where no plot can be saved to a path, or without matplotlib."""
     if path.suffix not in FORMATS:
         raise ValueError(
             f"{path}: expected a plot's file to end in {', '.join(FORMATS)}, "

@@ -14,7 +14,6 @@ from merge_metric.tables import latex
 from merge_metric.tables.cells import FEW_MARK, FEW_NOTE, Column, Row, Value, is_few
 
 WIDTH: Final = 100
-"""Width of wrapped plain text, in characters."""
 
 _GAP: Final = "  "
 
@@ -104,9 +103,8 @@ class Table:
     def to_html(self) -> str:
         """Write an HTML table that scrolls sideways where it is too wide, intervals below values.
 
-        In the font and the colours of the page that it stands on, so light and dark alike. Nothing
-        is in it but text and inline styles without colours: texts are escaped, and pages that
-        remove scripts and style sheets, as GitHub does, show it too.
+        With no fonts or colours of its own, text escaped, nothing but inline styles, as GitHub
+        allows.
         """
         rows, notes = self._marked()
         styles = [_CELL.format("left" if column.is_text else "right") for column in self.shown]
@@ -141,10 +139,7 @@ class Table:
         return latex.to_latex(self.name, self.title, self.shown, rows, notes)
 
     def _marked(self) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-        """Mark the names of rows of few seeds, and say below what the mark means.
-
-        Rows have their number as `n_seeds` or, where they are of seeds answered right, `n_right`.
-        """
+        """Mark rows of few seeds by `n_seeds` or `n_right`, and say below what the mark means."""
         leading = [*takewhile(lambda column: column.is_text, self.columns)]
         few = [is_few(row.get("n_seeds", row.get("n_right"))) for row in self.rows]
         keys = [f"{column.key}_n_seeds" for column in self.columns]
