@@ -15,6 +15,7 @@ from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from merge_dataset.files import read_json, read_record, write_json
 from merge_metric.models.inspection import MASKED_LM, Head
+from merge_metric.models.odd_answers import warn_of_unknown
 from merge_metric.models.pair_model import ModelRequest
 
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions
     """Warn where the tokenizer does not know the run's words; all tasks look at the same."""
     shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
     sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
-    unknown = mlm.unknown_tokens(list(sentences))
-    unknown.warn(mlm.name)
-    if unknown.many:
-        write_json(_record(run, mlm.name, "unknown"), unknown.record)
+    if unknown := mlm.unknown_tokens(list(sentences)):
+        warn_of_unknown(mlm.name, unknown)
+        write_json(_record(run, mlm.name, "unknown"), {"unknown_tokens": unknown})
 
 
 def _record(run: RunFolder, name: str, what: str = "") -> Path:

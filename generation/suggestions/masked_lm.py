@@ -16,7 +16,7 @@ from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
-from merge_metric.models.odd_answers import UnknownTokens, count_unknown
+from merge_metric.models.odd_answers import count_unknown
 from merge_metric.models.pair_model import batch_tokens_for, batches_of
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ class MaskedLM:
         """Text and kind of each token id."""
         return read_vocabulary(self._tokenizer, self._special_ids)
 
-    def unknown_tokens(self, texts: Sequence[str]) -> UnknownTokens:
-        """Count tokens of texts that the tokenizer does not know."""
+    def unknown_tokens(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count tokens of texts that the tokenizer does not know; empty where they are few."""
 
         def tokenize(sample: list[str]) -> list[list[int]]:
             encodings = self._tokenizer.encode_batch_fast(sample, add_special_tokens=False)

@@ -14,7 +14,7 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
-from merge_metric.models.odd_answers import UnknownTokens, count_unknown, evenly
+from merge_metric.models.odd_answers import count_unknown, evenly, warn_of_unknown
 from merge_metric.models.pair_model import (
     WHOLE,
     Known,
@@ -137,19 +137,18 @@ class Classifier:
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Tell the size, evidence of the order of labels, pairs that are cut, unknown tokens."""
+        told = {
+            "weights": self.weights,
+            "label_order_evidence": dict(self.label_order.evidence),
+            "unknown_tokens": self._unknown_tokens(pairs),
+        }
         return {
             "parameters": self._model.num_parameters(),
             "truncated": self._n_truncated(pairs),
-            **({"weights": dict(self.weights)} if self.weights else {}),
-            **(
-                {"label_order_evidence": dict(evidence)}
-                if (evidence := self.label_order.evidence)
-                else {}
-            ),
-            **self._unknown_tokens(pairs).record,
+            **{name: each for name, each in told.items() if each},
         }
 
-    def _unknown_tokens(self, pairs: Sequence[Pair]) -> UnknownTokens:
+    def _unknown_tokens(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         def tokenize(texts: list[str]) -> list[list[int]]:
             if self._backend is not None:
                 encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
@@ -180,29 +179,30 @@ class Classifier:
         return count
 
     def probabilities(
-        self, pairs: Sequence[Pair]
+        self,
+        pairs: Sequence[Pair],
+        known: frozenset[int] | Known = frozenset(),
+        share: Share = WHOLE,
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels for pairs.
 
         On a CPU there is no padding; a pair's probabilities depend on its company by rounding only.
+        Batches, and so answers, are the same to the bit whatever is known.
 
         Args:
             pairs: Premises and hypotheses; the longer one is cut where they exceed
                 `max_tokens` together.
 
+            known: Positions whose answers are known: batches of such alone are left out.
+            share: Batches wanted.
+
         Yields:
             Positions in `pairs`, and as many rows of probabilities of the labels.
         """
-        yield from self.resume(pairs, frozenset())
-
-    def resume(
-        self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `PairModel` says; batches, and so answers, are those of an unbroken run."""
         if not self._warned:
             unknown = self._unknown_tokens(pairs)
-            unknown.warn(self.name)
-            self._warned = unknown.many
+            warn_of_unknown(self.name, unknown)
+            self._warned = bool(unknown)
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:
             encoded = self._encode(some)
@@ -214,6 +214,8 @@ class Classifier:
             return batches, lambda batch: self._run([encoded[i] for i in batch])
 
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+
+    resume = probabilities
 
     def _tokenize(self, pairs: Sequence[Pair], *, truncate: bool) -> Any:
         return self._tokenizer(

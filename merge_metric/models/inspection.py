@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,9 +130,9 @@ TEXT_GENERATOR: Final = Head(
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Everything known about a model before its weights are read, filled in step by step."""
+    """Everything known about a model before its weights are read."""
 
     files: ModelFiles
     """Empty if there is no such model, or if it may not be read."""
@@ -253,39 +253,32 @@ def inspect(
 
 
 def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
-    """Fill in a description of which only the place is known; of an adapter's base if `is_base`."""
-    listed = found.attempt(list_files, found.files)
-    if listed is not None:
-        found.files = listed
-        if listed.gguf_file is not None:
-            _look_at_gguf(found, listed.gguf_file)
-        elif ADAPTER_CONFIG in listed and not is_base:
-            _look_at_adapter(found)
-        else:
-            _look_at_model(found, is_base=is_base)
-    return found
-
-
-def _look_at_model(found: Inspection, *, is_base: bool) -> None:
-    """Describe a model with a configuration and weights of its own."""
-    files, problems = found.files, found.problems
-    found.config = found.attempt(_read_config, files) or {}
-    if found.config:
-        problems += problems_of_config(files, found.config, found.head, is_base=is_base)
-    found.weights = weights = found.attempt(find_weights, files)
-    found.tokenizer = find_any_tokenizer(files)
-    if not found.tokenizer and not is_base:
+    """Describe a model of which only the place is known; an adapter's base if `is_base`."""
+    files = found.attempt(list_files, found.files)
+    if files is None:
+        return found
+    found = replace(found, files=files)
+    if files.gguf_file is not None:
+        return _look_at_gguf(found, files.gguf_file)
+    if ADAPTER_CONFIG in files and not is_base:
+        return _look_at_adapter(found)
+    problems, config = found.problems, found.attempt(_read_config, files) or {}
+    if config:
+        problems += problems_of_config(files, config, found.head, is_base=is_base)
+    weights, tokenizer = found.attempt(find_weights, files), find_any_tokenizer(files)
+    if not tokenizer and not is_base:
         found.attempt(_explain_no_tokenizer, files)
     if weights is not None:
-        problems += _problems_of_sizes(files, found.config, weights)
+        problems += _problems_of_sizes(files, config, weights)
         _note_conversion(found, weights)
-    if found.tokenizer in _SENTENCEPIECE:
-        found.has_packages(found.tokenizer, "sentencepiece", "protobuf")
+    if tokenizer in _SENTENCEPIECE:
+        found.has_packages(tokenizer, "sentencepiece", "protobuf")
+    return replace(found, config=config, weights=weights, tokenizer=tokenizer)
 
 
-def _look_at_gguf(found: Inspection, name: str) -> None:
+def _look_at_gguf(found: Inspection, name: str) -> Inspection:
     """Describe a GGUF file, which has configuration and tokenizer, too."""
-    files, problems = found.files, found.problems
+    files, problems, weights = found.files, found.problems, None
     if not found.head.gguf:
         problems.append(f"{files.where(name)}: expected {found.head.described}, got a GGUF file")
     elif name not in files:
@@ -294,44 +287,45 @@ def _look_at_gguf(found: Inspection, name: str) -> None:
             f"{files.where(name)}: there is no such file; GGUF files there: {near or 'none'}"
         )
     elif found.has_packages(name, "gguf", "accelerate"):
-        found.weights = found.attempt(read_gguf, files, name)
-    if (weights := found.weights) is not None:
-        told, family = weights.metadata, weights.metadata.get("general.architecture")
-        sizes = {ours: told.get(f"{family}.{theirs}") for ours, theirs in _GGUF_SIZES.items()}
-        problems += _problems_of_sizes(files, sizes, weights)
-        found.tokenizer = name
-        found.notes.append("unpacks its weights on reading")
+        weights = found.attempt(read_gguf, files, name)
+    if weights is None:
+        return found
+    told, family = weights.metadata, weights.metadata.get("general.architecture")
+    sizes = {ours: told.get(f"{family}.{theirs}") for ours, theirs in _GGUF_SIZES.items()}
+    problems += _problems_of_sizes(files, sizes, weights)
+    return replace(found, weights=weights, tokenizer=name, notes=["unpacks its weights on reading"])
 
 
-def _look_at_adapter(found: Inspection) -> None:
+def _look_at_adapter(found: Inspection) -> Inspection:
     """Describe an adapter, and the model that it is merged into."""
     files, where = found.files, found.files.where(ADAPTER_CONFIG)
-    adapter = found.attempt(read_adapter, files)
-    found.weights = weights = found.attempt(find_weights, files, ADAPTER_STEM)
+    adapter, base, config = found.attempt(read_adapter, files), None, dict[str, Any]()
+    weights = found.attempt(find_weights, files, ADAPTER_STEM)
     if not has_package("peft"):
         found.problems.append(
             f"{where}: an adapter, which the package peft merges into its "
             f"base model: pip install 'merge-nli[adapters]'"
         )
-    found.tokenizer = find_any_tokenizer(files)
+    tokenizer = find_any_tokenizer(files)
     if adapter is not None:
         of_base, _ = adapter
-        base = Inspection(files=of_base, head=found.head, model=found.model)
-        found.base = _look(base, is_base=True)  # its own head may be another, and not be used
-        found.problems += [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
-        found.config = dict(base.config)
+        # Its own head may be another, and not be used.
+        base = _look(Inspection(files=of_base, head=found.head, model=found.model), is_base=True)
+        said = [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
+        found.problems.extend(said)
         asked = f"@{of_base.revision}" if of_base.revision else ""
-        found.notes += [*base.notes, f"merges the adapter into {of_base.source}{asked}"]
-        found.tokenizer = found.tokenizer or base.tokenizer
+        found.notes.extend([*base.notes, f"merges the adapter into {of_base.source}{asked}"])
+        config, tokenizer = dict(base.config), tokenizer or base.tokenizer
     if weights is not None:
         _note_conversion(found, weights)
     own = (found.attempt(_read_config, files) or {}) if CONFIG in files else {}
-    found.config |= {key: own[key] for key in _OF_CLASSES if key in own}
+    config |= {key: own[key] for key in _OF_CLASSES if key in own}
     count = count_classes(weights) if weights else None
-    if count is not None and len(class_names(found.config)) != count:
-        found.config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
-    if adapter is not None and not found.tokenizer:
+    if count is not None and len(class_names(config)) != count:
+        config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
+    if adapter is not None and not tokenizer:
         found.attempt(_explain_no_tokenizer, files)
+    return replace(found, config=config, weights=weights, tokenizer=tokenizer, base=base)
 
 
 def has_package(name: str) -> bool:

@@ -154,12 +154,9 @@ def read_order(
 
 def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] | None:
     """Find the positions among the labels of as many names, if they are the labels."""
-    found = [label_of(name, known) for name in names]
-    return (
-        tuple(each for each in found if each is not None)
-        if sorted(-1 if each is None else each for each in found) == list(range(len(known)))
-        else None
-    )
+    given = [label_of(name, known) for name in names]
+    found = tuple(each for each in given if each is not None)
+    return found if len(given) == len(known) and {*found} == {*range(len(known))} else None
 
 
 # --- Evidence from the seeds ---

@@ -112,17 +112,23 @@ class LanguageModel:
         }
 
     def probabilities(
-        self, pairs: Sequence[Pair]
+        self,
+        pairs: Sequence[Pair],
+        known: frozenset[int] | Known = frozenset(),
+        share: Share = WHOLE,
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels for premise–hypothesis pairs.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. With the prefix cache, probabilities differ from those
         without by rounding only (`TOLERANCE`). The longest prompt is run both ways first;
-        should a model differ by more, it runs without the cache, with a warning.
+        should a model differ by more, it runs without the cache, with a warning. Batches, and so
+        answers, are the same to the bit whatever is known.
 
         Args:
             pairs: Premises and hypotheses.
+            known: Positions whose answers are known: batches of such alone are left out.
+            share: Batches wanted.
 
         Yields:
             Positions in `pairs`, and as many rows of probabilities of entailment, neutral
@@ -131,12 +137,6 @@ class LanguageModel:
         Raises:
             ValueError: a prompt is longer than the model's context.
         """
-        yield from self.resume(pairs, frozenset())
-
-    def resume(
-        self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `PairModel` says; batches, and so answers, are those of an unbroken run."""
         if not pairs:
             return
         self._prepare(pairs)
@@ -152,6 +152,8 @@ class LanguageModel:
             return batches, lambda batch: self._run([prompts[i] for i in batch], shared)
 
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+
+    resume = probabilities
 
     def _prepare(self, pairs: Sequence[Pair]) -> None:
         """Find prompts that are too long before any work, and decide on the prefix cache."""

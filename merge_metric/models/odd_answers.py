@@ -4,7 +4,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -112,43 +111,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownTokens:
-    """Counts of a run's texts, or of an even sample of them."""
+def unknown_sentence(found: Mapping[str, Any]) -> str:
+    """Say in words what `count_unknown` found."""
+    return (
+        f"{found['unknown'] / found['tokens']:.0%} of {found['tokens']:,} tokens in "
+        f"{found['texts']:,} texts are unknown to its tokenizer, as in "
+        f"{', '.join(map(repr, found['words']))}; is it the tokenizer that it was trained with, "
+        "and the right language?"
+    ).replace("%", " %", 1)
 
-    texts: int
-    tokens: int
-    unknown: int
-    words: tuple[str, ...]
 
-    @property
-    def many(self) -> bool:
-        """Tell whether they are more than `SHARE` of all."""
-        return self.unknown > SHARE * self.tokens
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The entry for provenance; empty where they are few."""
-        if not self.many:
-            return {}
-        return {"unknown_tokens": {"texts": self.texts, "tokens": self.tokens,
-                                   "unknown": self.unknown, "words": list(self.words)}}  # fmt: skip
-
-    @property
-    def sentence(self) -> str:
-        """A warning; empty where they are few."""
-        if not self.many:
-            return ""
-        return (
-            f"{self.unknown / self.tokens:.0%} of {self.tokens:,} tokens in {self.texts:,} texts "
-            f"are unknown to its tokenizer, as in {', '.join(map(repr, self.words))}; is it the "
-            "tokenizer that it was trained with, and the right language?"
-        ).replace("%", " %", 1)
-
-    def warn(self, name: str) -> None:
-        """Warn on stderr where they are many."""
-        if self.many:
-            log.warning("%s: warning: %s", name, self.sentence)
+def warn_of_unknown(name: str, found: Mapping[str, Any]) -> None:
+    """Warn where `count_unknown` found many."""
+    if found:
+        log.warning("%s: warning: %s", name, unknown_sentence(found))
 
 
 def evenly(values: Sequence[T]) -> Sequence[T]:
@@ -160,17 +136,15 @@ def count_unknown(
     texts: Sequence[str],
     tokenize: Callable[[list[str]], Sequence[Sequence[int]]],
     unknown_id: int | None,
-) -> UnknownTokens:
-    """Count unknown tokens in texts; of many texts, every n-th is looked at."""
+) -> dict[str, Any]:
+    """Count unknown tokens in an even sample of texts, for provenance; empty where they are few."""
     sample = list(evenly(texts))
-    if unknown_id is None or not sample:
-        return UnknownTokens(len(sample), 0, 0, ())
-    rows = tokenize(sample)
+    rows = tokenize(sample) if sample and unknown_id is not None else []
     tokens = sum(map(len, rows))
     unknown = sum(list(row).count(unknown_id) for row in rows)
-    found = UnknownTokens(len(sample), tokens, unknown, ())
-    if not found.many:
-        return found
+    if unknown <= SHARE * tokens:
+        return {}
     words = [w for w, _ in Counter(w for text in sample for w in text.split()).most_common()]
     bad = (word for word, row in zip(words, tokenize(words), strict=True) if unknown_id in row)
-    return replace(found, words=tuple(islice(bad, _EXAMPLES)))
+    examples = list(islice(bad, _EXAMPLES))
+    return {"texts": len(sample), "tokens": tokens, "unknown": unknown, "words": examples}

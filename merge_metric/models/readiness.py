@@ -70,23 +70,24 @@ def inspect_models(
         copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
         of_weights = sum(size or 0 for size in sizes) * BYTES.get(dtype, 4)
         room = None if None in sizes else _PROCESS + copies * of_weights
-        found.short_name, found.room = short_name, room
+        told, asks_seeds = "", False
         if head == CLASSIFIER and found.config:
             # Of classes known only once weights are read, the number is checked then.
             names = found.class_names or [f"LABEL_{n}" for n in range(len(labels))]
             by_number, asked_for = dict(enumerate(names)), request.label_order
             order = found.attempt(read_order, by_number, found.name, asked_for, labels)
-            if order is not None and order.source == "unknown":
-                found.labels, found.asks_seeds = "from the seeds", True
-            elif order is not None:
-                found.labels = f"{written(order.labels, labels)} ({order.source})"
+            if order is not None:
+                asks_seeds = order.source == "unknown"
+                told = f"{written(order.labels, labels)} ({order.source})"
+                told = "from the seeds" if asks_seeds else told
         if machine is not None and (room or 0) > (machine.memory_bytes or math.inf):
             found.problems.append(
                 f"needs about {size_in_words(room or 0)} of memory as {dtype}, "
                 f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes or 0)}"
                 f": {machine.remedy}, or --dtype bfloat16"
             )
-        return found
+        more: dict[str, Any] = {"labels": told, "asks_seeds": asks_seeds, "room": room}
+        return replace(found, short_name=short_name, **more)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -34,10 +35,10 @@ _TOP: Final = {"completions": 5, "chat/completions": 20}
 _MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses after which it is worth to ask again."""
 _HINTS: Final = {
-    400: "the prompt may be too long, or the server may not know one of the settings",
-    401: "name the environment variable that holds the key with `api_key_env`",
-    403: "name the environment variable that holds the key with `api_key_env`",
-    404: "check the base URL, which mostly ends in /v1, and the model's name",
+    400: ": the prompt may be too long, or the server may not know one of the settings",
+    401: ": name the environment variable that holds the key with `api_key_env`",
+    403: ": name the environment variable that holds the key with `api_key_env`",
+    404: ": check the base URL, which mostly ends in /v1, and the model's name",
 }
 _LONGEST_WAIT: Final = 60.0
 """Seconds."""
@@ -112,15 +113,8 @@ class RemoteModel:
                 f"expected an API key in the environment variable {api_key_env}, found none"
             )
         self.path = "chat/completions" if chat else "completions"
-        self._endpoint = Endpoint(
-            base_url,
-            self.path,
-            key=key,
-            connections=concurrency,
-            timeout=timeout,
-            retries=retries,
-            backoff=backoff,
-        )
+        retrying = retries, backoff, timeout
+        self._endpoint = Endpoint(base_url, self.path, key, concurrency, retrying)
         self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
         self.strict = strict
         self._n_partial, self._n_missing = 0, 0
@@ -278,21 +272,17 @@ class RemoteModel:
         usage = answer.get("usage") if isinstance(answer.get("usage"), dict) else {}
         with self._lock:
             self._used["requests"] = self._used.get("requests", 0) + 1
-            for name, key in (
-                ("prompt_tokens", "prompt_tokens"),
-                ("answer_tokens", "completion_tokens"),
-            ):
-                if type(usage.get(key)) is int:
-                    self._used[name] = self._used.get(name, 0) + usage[key]
+            for name in ("prompt_tokens", "completion_tokens"):
+                if type(usage.get(name)) is int:
+                    kept = name.replace("completion", "answer")
+                    self._used[kept] = self._used.get(kept, 0) + usage[name]
         return said
 
     def read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
         """Make probabilities of what was taken out of answers."""
         if words := self.words:
-            read = [words.read(self.prompt, *each) for each in zip(pairs, answers, strict=True)]
-            self.measures = np.array([measures for _, measures, _ in read])
-            self.texts = [text for _, _, text in read]
-            return np.array([shares for shares, _, _ in read])
+            shares, self.measures, self.texts = words.read_all(self.prompt, pairs, answers)
+            return shares
         rows, letters = [], self.prompt.template.letters
         for answer, pair in zip(answers, pairs, strict=True):
             weights = np.array(letter_probabilities(answer, letters))
@@ -372,18 +362,14 @@ class Endpoint:
         self,
         base_url: str,
         path: str,
-        *,
         key: str | None,
         connections: int,
-        timeout: float,
-        retries: int,
-        backoff: float,
+        retrying: tuple[int, float, float],
     ) -> None:
         """Prepare; the key is sent as a bearer token, and like the URL's query nowhere shown.
 
-        After `timeout` seconds without a byte an attempt is broken. Then there are `retries`, the
-        first after `backoff` seconds, twice as many each time, a minute at most; a server's own
-        `Retry-After` comes first.
+        Retrying has retries, seconds before the first, twice as many each time, a minute at most,
+        and seconds without a byte after which an attempt is broken.
         """
         import httpx
 
@@ -401,7 +387,7 @@ class Endpoint:
         self._url = parsed
         given = [key, parsed.username, parsed.password, *parsed.params.values()]
         self._secrets = spellings(filter(None, given))
-        self._retries, self._backoff = retries, backoff
+        self._retries, self._backoff, timeout = retrying
         self.stopped = threading.Event()
         """Once it is set, no thread waits for another attempt."""
         self._reached = False
@@ -421,7 +407,7 @@ class Endpoint:
             try:
                 response = client.post(self._url, json=payload)
             except httpx.TransportError as error:
-                problem = self._masked(f"{type(error).__name__}: {error}")
+                problem = mask_secrets(f"{type(error).__name__}: {error}", self._secrets)
                 if isinstance(error, httpx.ConnectError) and not self._reached:
                     problem += "; is the server running, and is the address right?"
                     if attempt:
@@ -439,12 +425,11 @@ class Endpoint:
                         ) from None
                 problem = f"HTTP {response.status_code}: {self._shown(response)}"
                 if response.status_code not in _MAY_PASS:
-                    hint = _HINTS.get(response.status_code)
-                    raise ValueError(
-                        f"{self.name}: expected an answer, got {problem}"
-                        + (f": {hint}" if hint else "")
-                    )
-                delay = _retry_after(response) or delay
+                    hint = _HINTS.get(response.status_code, "")
+                    raise ValueError(f"{self.name}: expected an answer, got {problem}{hint}")
+                with suppress(ValueError):  # none, or a date
+                    asked = float(response.headers.get("Retry-After", ""))
+                    delay = min(max(asked, 0.0), _LONGEST_WAIT) or delay
             if attempt < self._retries:
                 log.info("%s: %s; asking again in %.1f s", self.name, problem, delay)
                 if self.stopped.wait(delay):
@@ -457,24 +442,16 @@ class Endpoint:
     def _shown(self, response: httpx.Response) -> str:
         """Return the beginning of an answer, on one line, without what could be a secret."""
         text = " ".join(response.text.split()) or response.reason_phrase
-        return self._masked(text)[:_SHOWN]
-
-    def _masked(self, text: str) -> str:
-        """Mask our own secrets, however they are written, and what looks like one of others."""
-        return mask_secrets(text, known=self._secrets)
+        return mask_secrets(text, self._secrets)[:_SHOWN]
 
     def _without_secrets(self, value: Any) -> Any:
         """Mask our own secrets in every text of an answer; the rest of it stays as it is."""
+        mask = self._without_secrets
         if isinstance(value, str):
             return mask_known(value, self._secrets)
         if isinstance(value, list):
-            return [self._without_secrets(item) for item in value]
-        if isinstance(value, dict):
-            return {
-                mask_known(key, self._secrets): self._without_secrets(item)
-                for key, item in value.items()
-            }
-        return value
+            return [mask(item) for item in value]
+        return {mask(k): mask(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def joined(stream: str) -> dict[str, Any]:
@@ -502,12 +479,3 @@ def joined(stream: str) -> dict[str, Any]:
     text = "".join(said.get("text", said.get("message", ())))
     content = {"text": text} if "text" in said else {"message": {"content": text}}
     return {**whole, "choices": [{**content, "finish_reason": reason}]}
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Read the seconds that the server asks to wait, unless it gives a date."""
-    try:
-        seconds = float(response.headers.get("Retry-After", ""))
-    except ValueError:
-        return None
-    return min(max(seconds, 0.0), _LONGEST_WAIT)

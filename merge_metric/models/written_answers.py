@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -133,8 +133,15 @@ class Words:
         if len(best) > 1:  # equally frequent: in an order of each question's own
             texts = {code: "\0".join((*pair, str(code))).encode(errors="replace") for code in best}
             best.sort(key=lambda code: hashlib.sha256(texts[code]).digest())
-        chosen = best[0]
-        return (counts / counts.sum()).tolist(), [float(chosen), lost], kept
+        return (counts / counts.sum()).tolist(), [float(best[0]), lost], kept
+
+    def read_all(
+        self, prompt: Prompt, pairs: Sequence[Pair], answers: Iterable[Sequence[Said]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
+        """Read the answers to questions: shares, measures and words as of `read`, row by row."""
+        found = [self.read(prompt, *each) for each in zip(pairs, answers, strict=True)]
+        shares, measures, texts = zip(*found, strict=True)
+        return np.array(shares), np.array(measures), list(texts)
 
 
 class WritingModel:
@@ -190,15 +197,12 @@ class WritingModel:
         return told
 
     def probabilities(
-        self, pairs: Sequence[Pair]
+        self,
+        pairs: Sequence[Pair],
+        known: frozenset[int] | Known = frozenset(),
+        share: Share = WHOLE,
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield positions and shares of the labels; see `resume`."""
-        yield from self.resume(pairs, frozenset())
-
-    def resume(
-        self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield as `PairModel.resume` does. Draws depend on the batch alone."""
+        """Yield shares of the labels, as `PairModel` says. Draws depend on the batch alone."""
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:
             prompts = [self._encode(pair) for pair in some]
@@ -211,6 +215,8 @@ class WritingModel:
             )
 
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+
+    resume = probabilities
 
     def _encode(self, pair: Pair) -> list[int]:
         tokenizer = self._loaded.tokenizer
@@ -238,13 +244,9 @@ class WritingModel:
         self, pairs: Sequence[Pair], prompts: Sequence[list[int]], positions: Sequence[int]
     ) -> NDArray[np.float64]:
         said = [self._write(prompts, (n, positions)) for n in range(self.words.samples)]
-        found = [
-            self.words.read(self.prompt, pair, answers)
-            for pair, answers in zip(pairs, zip(*said, strict=True), strict=True)
-        ]
-        self.measures = np.array([measures for _, measures, _ in found])
-        self.texts = [text for _, _, text in found]
-        return np.array([shares for shares, _, _ in found])
+        found = self.words.read_all(self.prompt, pairs, zip(*said, strict=True))
+        shares, self.measures, self.texts = found
+        return shares
 
     def _write(self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]) -> list[Said]:
         """Generate an answer to each prompt of a batch; sample and positions name the draw."""

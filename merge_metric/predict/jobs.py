@@ -26,7 +26,7 @@ from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.odd_answers import UnknownTokens
+from merge_metric.models.odd_answers import warn_of_unknown
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
 from merge_metric.models.presets import Preset, request_of
@@ -119,15 +119,13 @@ def require_usable(
     for kind in kinds:
         require_settings_used(request, kind)
     looks = inspect_models(models, machine, labels)
-    asks = bool(entries) and any(look.asks_seeds for look in looks)
-    if asks and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
-        lack = (
-            f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to "
-            f"find it out from, got {count}: take more, or give `label_order`"
-        )
-        for look in looks:
-            if look.asks_seeds:
-                look.problems.append(lack)
+    asking = [look for look in looks if look.asks_seeds] if entries else []
+    if asking and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
+        for look in asking:
+            look.problems.append(
+                f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds "
+                f"to find it out from, got {count}: take more, or give `label_order`"
+            )
     good = [look.short_name for look in looks if not look.problems]
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 
@@ -261,46 +259,43 @@ def run_models(
             # Training takes the time, so one task does all.
             distribution = replace(distribution.without_gpus(), tasks=1)
         jobs = [Job(request.name, request)]
-        return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
-    machine = None if distribution is None else machine_for(distribution, request.device)
-    if preset is not None or distribution is not None:
-        require_usable(request, problems, machine, entries=entries)
-    if preset is None:
+    else:
+        machine = None if distribution is None else machine_for(distribution, request.device)
+        if preset is not None or distribution is not None:
+            require_usable(request, problems, machine, entries=entries)
         jobs = [Job(known.get("name", request.model), request, extra or {})]
-        return _run(jobs, problems, distribution, out=out, overwrite=overwrite)
-    jobs = [
-        Job(
-            each.name,
-            request_of(each, request),
-            {"preset": preset, "short_name": each.name, "group": each.group},
-        )
-        for each in entries
-    ]
-    return _run(jobs, problems, distribution, folder=out or PREDICTIONS, overwrite=overwrite)
-
-
-def _run(
-    jobs: Sequence[Job],
-    problems: pa.Table,
-    distribution: Distribution | None,
-    *,
-    out: Path | None = None,
-    folder: Path = PREDICTIONS,
-    overwrite: bool,
-) -> Done:
-    """Run models, here or in tasks of one model each, whose number changes no byte of a file."""
+    folder = PREDICTIONS
+    if preset is not None:
+        folder, out = out or PREDICTIONS, None
+        jobs = [
+            Job(
+                each.name,
+                request_of(each, request),
+                {"preset": preset, "short_name": each.name, "group": each.group},
+            )
+            for each in entries
+        ]
     if distribution is None:
         return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
+    return _run_in_tasks(jobs, problems, distribution, out, folder, overwrite=overwrite)
+
+
+def _run_in_tasks(
+    jobs: Sequence[Job],
+    problems: pa.Table,
+    distribution: Distribution,
+    out: Path | None,
+    folder: Path,
+    *,
+    overwrite: bool,
+) -> Done:
+    """Run models in tasks of one model each, whose number changes no byte of a file."""
     target = folder if out is None else out.parent
-    absolute = [_absolute_paths(job.request) for job in jobs]
-    jobs = [
-        replace(job, request=replace(job.request, **paths))
-        for job, paths in zip(jobs, absolute, strict=True)
-    ]
-    asked = [
-        [asdict(job), *map(file_stamps, paths.values())]
-        for job, paths in zip(jobs, absolute, strict=True)
-    ]
+    placed, asked = list[Job](), list[Any]()
+    for job in jobs:
+        paths = _absolute_paths(job.request)
+        placed.append(replace(job, request=replace(job.request, **paths)))
+        asked.append([asdict(placed[-1]), *map(file_stamps, paths.values())])
     fingerprint = fingerprint_of({}, problems, problem_digests(problems))
     digest = digest_of([asked, fingerprint, str(out)])[:12]
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
@@ -308,7 +303,7 @@ def _run(
     work = (target / f".{slug}.{digest}.tasks").absolute()
     check_output(work, is_folder=True)
     plan = {
-        "jobs": {job.name: asdict(job) for job in jobs},
+        "jobs": {job.name: asdict(job) for job in placed},
         "out": out and str(out.absolute()),
         "folder": str(target.absolute()),
         "overwrite": overwrite,
@@ -419,8 +414,7 @@ def _write(
         extra=extra,
         overwrite=overwrite,
     )
-    if found := notes.get("unknown_tokens"):
-        UnknownTokens(**found | {"words": tuple(found["words"])}).warn(description["name"])
+    warn_of_unknown(description["name"], notes.get("unknown_tokens", {}))
     return replace(done, inferred=answered["inferred"], seconds=answered["seconds"])
 
 
@@ -429,11 +423,8 @@ def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, 
     for of_file in zip(*found, strict=True):
         first = next((each for each in of_file if each["notes"]), of_file[0])
         for each in of_file:
-            differing = [
-                key
-                for key in {**first["description"], **each["description"]}
-                if first["description"].get(key) != each["description"].get(key)
-            ]
+            one, other = first["description"], each["description"]
+            differing = [key for key in one | other if one.get(key) != other.get(key)]
             if differing or each["out"] != first["out"]:
                 raise ValueError(
                     f"expected the same model, device and versions in every task, got different "

@@ -6,6 +6,7 @@ predictions files (`score`, `compare`, `analyse`, `report`) of those that it rea
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -26,7 +27,6 @@ from merge_metric.models.label_order import (
     OrderCheck,
     check_order,
 )
-from merge_metric.models.odd_answers import UnknownTokens
 from merge_metric.runs.prediction_columns import PROBABILITIES
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
@@ -95,12 +95,8 @@ def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
 def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Say which texts the tokenizer cut or did not know, and what a server did otherwise."""
     yield from _cut_texts(metadata)
-    try:
-        found = metadata["unknown_tokens"]
-        if sentence := UnknownTokens(**found | {"words": tuple(found["words"])}).sentence:
-            yield sentence
-    except (KeyError, TypeError):
-        pass  # none, or metadata that are not ours
+    with suppress(KeyError, TypeError, ZeroDivisionError):  # none, or metadata that are not ours
+        yield odd_answers.unknown_sentence(metadata["unknown_tokens"])
     yield from odd_answers.sentences(metadata).values()
     n_without, n_pairs = _count_of_pairs(metadata, "answers_without_letters")
     if n_without:
