@@ -18,7 +18,6 @@ PREFIX: Final = "eval_merge_"
 """Begins the names in a Trainer's log; W&B and TensorBoard get them as `eval/merge_…`."""
 
 PROJECT: Final = "merge-nli"
-"""Project of W&B where WANDB_PROJECT names none."""
 
 _CURES: Final[Mapping[Tracker, str]] = {
     "wandb": "log in with `wandb login`, or keep runs here with WANDB_MODE=offline",

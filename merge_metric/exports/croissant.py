@@ -51,7 +51,6 @@ _TYPES: Final = {
     "float": "cr:Float32",
     "bool": "sc:Boolean",
 }
-"""Type in Arrow → data type."""
 
 
 @export("croissant", panel=FILES)
@@ -148,7 +147,6 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_card(folder: Path) -> tuple[dict[str, Any], str, str, str]:
-    """Read front matter, first paragraph, BibTeX entries and the text of the folder's card."""
     path = folder / CARD
     try:
         text = path.read_text(encoding="utf-8")

@@ -34,7 +34,6 @@ SCHEMA: Final = "0.2.2"
 AGGREGATE, SAMPLES = "results.json", "samples.jsonl"
 
 _FIGURE_OF: Final = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
-"""Split → the figure that its samples are of."""
 
 
 @export("results", panel=FILES)
@@ -124,7 +123,6 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a configuration that are defined."""
     from merge_metric.score import score_run
     from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
     from merge_metric.seed_variant_accuracy.options import USUAL

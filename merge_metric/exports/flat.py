@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Parts = Iterator[tuple[str, Iterable["pa.Table"]]]
-"""Names of a configuration's files, and the rows of each."""
 
 
 @export("jsonl", panel=FILES)
@@ -100,7 +99,6 @@ def _export(
     write: Callable[[Path, Iterable[pa.Table]], int],
     overwrite: bool,
 ) -> Exported:
-    """Write a folder with a folder of files for each configuration."""
     chosen = configurations_of(folder, configs or ())
     description = {
         "export": name,

@@ -56,7 +56,6 @@ _ANSWERS: Final = (
     "models/templates",
     "runs/texts",
 )
-"""Modules of answers, which go there too."""
 
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: those after a space, or also those without."""
@@ -288,7 +287,6 @@ def figure_names(thresholds: Sequence[int]) -> list[str]:
 
 
 def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
-    """Build a task as the harness's YAML has it."""
     from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 
     prompt = tasks.prompts[config]
@@ -375,7 +373,6 @@ def _as_yaml(task: dict[str, Any]) -> str:
 
 _LIGHTEVAL_MODULE: Final = "merge_nli_tasks"
 DATA: Final = "data.json"
-"""File with the place of the problems."""
 
 
 @task_export("lighteval", hub=None, revision=None)

@@ -77,7 +77,6 @@ class Exported:
     """Contents for `--format json`."""
     text: str
     next: str
-    """The command to run next."""
 
 
 def export(

@@ -13,7 +13,6 @@ EXPORTED: Final = Path(__file__).resolve().parents[1]
 """The exported folder, in which this file is in the metric's."""
 
 SETTINGS: Final = "merge_nli.json"
-"""File of an exported folder that says what is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class TaskSettings:
     revision: str | None
     prompts: dict[str, Prompt]
     left_out: dict[str, list[str]]
-    """Configuration → ids of seeds that are examples, and not asked about."""
     thresholds: tuple[int, ...]
     forms: tuple[str, ...]
     """Texts that may stand before a letter: a space, or also nothing."""

@@ -159,7 +159,6 @@ _DENIED: Final = re.compile(
 _KEPT: Final = 600
 """Characters of an answer that are kept."""
 _BEFORE: Final = 200
-"""Characters before a choice in which such words are looked for."""
 _REFUTED: Final = re.compile(
     r"[ \t*_`\"'”’)\]]*\b(?:(?:is|was|seems|would be)(?:n['’]t|(?: clearly| therefore)? (?:not|too|"
     r"wrong|incorrect|false|impossible|unlikely|excluded|ruled out))|(?<!\) )(?:can(?:not|['’]t)|"
@@ -294,7 +293,6 @@ class AnswerReader:
         return "\n".join(lines).strip("\n")
 
     def _listed(self, line: str) -> int:
-        """Tell which choice a line of a list is about."""
         found = self._item.match(line)
         if not found:
             return NO_LABEL
@@ -383,7 +381,7 @@ def _plain(name: str) -> str:
 # --- Letters as a first token ---
 
 _SPACES: Final = " ▁Ġ"
-"""A space, also in the forms in which tokenizers and servers show it."""
+"""Also in the forms in which tokenizers and servers show it."""
 
 
 def letter_probabilities(tokens: Mapping[str, float], letters: Sequence[str]) -> list[float]:

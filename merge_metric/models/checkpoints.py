@@ -49,7 +49,6 @@ _WITHOUT: Final = {
     "cuda": "it needs an NVIDIA GPU, its driver, and a build of torch for CUDA",
     "mps": "it needs Apple silicon",
 }
-"""Device → reason why torch mostly does not find it."""
 
 _UNUSED: Final = re.compile(
     r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
@@ -60,7 +59,6 @@ _UNUSED: Final = re.compile(
 _HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
 """Suffixes of the files hashed into a folder's revision."""
 _LARGEST_KEPT: Final = 2**25 - 2**14
-"""Bytes of the largest block from which glibc learns."""
 _MOST_TIMES: Final = 4
 """Most elements of a model for each in its weights: some share theirs under several names."""
 _ADAPTER_PREFIX: Final = "base_model.model."
@@ -70,7 +68,6 @@ class Loaded(NamedTuple):
     """A model on its device, in its dtype, with its tokenizer and identity."""
 
     model: Any
-    """The network; `load` packs its linear layers where that is faster."""
     tokenizer: Any
     name: str
     revision: str
@@ -148,7 +145,6 @@ def resolve_device(device: str) -> str:
 
 @cache
 def _warn_of_slow_type(dtype: str) -> None:
-    """Warn once of a type for which this processor has no instructions."""
     try:
         lines = _PROCESSOR.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -215,7 +211,6 @@ def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
 def _merge(
     base: Any, config_folder: Path, weights_folder: Path, names: Set[str], source: str
 ) -> Any:
-    """Merge an adapter into its base model; raise ValueError where it does not fit."""
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
     with warnings.catch_warnings():
@@ -344,7 +339,6 @@ def _read_model(
 def _check_tensors(
     where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
 ) -> None:
-    """Refuse weights if transformers left some out, or filled in others at random."""
     name, prefix = type(model).__name__, f"{model.base_model_prefix}."
     for key, found, wanted in sorted(info["mismatched_keys"], key=lambda each: str(each[0])):
         if key not in replaced:
@@ -387,7 +381,6 @@ def _reading(where: str, expected: str) -> Iterator[None]:
 
 
 def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
-    """Find a model's identity: its revision, and digests of its weights."""
     files, weights = found.files, found.require()
     files.remember()
     names, hashed = weights.names, set(weights.names)

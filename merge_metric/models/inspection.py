@@ -49,7 +49,6 @@ _TOKENIZERS: Final = (
 """Files of tokenizers that transformers reads; all of a row are needed."""
 _TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
-"""Suffixes of the files beside the weights that a model may need."""
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _GGUF_SIZES: Final = {
     "num_layers": "block_count",
@@ -69,7 +68,6 @@ _WIDTHS: Final = frozenset(
 )
 """Sizes that are the size of a dimension of some tensor."""
 _OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
-"""Entries of a configuration that tell of classes."""
 _MOST_CLASSES: Final = 10_000
 _ENDINGS: Final = re.compile(
     r"(Model|Decoder|LMHead|For(MaskedLM|PreTraining|CausalLM|ConditionalGeneration|"
@@ -88,15 +86,12 @@ class Head:
     trained: str
     """The head that must have been trained, as messages say, with the article."""
     auto_class: str
-    """Class of transformers that loads it."""
     encoder_decoder_class: str = ""
-    """Class that loads encoder-decoders, if it differs."""
     architectures: tuple[str, ...]
     """Endings of the architectures that a configuration may name."""
     also: tuple[str, ...] = ()
     """Architectures that can be loaded for it, though they are first of all for another task."""
     gguf: bool = False
-    """Whether GGUF files are read too."""
 
 
 MASKED_LM: Final = Head(
@@ -141,17 +136,13 @@ class Inspection:
     """The configuration as its file has it; empty if there is none."""
     weights: Weights | None = None
     tokenizer: str = ""
-    """Files that the tokenizer is read from."""
     problems: list[str] = field(default_factory=list)
     """Reasons why it cannot be used, the first one first; empty if it can, as far as seen."""
     notes: list[str] = field(default_factory=list)
     """Steps that loading takes, where it takes more than reading."""
     base: Inspection | None = None
-    """The model that an adapter is merged into."""
     model: str = ""
-    """The name, as it was asked for."""
     short_name: str = ""
-    """Name in a list of models."""
     labels: str = ""
     """A classifier's labels and how they are known, in words."""
     asks_seeds: bool = False
@@ -277,7 +268,6 @@ def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
 
 
 def _look_at_gguf(found: Inspection, name: str) -> Inspection:
-    """Describe a GGUF file, which has configuration and tokenizer, too."""
     files, problems, weights = found.files, found.problems, None
     if not found.head.gguf:
         problems.append(f"{files.where(name)}: expected {found.head.described}, got a GGUF file")
@@ -297,7 +287,6 @@ def _look_at_gguf(found: Inspection, name: str) -> Inspection:
 
 
 def _look_at_adapter(found: Inspection) -> Inspection:
-    """Describe an adapter, and the model that it is merged into."""
     files, where = found.files, found.files.where(ADAPTER_CONFIG)
     adapter, base, config = found.attempt(read_adapter, files), None, dict[str, Any]()
     weights = found.attempt(find_weights, files, ADAPTER_STEM)

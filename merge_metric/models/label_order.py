@@ -18,7 +18,6 @@ FAR_BETTER: Final = 0.2
 RARE: Final = 0.001
 """Probability below which a lead is not put down to chance."""
 ENOUGH_SEEDS: Final = 30
-"""Seeds without which nothing is concluded about an order."""
 ASKED_SEEDS: Final = 300
 """Seeds of each source that are asked about to find out an order."""
 MOST_LABELS: Final = 6

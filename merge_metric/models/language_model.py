@@ -36,7 +36,6 @@ _TOLERANCE_HALF: Final = 0.05
 _WINDOW: Final = 4096
 """Pairs that are tokenised and sorted by length together."""
 _PADDING: Final = 0.125
-"""Largest share of a batch that may be padding."""
 _BYTES: Final = 2**29
 """Most memory for a batch's keys and values in one layer, and for its logits."""
 

@@ -32,15 +32,12 @@ class ModelFiles:
     name: str
     """The id, or the name of the folder or GGUF file."""
     revision: str | None = None
-    """Revision asked for on the Hub; None for the newest."""
     gguf_file: str | None = None
-    """Name of the GGUF file in the folder or repository that everything is read from."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Name of a file → bytes; files in folders below are left out."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """Name of a file → SHA-256, where the listing says it, as the Hub's does of large files."""
     commit: str | None = None
-    """Commit of a repository on the Hub."""
     folder: Path | None = None
     """Folder with all files; None where they still lie on the Hub."""
 

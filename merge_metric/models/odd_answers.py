@@ -12,7 +12,6 @@ from merge_dataset.redaction import mask_secrets
 _ALIKE: Final = 5
 """Lengths of prompts that cannot all come to the largest number of tokens, unless they are cut."""
 _SHOWN: Final = 300
-"""Characters of a model's name."""
 
 
 def beginning(answer: Any) -> str:

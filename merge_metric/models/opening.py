@@ -52,10 +52,8 @@ LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
 """Pairs, and the position of each one's gold label among the labels."""
 
 AskFunction = Callable[[list[Pair]], Any]
-"""A function from pairs to labels or to their probabilities."""
 
 _TOLERANCE: Final = 1e-3
-"""Largest distance of a sum of probabilities from 1."""
 
 _KINDS: Final = (
     "a name or folder, a function from a list of (premise, hypothesis) to labels or "
@@ -390,7 +388,6 @@ def _function(
     labels: tuple[str, ...],
     batch_size: int,
 ) -> AskedFunction:
-    """Wrap a `CrossEncoder`, an estimator or a function; see `as_pair_model`."""
     called = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
     source = "unknown" if order == SEEDS else "default"
     in_order = LabelOrder(tuple(range(len(labels))), source, labels)
@@ -472,7 +469,6 @@ def _estimator(model: Any, labels: tuple[str, ...]) -> AskFunction:
 
 
 def _loaded_from(model: Any) -> str:
-    """Return the Hub id or folder's name that a network was loaded from, if it tells."""
     place = str(getattr(model.config, "_name_or_path", "") or "")
     return Path(place).resolve().name if place and Path(place).is_dir() else place
 

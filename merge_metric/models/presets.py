@@ -20,16 +20,13 @@ class Preset:
     name: str
     """Short, such as the paper's figures have it: `BERT-B-S`."""
     model: str
-    """Hub id."""
     group: str
     """Its training data: `S`, `M`, `SMFA`; or `LLM`."""
     kind: Literal["classifier", "lm"] = "classifier"
     label_order: str | None = None
     """Labels of its classes, `seeds` where no document is known; None where it names them."""
     label_order_source: str | None = None
-    """Address of the document that says so."""
     not_on_hub: str | None = None
-    """Reason why it cannot be run."""
 
 
 def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:

@@ -19,7 +19,6 @@ _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
 
 _OPTIONS: Final = "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file of your own"
 SHOT_FILES: Final = {".toml", ".jsonl"}
-"""Endings of files of one's own examples."""
 
 HeldOut = Mapping[str, Sequence[Mapping[str, Any]]]
 """Source → seeds of it that are not asked about, each with its texts and its `label`."""
@@ -170,7 +169,6 @@ def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tup
 
 
 def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
-    """Change the usual template as a file says."""
     question, choices = content.get("question"), content.get("choices")
     if choices is not None:
         names = choices if isinstance(choices, dict) else {}

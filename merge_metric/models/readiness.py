@@ -27,7 +27,6 @@ _PROCESS: Final = 600_000_000
 _CPU_COPIES: Final = 2
 """Copies of weights while they are packed; as `_PROCESS`, measured to a tenth by `make bench`."""
 _AT_ONCE: Final = 8
-"""Models that are looked at at the same time: the Hub's answers are waited for."""
 
 NamedModel = tuple[str, ModelRequest, Head]
 """A model's name in a list, or ""; the model; and the task that it is wanted for."""
@@ -38,7 +37,6 @@ class Machine:
     """Memory and disk that models have to fit into."""
 
     device: str
-    """Type of the device: `cpu`, `cuda`, `mps`."""
     memory_bytes: int | None
     """The device's memory in all; None where it cannot be told."""
     owner: str = ""

@@ -41,9 +41,7 @@ _HINTS: Final = {
     404: ": check the base URL, which mostly ends in /v1, and the model's name",
 }
 _LONGEST_WAIT: Final = 60.0
-"""Seconds."""
 _SHOWN: Final = 300
-"""Characters of an answer that messages show."""
 
 Missing = Literal["error", "uniform"]
 """Meaning of an answer without letters: stop, or labels that are equally probable."""
@@ -136,8 +134,7 @@ class RemoteModel:
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities, as far as it can be known from outside.
 
-        `missing` is not among it: whoever was stopped by an answer without letters may go
-        on the other way, and what was answered before stays as it is.
+        `missing` is not among it: whoever was stopped by an answer without letters may go on.
         """
         return {
             "kind": "remote",
@@ -150,12 +147,7 @@ class RemoteModel:
         }
 
     def noted(self) -> dict[str, Any]:
-        """Tell what was odd about the answers that were yielded since the last call.
-
-        `answers_partial` had one or two of the letters among the alternatives,
-        `answers_without_letters` none; `answered_as` and `prompts_cut` as `OddAnswers` has them.
-        Of answers in words, the requests, the tokens as the server counts them, and the time.
-        """
+        """Tell what was odd about answers since the last call; of words, requests, tokens, time."""
         if self.words:
             now = time.perf_counter()
             with self._lock:
@@ -383,7 +375,6 @@ class Endpoint:
             raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
         parsed = parsed.copy_with(path=f"{parsed.path.rstrip('/')}/{path}")
         self.name = str(parsed.copy_with(username=None, password=None, query=None))
-        """The URL without what could be a secret."""
         self._url = parsed
         given = [key, parsed.username, parsed.password, *parsed.params.values()]
         self._secrets = spellings(filter(None, given))

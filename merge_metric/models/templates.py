@@ -93,7 +93,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 PLACE: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-"""A place in a question or choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +102,7 @@ class Prompt:
     examples: tuple[Example, ...]
     """Shown before every question, in this order; may be empty."""
     template: Template
-    """Question about a problem."""
     name: str = "own"
-    """Name of the examples in metadata."""
     start: str = ""
     """Text before the first example, such as `<|endoftext|>`; not used in chats."""
 

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 WeightsFormat = Literal["safetensors", "pickle", "GGUF"]
 
 _LARGEST_HEADER: Final = 100_000_000
-"""Bytes of a safetensors header; the library's own limit."""
 _BITS: Final = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6,
     "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
@@ -40,7 +39,6 @@ _OTHERS: Final = {
     "tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "rust_model.ot": "Rust",
     "model.onnx": "ONNX", "model.ckpt.index": "TensorFlow 1", "consolidated.00.pth": "Llama's own",
 }  # fmt: skip
-"""Files with weights that are not read, and their formats."""
 
 _SCALARS: Final = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
@@ -146,7 +144,6 @@ def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
 
 
 def _shards(files: ModelFiles, index: str, suffix: str) -> tuple[str, ...]:
-    """Read the names of the files that an index tells of."""
     table = files.read_json(index).get("weight_map")
     if not isinstance(table, dict) or not table:
         raise ValueError(f"{files.where(index)}: expected weight_map, a table of files, got none")
@@ -286,7 +283,6 @@ def _read_gguf_header(
 ADAPTER_CONFIG: Final = "adapter_config.json"
 """File by which an adapter (LoRA and its kin) is known, whatever else lies there."""
 ADAPTER_STEM: Final = "adapter_model"
-"""Name, without the ending, of an adapter's weights."""
 TASKS: Final = {
     "SEQ_CLS": "ForSequenceClassification",
     "CAUSAL_LM": "ForCausalLM",
@@ -294,7 +290,6 @@ TASKS: Final = {
 }
 """Task of an adapter in peft → ending of the architecture that results."""
 _MERGED: Final = ("LORA", "IA3", "LOHA", "LOKR")
-"""Types of adapters that can be merged, by their names in peft."""
 _CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj)\.weight$")
 """Names of the last matrix of classification heads: a row per class."""
 
@@ -336,7 +331,6 @@ def count_classes(weights: Weights) -> int | None:
 # conversion, which asks a service on the Hub, plays no part.
 
 CACHE_VARIABLE: Final = "MERGE_NLI_CACHE"
-"""Environment variable with the folder of the cache."""
 SAFE_TORCH: Final = (2, 10)
 """First version whose reader of pickles is trusted."""
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 _WORD: Final = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z ]")
 _MOST_WORDS: Final = 2**17
-"""Words whose tokens are kept, as many as the texts of a large dataset have."""
 
 
 def word_tokens(tokenizer: Any) -> WordTokens | None:

@@ -27,14 +27,11 @@ if TYPE_CHECKING:
     from merge_metric.models.pair_model import ModelRequest, Prepared
 
 WITHOUT_LABEL: Final = "samples_without_label"
-"""Name of the share of answers that name no label."""
 
 MEASURED: Final = (PREDICTION, WITHOUT_LABEL)
 
 _WINDOW: Final = 1024
-"""Questions that are sorted by length together."""
 _ROWS: Final = 16
-"""Questions that a model here answers at a time."""
 
 
 class Said(NamedTuple):
@@ -42,7 +39,6 @@ class Said(NamedTuple):
 
     text: str
     is_cut: bool = False
-    """Whether the most tokens allowed were used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

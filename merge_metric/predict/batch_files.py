@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from merge_metric.models.pair_model import PairModel
 
 MOST_REQUESTS: Final = 50_000
-"""Requests in a batch file, as OpenAI takes them."""
 MOST_BYTES: Final = 190_000_000
 """Bytes in a batch file; OpenAI takes 200 MB."""
 
 _DIGITS: Final = 16
-"""Digits of a run's fingerprint in the ids of its requests."""
 _CHARACTERS: Final = 4
 """Characters of a token of English, about."""
 
@@ -85,7 +83,6 @@ def _require_free(place: Path, overwrite: bool) -> None:
 
 
 def _numbered(path: Path, number: int) -> Path:
-    """Name one of the files of a batch: the first has no number."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 

@@ -69,7 +69,6 @@ log = logging.getLogger(__name__)
 
 _TOO_LARGE: Final = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
 _SHOWN: Final = 4
-"""Settings that a refusal names."""
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of the predictions files that no name is given for."""
@@ -206,11 +205,9 @@ class PredictRun:
             self.asked = np.concatenate([self.asked, again])
         self.digests = problem_digests(problems)
         self.fingerprint = fingerprint_of(self.description, problems, self.digests)
-        """Digest of everything that determines the file."""
         self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.journal")
         """The file of the answers so far; shares have their own beside it."""
         self.width = len(self.labels) + len(self.measured)
-        """Numbers in an answer."""
 
     def finished(self) -> dict[str, Any] | None:
         """Return the metadata of the file, if it is there and this run's."""
@@ -354,7 +351,6 @@ class PredictRun:
         write_batches(self.out, schema, len(self.problems), partial(self._rows, journal))
 
     def _rows(self, journal: Journal, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Make columns of the file, some rows at a time."""
         for start in range(0, len(self.problems), ROWS):
             rows = slice(start, start + ROWS)
             answers = journal.answers[self.pair_of_row[rows], : len(self.labels)]
@@ -383,7 +379,6 @@ class PredictRun:
             forget_read()
 
     def _chosen(self, journal: Journal, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Tell the labels answered."""
         if PREDICTION in self.measured:
             place = len(self.labels) + self.measured.index(PREDICTION)
             found: NDArray[np.int64] = journal.answers[positions, place].astype(np.int64)

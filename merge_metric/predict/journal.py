@@ -17,7 +17,6 @@ from merge_metric.models.pair_model import Share
 _HEAD: Final = struct.Struct("<II")
 """Number of answers in a batch, and CRC-32 of the bytes that follow; of notes 0, and theirs."""
 _LENGTH: Final = struct.Struct("<I")
-"""Bytes of notes, which stand before the batch that they are about."""
 TEXTS: Final = "texts"
 """Notes of a model's own words: position, as text → answer."""
 _POSITION: Final = np.dtype("<i8")

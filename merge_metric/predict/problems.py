@@ -43,7 +43,6 @@ from merge_metric.runs.relations import DRAWS, draw_digests
 from merge_metric.runs.texts import rows_of, text_digests
 
 _PAIRS: Final = 65_536
-"""Pairs that are Python objects at a time."""
 
 SHOTS: Final = "shots"
 """In the description of problems: source → its seeds that are held out as examples."""
@@ -138,7 +137,6 @@ def read_problems(
 
 
 def _states(files: Iterable[Path]) -> list[tuple[int, ...]]:
-    """Return what differs where one of some files was replaced."""
     return [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, files)]
 
 
@@ -194,7 +192,6 @@ class Pairs(Sequence[Pair]):
 
 
 def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFormat:
-    """Return the format that all configurations have."""
     found = dict.fromkeys(formats.values())
     if len(found) > 1:
         parts = "; ".join(
@@ -299,7 +296,6 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
 
 
 def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
-    """Keep some rows, on disk."""
     starts = range(0, len(problems), ROWS)
     parts = (problems.slice(n, ROWS).filter(kept.slice(n, ROWS)) for n in starts)
     return on_disk(parts, problems.schema)
@@ -502,7 +498,6 @@ def _load_split(
 # --- Tables on disk ---
 
 _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
-"""Files of the tables that are in use."""
 
 
 def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
