@@ -138,7 +138,9 @@ def count_unknown(
 ) -> dict[str, Any]:
     """Count unknown tokens in an even sample of texts, for provenance; empty where they are few."""
     sample = list(evenly(texts))
-    rows = tokenize(sample) if sample and unknown_id is not None else []
+    if unknown_id is None or not sample:
+        return {}
+    rows = tokenize(sample)
     tokens = sum(map(len, rows))
     unknown = sum(list(row).count(unknown_id) for row in rows)
     if unknown <= SHARE * tokens:

@@ -263,18 +263,14 @@ def run_models(
         machine = None if distribution is None else machine_for(distribution, request.device)
         if preset is not None or distribution is not None:
             require_usable(request, problems, machine, entries=entries)
-        jobs = [Job(known.get("name", request.model), request, extra or {})]
+        single = Job(known.get("name", request.model), request, extra or {})
+        jobs = [single] if preset is None else []
+        for each in entries:
+            told = {"preset": preset, "short_name": each.name, "group": each.group}
+            jobs.append(Job(each.name, request_of(each, request), told))
     folder = PREDICTIONS
     if preset is not None:
         folder, out = out or PREDICTIONS, None
-        jobs = [
-            Job(
-                each.name,
-                request_of(each, request),
-                {"preset": preset, "short_name": each.name, "group": each.group},
-            )
-            for each in entries
-        ]
     if distribution is None:
         return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
     return _run_in_tasks(jobs, problems, distribution, out, folder, overwrite=overwrite)
