@@ -527,9 +527,6 @@ class Config(ProblemSettings):
         return dataclasses.replace(self, mlms=mlms, store=store)
 
 
-# --- Recipes and ablations ---
-
-
 def ablation_names() -> list[str]:
     """Names of the bundled ablations (D13)."""
     return sorted(path.stem for path in bundled_path("recipes/ablations").glob("*.toml"))

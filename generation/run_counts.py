@@ -186,9 +186,6 @@ def _write_words(
     return sums
 
 
-# --- Each filter by itself ---
-
-
 def count_passed(
     queries: Sequence[MaskedQuery],
     answers: Mapping[str, tuple[Scores, Vocabulary]],

@@ -74,9 +74,7 @@ class Likelihoods:
     """[n] Whether tokens were scored within windows, as the sentence is too long for the model."""
 
 
-def pseudo_log_likelihoods(
-    mlm: MaskedLM, sentences: Sequence[str], *, batch_tokens: int | None = None
-) -> Likelihoods:
+def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoods:
     """Score sentences, each by itself; tokens of one that is too long in windows around them."""
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
@@ -99,7 +97,7 @@ def pseudo_log_likelihoods(
         new = np.flatnonzero(np.isnan(log_probs)).tolist()
         inputs = [Input(n, *some[place][1:], bool(windowed[rows[place]]))
                   for n, place in enumerate(new)]  # fmt: skip
-        log_probs[new] = mlm.log_probs(inputs, batch_tokens=batch_tokens)
+        log_probs[new] = mlm.log_probs(inputs)
         if len(known) > _WINDOWS_REMEMBERED:
             known.clear()
         known.update((keys[place], log_probs[place]) for place in new if keys[place])
@@ -226,9 +224,7 @@ class CausalLM:
 # --- Words beside replacements ---
 
 
-def neighbour_changes(
-    mlm: MaskedLM, items: Sequence[str], *, batch_tokens: int | None = None
-) -> Likelihoods:
+def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
     """Return [items] the most negative change of a neighbour's log-probability, in nats.
 
     Items are as `item_of` writes them; nan where a text of one has no other word. A word of several
@@ -267,7 +263,7 @@ def neighbour_changes(
         ]
         for (old, old_spans), (new, new_spans) in parsed
     ]
-    log_probs = mlm.log_probs(inputs, batch_tokens=batch_tokens).astype(np.float64)
+    log_probs = mlm.log_probs(inputs).astype(np.float64)
     windowed = np.array([each.windowed for each in inputs], np.bool_)
     changes = [
         [log_probs[after].sum() - log_probs[before].sum() for before, after in of_item]

@@ -29,6 +29,7 @@ from generation.records import REPLACEMENT_KEY, substitute, with_columns
 from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
 from generation.suggestions.masked_lm import MaskedLM
+from generation.suggestions.store import OF_MODEL
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
@@ -128,11 +129,11 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
         loaded = CausalLM(checkpoint._replace(name=name))
         score = loaded.log_likelihoods
     else:
-        loaded = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
+        settings = {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")}
+        loaded = MaskedLM.load(model, name=name, **settings)
         score_with = neighbour_changes if kind == NEIGHBOURS else pseudo_log_likelihoods
-        score = partial(score_with, loaded, batch_tokens=config.batch_tokens)
-    names = ("name", "revision", "architecture", "dtype", "device")
-    identity = {each: str(getattr(loaded, each)) for each in names}
+        score = partial(score_with, loaded)
+    identity = {each: str(getattr(loaded, each)) for each in OF_MODEL}
     return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == NEIGHBOURS else {}), score
 
 

@@ -357,9 +357,6 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
     return with_columns(rows, new).sort_by(order).combine_chunks()
 
 
-# --- The summary ---
-
-
 def render_funnel(rows: Iterable[Mapping[str, int]]) -> str:
     """Render the funnel as text: rounds as columns, reasons and those kept as lines."""
     rows = list(rows)

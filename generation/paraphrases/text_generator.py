@@ -256,8 +256,6 @@ class Stepper:
         return torch.as_tensor(numbers, device=self._model.device)
 
 
-# --- Tokens ---
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -21,6 +21,7 @@ from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, manifest_of
 from generation.signals.signal_columns import CAUSAL, SignalFile, cure, shipped
 from generation.suggestions.ask import unchanged_questions
+from generation.suggestions.store import OF_SETTINGS
 from generation.variants.adaptation import Fate
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
 from generation.variants.optional_columns import require_columns, require_dictionary
@@ -38,8 +39,6 @@ from merge_dataset.settings import RUNNING, check_members, declared_settings
 
 log = logging.getLogger(__name__)
 
-_COMPARED: Final = ("masking", "suggestions_per_occurrence", "max_pieces")
-"""Settings of suggestions that are compared with the record of each masked LM."""
 _SHOWN_NEAR: Final = 3
 """Limits, words and replacements that a message names, where no seed has enough replacements."""
 
@@ -166,7 +165,7 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
     for one, declared in declared_settings(Config).items():
         commands, name = declared.commands.split(), one.name
         is_of_suggest = "suggest" in commands and "build" not in commands
-        if not is_of_suggest or declared.panel == RUNNING or name in _COMPARED:
+        if not is_of_suggest or declared.panel == RUNNING or name in OF_SETTINGS:
             continue
         if (got := getattr(config, name)) != (there := getattr(suggested, name)):
             raise ValueError(
@@ -310,7 +309,7 @@ def _used_mlms(
         raise ValueError(
             f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
         )
-    wanted = {name: getattr(config, name) for name in _COMPARED}
+    wanted = {name: getattr(config, name) for name in OF_SETTINGS}
     for record in used:
         there = {key: {"max_pieces": 1, **record}[key] for key in wanted}
         if there != wanted:

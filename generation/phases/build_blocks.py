@@ -209,8 +209,6 @@ class Builder(BlockWork):
             return None
         return distinct_rows(self.unablated, ["seed_id", "word_class"])
 
-    # --- In tasks ---
-
     def to_plan(self) -> dict[str, Any]:
         """Return what tasks have to know, as JSON; candidates lie in the folder of the call."""
         signals = {

@@ -156,9 +156,6 @@ def named_mlms(config: Config) -> dict[str, Any]:
     return {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
 
 
-# --- Questions ---
-
-
 def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
     """Write the questions about the run's problems; those of an earlier run stay where they fit."""
     reach = Reach(run, config)
@@ -195,9 +192,6 @@ def tag_unit(folder: Path, unit: str) -> str:
     number = int(unit.split()[1])
     questions = _reach(json.dumps(plan_of(folder))).questions(number)
     return write_unit_part(folder, f"{number:06}", questions)
-
-
-# --- Which questions can matter ---
 
 
 def ask_what_matters(
@@ -347,9 +341,6 @@ class Reach(BlockWork):
         # Ablations keep seeds and classes, with all of their words.
         classes = words.units("class")
         return np.isin(classes, classes[alive])
-
-
-# --- Settings on which it depends what can matter ---
 
 
 def decisive_settings(config: Config) -> dict[str, Any]:

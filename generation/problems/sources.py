@@ -55,9 +55,6 @@ _DIGITS = 12
 """Hexadecimal digits of a digest: two of 20,000 problems share one by a chance in a million."""
 
 
-# --- Problems ---
-
-
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A row that cannot be used and was left out."""
@@ -451,9 +448,6 @@ def _reported(bad: Sequence[Skipped]) -> list[str]:
     lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
     more = len(bad) - len(lines)
     return [*lines, *([f"… and {more:,} more"] if more else [])]
-
-
-# --- Ids ---
 
 
 class UniqueIds:

@@ -33,9 +33,6 @@ Lemmas = Callable[[str, str], Collection[str]]
 """Function from a word in lower case and its Penn tag to its lemmas."""
 
 
-# --- A noun of one gender, a pronoun of the other ---
-
-
 def gender_of(noun: str) -> str | None:
     """Return the gender that a singular noun says, whatever its case; None where it says none.
 
@@ -69,9 +66,6 @@ def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
     return gender not in (None, gender_of(original)) and bool(set(pronouns) - {gender})
 
 
-# --- A hypothesis that says more than the premise does word for word ---
-
-
 def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> list[str]:
     """List the content words of a hypothesis, in lower case, that the premise has in no form.
 
@@ -93,8 +87,6 @@ def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> lis
                 found[word] = None
     return list(found)
 
-
-# --- A label that a model loses with made-up words ---
 
 NONCE_WORDS: Final = 3
 """Nonce words that each shared word is replaced by, one after the other."""

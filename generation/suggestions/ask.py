@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tqdm import tqdm
 
 from generation.config import BUNDLED_MLM, Config, bundled_path
+from generation.records import Scores
 from generation.run_folder import RunFolder, slug
 from generation.suggestions.questions import Asked, Questions
-from generation.suggestions.store import StoreIdentity, SuggestionStore
+from generation.suggestions.store import OF_MODEL, OF_SETTINGS, StoreIdentity, SuggestionStore
 from merge_dataset.files import read_json, read_record, write_json
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.odd_answers import warn_of_unknown
-from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.pair_model import ModelRequest, Share
 
 if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
@@ -66,21 +67,19 @@ def ask(folder: Path, unit: str) -> None:
 
     run = RunFolder(folder)
     config, asked = Config.read(run.config), Asked(Questions(run.questions), run.asked)
-    name, _, share = unit.rpartition(" ")
-    i, n = map(int, share.split("/"))
-    shards = asked.questions.shards[i::n]
+    name, _, text = unit.rpartition(" ")
+    share = Share.parse(text)
+    shards = asked.questions.shards[share.index :: share.count]
     mlm = MaskedLM.load(
-        mlm_names(config.mlms)[name], name=name, device=config.device, dtype=config.dtype
+        mlm_names(config.mlms)[name],
+        name=name,
+        device=config.device,
+        dtype=config.dtype,
+        batch_tokens=config.batch_tokens,
     )
     identity = StoreIdentity(
-        name=name,
-        revision=mlm.revision,
-        architecture=mlm.architecture,
-        masking=config.masking,
-        suggestions_per_occurrence=config.suggestions_per_occurrence,
-        dtype=mlm.dtype,
-        device=mlm.device,
-        max_pieces=config.max_pieces,
+        **{each: getattr(mlm, each) for each in OF_MODEL},
+        **{each: getattr(config, each) for each in OF_SETTINGS},
     )
     header = _record(run, name)
     if not header.is_file():
@@ -97,14 +96,9 @@ def ask(folder: Path, unit: str) -> None:
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     sizes = asked.sizes()
     with tqdm(total=sum(sizes[shard] for shard in shards), desc=name, unit="mask") as bar:
-        settings: dict[str, Any] = {
-            "k": config.suggestions_per_occurrence,
-            "batch_tokens": config.batch_tokens,
-            "on_progress": bar.update,
-        }
-        score = partial(mlm.score, **settings)
+        score: Callable[..., Scores] = mlm.score
         if config.max_pieces > 1:
-            score = partial(score_words, mlm, max_pieces=config.max_pieces, **settings)
+            score = partial(score_words, mlm, max_pieces=config.max_pieces)
 
         def skip(answered: int) -> None:
             if not bar.disable:
@@ -113,7 +107,7 @@ def ask(folder: Path, unit: str) -> None:
 
         store.fill(
             ((shard, asked.of(shard)) for shard in shards),
-            score,
+            partial(score, k=config.suggestions_per_occurrence, on_progress=bar.update),
             at_once=mlm.questions_at_once,
             on_answered=skip,
         )

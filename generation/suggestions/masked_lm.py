@@ -145,7 +145,8 @@ class MaskedLM:
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
         self._is_flat = is_flat(model)
         usual = batch_tokens_for("masked LM", self.device)
-        self._budget = tokens_for(model) if self._is_flat else usual
+        self.batch_tokens = tokens_for(model) if self._is_flat else usual
+        """Most tokens of a forward pass."""
         self._filler = filler_for(model)
 
     @classmethod
@@ -156,6 +157,7 @@ class MaskedLM:
         name: str | None = None,
         device: str = "auto",
         dtype: str = "float32",
+        batch_tokens: int | None = None,
     ) -> Self:
         """Load a masked LM from a directory, or from the Hub with an optional `@revision`.
 
@@ -164,7 +166,9 @@ class MaskedLM:
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.
         given = Path(model).name if Path(model).is_dir() else loaded.name
-        return cls(loaded._replace(name=name or given))
+        mlm = cls(loaded._replace(name=name or given))
+        mlm.batch_tokens = batch_tokens or mlm.batch_tokens
+        return mlm
 
     @property
     def device(self) -> str:
@@ -200,7 +204,6 @@ class MaskedLM:
         queries: Sequence[MaskedQuery],
         *,
         k: int,
-        batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
         """Find the `k` most probable tokens at each query's mask (D4): one row per query, in order.
@@ -219,9 +222,7 @@ class MaskedLM:
             for blank in self.blanks({row: queries[row] for row in others}, 1)
         ]
         on_progress(len(queries) - len(inputs))
-        return self.best(
-            inputs, rows=len(queries), k=k, batch_tokens=batch_tokens, on_progress=on_progress
-        )
+        return self.best(inputs, rows=len(queries), k=k, on_progress=on_progress)
 
     def blanks(self, queries: Mapping[int, MaskedQuery], max_pieces: int) -> Iterator[Blank]:
         """Yield the places of words with at most `max_pieces` pieces at all masked occurrences."""
@@ -269,7 +270,6 @@ class MaskedLM:
         *,
         rows: int,
         k: int,
-        batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
         """Find the `k` most probable tokens at each input's mask; rows without one stay empty."""
@@ -297,7 +297,7 @@ class MaskedLM:
                 found.append((tokens, values, own, log_normalizer))
             return inputs, tuple(map(torch.cat, zip(*found, strict=True)))
 
-        for done, found in self._passes(inputs, best_of, batch_tokens, on_progress):
+        for done, found in self._passes(inputs, best_of, on_progress):
             places = [i.row for i in done]
             scores.original[places] = [i.original for i in done]
             scores.windowed[places] = [i.windowed for i in done]
@@ -312,7 +312,6 @@ class MaskedLM:
         floors: NDArray[np.float32],
         allowed: NDArray[np.bool_],
         which: NDArray[np.int64],
-        batch_tokens: int | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Find every token of the wanted kind that is more probable than the input's floor.
 
@@ -332,7 +331,7 @@ class MaskedLM:
             places, tokens = probable.nonzero(as_tuple=True)
             return self._to_device(rows)[places], tokens, log_probs[places, tokens]
 
-        found = list(self._passes(inputs, likely_of, batch_tokens))
+        found = list(self._passes(inputs, likely_of))
         row, token, log_prob = (
             np.concatenate([each[i].cpu().numpy() for each in found] or [np.zeros(0)])
             for i in range(3)
@@ -344,9 +343,7 @@ class MaskedLM:
             log_prob[order].astype(np.float32),
         )
 
-    def log_probs(
-        self, inputs: Sequence[Input], *, batch_tokens: int | None = None
-    ) -> NDArray[np.float32]:
+    def log_probs(self, inputs: Sequence[Input]) -> NDArray[np.float32]:
         """Return [inputs] log P of each `original` at its mask, in nats; equal ids run once."""
         scores = np.zeros(len(inputs), np.float32)
         alike: dict[tuple[tuple[int, ...], int], list[Input]] = {}
@@ -360,7 +357,7 @@ class MaskedLM:
             return [i.row for _, i in asked], logits.log_softmax(-1)[places, own]
 
         distinct = [same[0] for same in alike.values()]
-        for rows, values in self._passes(distinct, own_of, batch_tokens):
+        for rows, values in self._passes(distinct, own_of):
             scores[rows] = values.cpu().numpy()
         return scores
 
@@ -396,17 +393,15 @@ class MaskedLM:
         self,
         inputs: Sequence[Input],
         reduce: Callable[[list[Input], torch.Tensor], _Reduced],
-        batch_tokens: int | None,
         on_progress: Callable[[int], object] = lambda inputs: None,
     ) -> Iterator[_Reduced]:
         """Run the model over all inputs, in any order; yield reduced logits group by group."""
         import torch
 
-        budget = batch_tokens or self._budget
         most = _HEAD_ROWS_CPU if self.device == "cpu" else _HEAD_ROWS
         waiting = deque[_Reduced]()
         lengths = [(len(i.ids), 0) for i in inputs]
-        batches = batches_of(lengths, budget, mixed=self._is_flat, filler=self._filler)
+        batches = batches_of(lengths, self.batch_tokens, mixed=self._is_flat, filler=self._filler)
         seen, vectors = list[Input](), list[torch.Tensor]()
         for number, batch in enumerate(batches, start=1):
             asked = [inputs[i] for i in batch]

@@ -35,6 +35,11 @@ _LAYOUT: Final = 3
 """Version of the files' layout and of how scores are rounded; each version has its own stores."""
 
 
+OF_MODEL: Final = ("name", "revision", "architecture", "dtype", "device")
+OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence", "max_pieces")
+"""Attributes of a model, and settings of the questions, by which stores are told apart."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
     """The model and settings of a store; suggestions of different identities never mix."""

@@ -35,7 +35,6 @@ def score_words(
     *,
     k: int,
     max_pieces: int,
-    batch_tokens: int | None = None,
     on_progress: Callable[[int], object] = lambda queries: None,
 ) -> Scores:
     """Find the `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
@@ -53,7 +52,7 @@ def score_words(
     for start in range(0, len(queries), together):
         some = queries[start : start + together]
         if blanks := list(mlm.blanks(dict(enumerate(some, start)), max_pieces)):
-            _Search(mlm, blanks, k, max_pieces, batch_tokens).write(scores)
+            _Search(mlm, blanks, k, max_pieces).write(scores)
         on_progress(len(some))
     return scores
 
@@ -89,16 +88,8 @@ last piece; [n] their log-probabilities."""
 class _Search:
     """Search words for some blanks side by side."""
 
-    def __init__(
-        self,
-        mlm: MaskedLM,
-        blanks: Sequence[Blank],
-        k: int,
-        max_pieces: int,
-        batch_tokens: int | None,
-    ) -> None:
-        self._mlm, self._blanks, self._k = mlm, blanks, k
-        self._max_pieces, self._batch_tokens = max_pieces, batch_tokens
+    def __init__(self, mlm: MaskedLM, blanks: Sequence[Blank], k: int, max_pieces: int) -> None:
+        self._mlm, self._blanks, self._k, self._max_pieces = mlm, blanks, k, max_pieces
         kinds, letters = mlm.vocabulary.kinds, mlm.vocabulary.is_alphabetic
         self._allowed = np.stack([(kinds == kind) & letters for kind in (ATTACHED, WHOLE)])
         self._begins = np.array(
@@ -112,7 +103,7 @@ class _Search:
             blank.input(row, (), [1] * len(blank.places), blank.original[0], self._mlm)
             for row, blank in enumerate(self._blanks)
         ]
-        best = self._mlm.best(inputs, rows=n, k=self._k, batch_tokens=self._batch_tokens)
+        best = self._mlm.best(inputs, rows=n, k=self._k)
         pieces = np.full((*best.tokens.shape, self._max_pieces), -1, np.int32)
         pieces[:, :, 0] = best.tokens
         words: list[_Words] = list(
@@ -141,7 +132,7 @@ class _Search:
         for number, (row, step) in enumerate(steps):
             pieces, sizes = blanks[row].original, [len(place) for place in blanks[row].places]
             inputs.append(blanks[row].input(number, pieces[:step], sizes, pieces[step], self._mlm))
-        log_probs = self._mlm.log_probs(inputs, batch_tokens=self._batch_tokens)
+        log_probs = self._mlm.log_probs(inputs)
         sums = np.zeros(len(blanks), np.float32)
         np.add.at(sums, np.array([row for row, _ in steps], np.int64), log_probs)
         return sums
@@ -191,7 +182,6 @@ class _Search:
             floors=floors[prefixes.blank] - prefixes.log_prob,
             allowed=self._allowed,
             which=self._begins[prefixes.blank] if is_first else np.full(len(inputs), _CONTINUES),
-            batch_tokens=self._batch_tokens,
         )
         return _Prefixes(
             prefixes.blank[row],

@@ -129,13 +129,14 @@ def test_words_end_where_letters_do(kind: str) -> None:
 
 @pytest.mark.slow(but=("bert-uncased",))
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "deberta"])
-def test_batches_do_not_matter(kind: str) -> None:
+def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mlm = tiny_mlm(kind)
     together = pseudo_log_likelihoods(mlm, TEXTS).pll
     alone = [pseudo_log_likelihoods(mlm, [text]).pll[0] for text in TEXTS]
     assert together.tolist() == alone
     for batch_tokens in (1, 40, 4096):
-        backwards = pseudo_log_likelihoods(mlm, TEXTS[::-1], batch_tokens=batch_tokens)
+        monkeypatch.setattr(mlm, "batch_tokens", batch_tokens)
+        backwards = pseudo_log_likelihoods(mlm, TEXTS[::-1])
         assert backwards.pll[::-1].tolist() == alone
 
 

@@ -75,7 +75,8 @@ def test_the_word_that_falls_most(family: str) -> None:
     assert not found.windowed.any()
     alone = [neighbour_changes(mlm, [item]).pll[0] for item in items]
     assert found.pll.tolist() == alone
-    assert neighbour_changes(mlm, items[::-1], batch_tokens=8).pll.tolist() == alone[::-1]
+    mlm.batch_tokens = 8
+    assert neighbour_changes(mlm, items[::-1]).pll.tolist() == alone[::-1]
     assert np.isnan(neighbour_changes(mlm, [item_of("Go", [(0, 2)], "Run", [(0, 3)])]).pll).all()
 
 

@@ -154,10 +154,13 @@ def test_scores_of_real_models_do_not_depend_on_the_batch(
 
 def in_other_batches(mlm: MaskedLM, queries: list[MaskedQuery]) -> Iterator[tuple[Scores, Scores]]:
     """Score in batches of other sizes, in another order, and alone: found, and in one batch."""
-    scores = mlm.score(queries, k=K)
+    scores, usual = mlm.score(queries, k=K), mlm.batch_tokens
     for budget in (1, 40, 100_000):
-        yield mlm.score(queries, k=K, batch_tokens=budget), scores
-    turned = mlm.score(queries[::-1], k=K, batch_tokens=200)
+        mlm.batch_tokens = budget
+        yield mlm.score(queries, k=K), scores
+    mlm.batch_tokens = 200
+    turned = mlm.score(queries[::-1], k=K)
+    mlm.batch_tokens = usual
     yield turned.take(range(len(queries))[::-1]), scores
     for row in (0, 3, len(queries) - 1):
         yield mlm.score([queries[row]], k=K), scores.take([row])

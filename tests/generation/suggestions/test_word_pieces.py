@@ -196,7 +196,10 @@ def in_other_batches(
     """Score in other batches, in another order, and searched two by two: found, and expected."""
     scores = score_words(mlm, queries, k=k, max_pieces=2)
     for budget in (1, 40, 100_000):
-        yield score_words(mlm, queries, k=k, max_pieces=2, batch_tokens=budget), scores
+        with monkeypatch.context() as patch:
+            patch.setattr(mlm, "batch_tokens", budget)
+            found = score_words(mlm, queries, k=k, max_pieces=2)
+        yield found, scores
     turned = score_words(mlm, queries[::-1], k=k, max_pieces=2)
     yield turned.take(range(len(queries))[::-1]), scores
     monkeypatch.setattr(word_pieces, "_TOGETHER_CPU", 2)

@@ -44,7 +44,6 @@ def make_up_answers() -> None:
         *,
         rows: int,
         k: int,
-        batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda inputs: None,
     ) -> Scores:
         scores = Scores.empty(rows, k)
