@@ -196,9 +196,11 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     if place is not None and settings.source in ("", DEMO_SOURCE):
         got = "nothing" if not settings.source else f"{DEMO_SOURCE!r}, the bundled problems"
         known = ", ".join(source for source in KNOWN_SOURCES if source != DEMO_SOURCE)
+        words = re.findall("[a-z0-9]+", Path(place).name.partition(".")[0].lower())
+        name = "-".join(words) if words and "-".join(words) not in KNOWN_SOURCES else "mine"
         raise ValueError(
             f"`source`: expected with `{place_name}` a name for the problems of {place}, got "
-            f"{got}; add `source` {_suggested_source(place)}, or one of {known} if they are from "
+            f"{got}; add `source` {name}, or one of {known} if they are from "
             "there"
         )
     object.__setattr__(settings, "source", settings.source or "snli")
@@ -222,17 +224,6 @@ def check_problem_settings(settings: ProblemSettings) -> None:
                 f"{name}: expected the fields {' and '.join(NLI.fields)} with it, got "
                 f"{list(settings.fields)}; name columns with field_columns"
             )
-
-
-def _suggested_source(place: str) -> str:
-    """Make a name for problems of the name of their file or data set.
-
-    >>> _suggested_source("data/My pairs.csv.gz")
-    'my-pairs'
-    """
-    stem = Path(place).name.partition(".")[0].lower()
-    name = "-".join(re.findall("[a-z0-9]+", stem))
-    return name if name and name not in KNOWN_SOURCES else "mine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

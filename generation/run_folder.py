@@ -27,17 +27,8 @@ from merge_dataset.settings import declared_settings, parse_toml
 
 log = logging.getLogger(__name__)
 
-PACKAGES: Final = (
-    "datasets",
-    "inflect",
-    "numpy",
-    "pyarrow",
-    "spacy",
-    "tokenizers",
-    "torch",
-    "transformers",
-    "wordfreq",
-)
+PACKAGES: Final = ("datasets", "inflect", "numpy", "pyarrow", "spacy", "tokenizers", "torch",
+                   "transformers", "wordfreq")  # fmt: skip
 
 DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours", "nonce"]
 """Work that can be dealt to tasks."""

@@ -104,16 +104,8 @@ _FITTING_PAIRS: Final = frozenset({("a", "few"), ("such", "a"), ("every", "two")
                                    ("no", "more"), ("no", "less"), ("no", "fewer"),
                                    ("no", "such"), ("a", "half"), ("another", "half")})  # fmt: skip
 
-PATTERNS: Final = (
-    "passive",
-    "object",
-    "preposition",
-    "particle",
-    "infinitive",
-    "ing",
-    "clause",
-    "nothing",
-)
+PATTERNS: Final = ("passive", "object", "preposition", "particle", "infinitive", "ing", "clause",
+                   "nothing")  # fmt: skip
 """Patterns of what follows a verb; a passive lacks its object."""
 
 PRIOR_WEIGHT: Final = 5.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
@@ -88,8 +88,8 @@ class Candidates:
         vocabulary, done = store.vocabulary(), 0
         words: dict[str, int] = {}
         questions, rows = asked.questions, asked.rows
-        files = {name: (folder / f"{name}.bin").open("wb") for name in _FILES}
-        try:
+        with ExitStack() as stack:
+            files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
             _append(files, starts=[0])
             for shard in questions.shards:
                 is_asked = rows[questions.places[shard]]
@@ -115,9 +115,6 @@ class Candidates:
                     rejected=_spread(left.rejected, is_asked, 0),
                 )
                 done += len(left.tokens)
-        finally:
-            for file in files.values():
-                file.close()
         write_json(folder / _WORDS, list(words))
         return cls(folder, questions, store)
 
@@ -132,14 +129,9 @@ class Candidates:
         starts = self._open("starts")
         first, sizes = starts[rows], starts[rows + 1] - starts[rows]
         places = ranges(first, sizes)
-        return Survivors(
-            starts=starts_of(sizes),
-            in_vocabulary=self._open("in_vocabulary")[rows],
-            asked=self._open("asked")[rows],
-            tokens=self._open("tokens")[places],
-            log_odds=self._open("log_odds")[places],
-            rejected=self._open("rejected")[rows],
-        )
+        of_rows = {n: self._open(n)[rows] for n in ("in_vocabulary", "asked", "rejected")}
+        of_places = {n: self._open(n)[places] for n in ("tokens", "log_odds")}
+        return Survivors(starts=starts_of(sizes), **of_rows, **of_places)
 
     def _open(self, name: str) -> NDArray[Any]:
         # Mapped anew each time: pages that were read do not stay in the process's memory.

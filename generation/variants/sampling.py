@@ -199,11 +199,6 @@ class _Group:
         """Return the rows of a combination."""
         return [self.words[word][member] for word, member in self.combinations.at(rank)]
 
-    def exclusion(self, reason: str, count: int | None, *, whole_seed: bool = False) -> Exclusion:
-        """Record why the seed, or this class of it, is left out."""
-        word_class = None if whole_seed else self.word_class
-        return Exclusion(self.seed_id, self.source, reason, count, word_class=word_class)
-
 
 def draw_several(
     replacements: pa.Table,
@@ -234,13 +229,13 @@ def draw_several(
         of_group = members.setdefault((seed_id, source, word_class), {})
         of_group.setdefault(word, []).append(row)
     groups = []
-    for key, words in members.items():
-        sizes = [len(rows) for rows in words.values()]
-        group = _Group(*key, list(words.values()), Combinations(sizes, config.words_at_once))
-        if group.combinations.total:
-            groups.append(group)
+    for (seed_id, source, word_class), words in members.items():
+        ways = Combinations([len(rows) for rows in words.values()], config.words_at_once)
+        if ways.total:
+            groups.append(_Group(seed_id, source, word_class, list(words.values()), ways))
         else:
-            exclusions.append(group.exclusion(Reason.TOO_FEW_WORDS, None))
+            reason = Reason.TOO_FEW_WORDS
+            exclusions.append(Exclusion(seed_id, source, reason, word_class=word_class))
     perturbations = perturbations_of(replacements, problems)
     fates: Counter[Fate] = Counter()
 
@@ -313,7 +308,7 @@ def _subsamples(
         counts[unit] += len(ranks)
     few = {unit: g for unit, g in zip(units, groups, strict=True) if counts[unit] < minimum}
     excluded = [
-        group.exclusion(Reason.TOO_FEW, counts[unit], whole_seed=scope == "problem")
+        Exclusion(group.seed_id, group.source, Reason.TOO_FEW, counts[unit], word_class=unit[1])
         for unit, group in few.items()
         if not is_ablation
     ]
