@@ -234,8 +234,7 @@ def run_rounds(
 ) -> Iterator[list[Tried]]:
     """Rewrite hypotheses until k paraphrases of each are kept; yield each round's candidates.
 
-    `rewrite` gives the candidates of each request of a round, `judge` probabilities (n, 3) of
-    pairs.
+    `rewrite` gives the candidates of a round's requests, `judge` probabilities (n, 3) of pairs.
     """
     histories = {hypothesis: _History() for hypothesis in hypotheses}
     for number in range(1, config.max_rounds + 1):

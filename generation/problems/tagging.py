@@ -127,10 +127,7 @@ class Tagger:
                 yield Sentence(doc.text, tokens)
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Return [Σ positions] tags as numbers of `labels`, words standing at *all* positions (D8).
-
-        −1 at all positions of a place if the tokenisation changes.
-        """
+        """Return [Σ positions] tag numbers with words at *all* positions; −1 if tokens change."""
         substitutions = substitutions.compact()
         filled = Filled.of(substitutions, self._retokenise)
         sound = filled.sound

@@ -75,10 +75,7 @@ def forms_changed(
 def answers_about_articles(
     places: Sequence[Place], standing: NDArray[np.int64], texts: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Return [n] whether every "a" and "an" right before a replacement fits.
-
-    `standing` has [n, texts] the numbers of the places where each stands, −1 for none.
-    """
+    """Return [n] whether "a" and "an" fit; `standing`: [n, texts] numbers of places, −1 if none."""
     articles = [
         frozenset(
             place.sentence.tokens[article].text.lower()
@@ -260,10 +257,9 @@ def shipped() -> dict[str, Any]:
 
 
 def probabilities(name: str, features: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return [n] probabilities by a logistic regression over standardised features, [n] each.
+    """Return [n] probabilities by a logistic regression over standardised features, or nan.
 
-    1 / (1 + e^−z), z = intercept + Σ coefficient · (x − mean) / deviation; nan where one is not
-    known.
+    1 / (1 + e^−z), z = intercept + Σ coefficient · (x − mean) / deviation.
     """
     fitted = shipped()[name]
     rows, keys = fitted["features"], ("mean", "deviation", "coefficient")
@@ -297,10 +293,9 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
 def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     """Return [n] the probability that a reader finds each replacement good.
 
-    Of three logistic regressions in `quality.toml` each row takes the last of which all is known:
-    `grammar`; `neighbours`, also over the change of the words beside; and `likelihood`, instead
-    over the change of log-likelihood by a causal LM. `python -m helpers.fit_quality`, in `tests/`,
-    fits them.
+    Each row takes the last of three logistic regressions in `quality.toml` of which all is known:
+    `grammar`; `neighbours`, with the change of the words beside; `likelihood`, with that by a
+    causal LM instead. `python -m helpers.fit_quality`, in `tests/`, fits them.
     """
     values = features(column, pll_changes)
     known = probabilities(GRAMMAR, values)

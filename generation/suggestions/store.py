@@ -164,8 +164,7 @@ class SuggestionStore:
     ) -> None:
         """Score the questions whose answers are missing or damaged, and write part by part.
 
-        At least `at_once`, and a part's, are scored together, so that batches of equal length fill
-        up.
+        At least `at_once`, and a part's, are scored together: batches of equal length fill up.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
         for shard, queries in shards:

@@ -1,8 +1,7 @@
 """Optional columns: filled for builds that ask for them, or whose limits want them.
 
 A column is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py` with `optional=True`, and of
-`FILLERS` here. A limit on it is a setting, in `Config.optional_columns`, and a reason
-(`signal_columns._LIMITS`).
+`FILLERS` here; a limit on it a setting, in `Config.optional_columns`, and of `_LIMITS` of signals.
 """
 
 from __future__ import annotations

@@ -208,8 +208,7 @@ def over_sentences(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Combine the texts that have o: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), or their union (D13).
 
-    Returns [m] keys of (shared word, word), sorted, and [m, texts] the place of each in `keys`, [n]
-    of (side, word), sorted; −1 where it is none.
+    Returns [m] sorted keys of (shared word, word), and [m, texts] their places in `keys`, or −1.
     """
     side, word = split(keys)
     of_word = pairs(side_word[side], word)

@@ -57,10 +57,7 @@ def find_replacements(
     tagger: Tagger,
     config: Config,
 ) -> tuple[pa.Table, Funnel, list[WordKey]]:
-    """Find R_M(⟨p, h⟩, o) for every shared word o of some problems, sorted by `REPLACEMENT_KEY`.
-
-    With them come what became of the suggestions, and the words left out as not all was asked.
-    """
+    """Find R_M(⟨p, h⟩, o) for every shared word o, the funnel, and words not asked about enough."""
     texts = len(config.problem_format.fields)
     words = Occurrences.of(problems, lexicon, masking=config.masking, texts=texts)
     mlms = sorted(answers)
