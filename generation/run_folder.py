@@ -233,12 +233,7 @@ class RunFolder:
         """Raise FileExistsError where a build would replace one of other settings or problems."""
         if not self.manifest.is_file():
             return
-        there = read_record(self.manifest)
-        if not there.keys() >= {"config", "eligible", "variants"}:
-            raise ValueError(
-                f"{self.manifest}: expected the record of a build, got another file; restore it "
-                "from a copy, or replace the build with --overwrite"
-            )
+        there = read_record(self.manifest, "config", "eligible", "variants")
         drawn = {} if provenance.draw_of(there) is None else {"draw": provenance.DRAW}
         coming = {"config": config, **drawn, **(made_from or {})}
         if differing := provenance.differences(there, coming):

@@ -190,17 +190,11 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
     return open_model(request, sources=[config.source], seeds=sample)
 
 
-def do_unit(
-    folder: Path,
-    unit: str,
-    *,
-    generator: Callable[[], TextGenerator] | None = None,
-    judge: Callable[[Path], PairModel] | None = None,
-) -> None:
+def do_unit(folder: Path, unit: str) -> None:
     """Ask the models for a unit of work, "problems" or "search" and a share; keep the answers."""
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
-    work = _Work.of(run, ParaphraseConfig.read(run.config), generator, judge)
+    work = _Work.of(run, ParaphraseConfig.read(run.config))
     while True:
         with suppress(ModelChangedError):
             if step == "problems":
@@ -237,8 +231,8 @@ class _Work:
         cls,
         run: RunFolder,
         config: ParaphraseConfig,
-        generator: Callable[[], TextGenerator] | None,
-        judge: Callable[[Path], PairModel] | None,
+        generator: Callable[[], TextGenerator] | None = None,
+        judge: Callable[[Path], PairModel] | None = None,
     ) -> Self:
         """Get ready to open the models: those given, else those of the settings."""
         open_it = judge or partial(open_judge, config)

@@ -62,12 +62,7 @@ def build_run(
         if config.families != "ignore":
             require_library("families")
         require_dictionary(config)
-        made_from = read_record(base.suggested)
-        if missing := {"mlms", "problems", "questions", "source_data"} - made_from.keys():
-            raise ValueError(
-                f"{base.suggested}: expected the record of merge-nli suggest, got one without "
-                f"{', '.join(sorted(missing))}; run merge-nli suggest again"
-            )
+        made_from = read_record(base.suggested, "mlms", "problems", "questions", "source_data")
         suggested = {**made_from, "mlms": _used_mlms(base, config, made_from["mlms"])}
         if not overwrite:
             known = {key: suggested[key] for key in ("source_data", "mlms")}

@@ -71,10 +71,7 @@ def lemmas(word: str, tag: str) -> tuple[str, ...]:
 
 def has_library() -> bool:
     """Tell whether lemminflect is installed."""
-    try:
-        return find_spec("lemminflect") is not None
-    except ValueError:  # in `sys.modules` without a specification
-        return False
+    return find_spec("lemminflect") is not None
 
 
 def require_library(setting: str) -> None:
