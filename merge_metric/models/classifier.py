@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -15,18 +15,10 @@ from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_t
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
 from merge_metric.models.odd_answers import count_unknown, evenly, warn_of_unknown
-from merge_metric.models.pair_model import (
-    WHOLE,
-    Known,
-    Pair,
-    Share,
-    batch_tokens_for,
-    batches_of,
-    unknown_batches,
-)
+from merge_metric.models.pair_model import WHOLE, batch_tokens_for, batches_of, unknown_batches
 
 if TYPE_CHECKING:
-    from merge_metric.models.pair_model import Prepared
+    from merge_metric.models.pair_model import Answered, Pair, Positions, Prepared, Share
     from merge_metric.models.word_tokens import WordTokens
 
 _WINDOW: Final = 65_536
@@ -179,11 +171,8 @@ class Classifier:
         return count
 
     def probabilities(
-        self,
-        pairs: Sequence[Pair],
-        known: frozenset[int] | Known = frozenset(),
-        share: Share = WHOLE,
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
+    ) -> Answered:
         """Yield probabilities of the labels for pairs.
 
         On a CPU there is no padding; a pair's probabilities depend on its company by rounding only.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,20 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.models.checkpoints import Loaded, describe_loaded
-from merge_metric.models.pair_model import (
-    WHOLE,
-    Known,
-    Pair,
-    Share,
-    batch_tokens_for,
-    unknown_batches,
-)
+from merge_metric.models.pair_model import WHOLE, batch_tokens_for, unknown_batches
 from merge_metric.models.prompts import PromptTokens, common_prefix
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.fast_layers import PrefixCache
-    from merge_metric.models.pair_model import Prepared
+    from merge_metric.models.pair_model import Answered, Pair, Positions, Prepared, Share
 
 TOLERANCE: Final = 1e-4
 """Largest difference of a float32 probability from that without the prefix cache."""
@@ -111,11 +104,8 @@ class LanguageModel:
         }
 
     def probabilities(
-        self,
-        pairs: Sequence[Pair],
-        known: frozenset[int] | Known = frozenset(),
-        share: Share = WHOLE,
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
+    ) -> Answered:
         """Yield probabilities of the labels for premise–hypothesis pairs.
 
         A letter's probability is that of its token, with and without a space before it,

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
+    from merge_metric.models.pair_model import Answered
     from merge_metric.models.prompts import HeldOut
 
 ModelKind = Literal["classifier", "lm", "remote"]
@@ -256,9 +257,7 @@ class AskedFunction:
             "run": self._run,
         }
 
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
         """Yield batches of positions and probabilities; 1 for a label that stands alone."""
         for start in range(0, len(pairs), self._batch_size):
             batch = list(pairs[start : start + self._batch_size])

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     Prepared = tuple[list[list[int]], Callable[[list[int]], NDArray[np.float64]]]
     """Batches of pairs, each as positions, and a function that asks a model about one."""
+    Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
+    """Batches of pairs, each as positions and as probabilities of the labels, (b, labels)."""
 
 Pair = tuple[str, ...]
 """Texts of a problem: the first and the others, or with `reads_fields` each by itself."""
@@ -87,14 +89,17 @@ class Known(Set[int]):
         return bool(self._is_known[list(positions)].all())
 
 
+Positions = frozenset[int] | Known
+
+
 def unknown_batches(
     pairs: Sequence[Pair],
-    known: frozenset[int] | Known,
+    known: Positions,
     share: Share,
     *,
     window: int,
     prepare: Callable[[Sequence[Pair], int], Prepared],
-) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+) -> Answered:
     """Yield as `PairModel.resume` does; `prepare` encodes a window's pairs, from a position on."""
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
@@ -160,9 +165,7 @@ class PairModel(Protocol):
         whether a partial run may be gone on with.
         """
 
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
         """Yield batches of positions in `pairs` and probabilities of the labels: (b, 3) of NLI.
 
         Each position once, in whatever order is fastest.

@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -28,6 +28,8 @@ from merge_metric.models.written_answers import MEASURED, Said, Words
 
 if TYPE_CHECKING:
     import httpx
+
+    from merge_metric.models.pair_model import Answered
 
 _TOP: Final = {"completions": 5, "chat/completions": 20}
 """Endpoint → the most alternatives that OpenAI gives there."""
@@ -160,9 +162,7 @@ class RemoteModel:
         self._n_partial, self._n_missing = 0, 0
         return {**counts, **self._odd.notes()}
 
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
         """Yield probabilities of the labels for premise–hypothesis pairs.
 
         A letter's probability is that of its token, with and without a space before it,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,12 +19,12 @@ from merge_metric.models.answer_words import (
     kept_words,
     thinking_begun,
 )
-from merge_metric.models.pair_model import PREDICTION, WHOLE, Known, Pair, Share, unknown_batches
+from merge_metric.models.pair_model import PREDICTION, WHOLE, Pair, Share, unknown_batches
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.checkpoints import Loaded
-    from merge_metric.models.pair_model import ModelRequest, Prepared
+    from merge_metric.models.pair_model import Answered, ModelRequest, Positions, Prepared
 
 WITHOUT_LABEL: Final = "samples_without_label"
 
@@ -193,11 +193,8 @@ class WritingModel:
         return told
 
     def probabilities(
-        self,
-        pairs: Sequence[Pair],
-        known: frozenset[int] | Known = frozenset(),
-        share: Share = WHOLE,
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
+    ) -> Answered:
         """Yield shares of the labels, as `PairModel` says. Draws depend on the batch alone."""
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:

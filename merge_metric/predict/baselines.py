@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLE
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.models.pair_model import Pair, PairModel
 from merge_metric.predict.problems import format_of_problems, seeds_of
+
+if TYPE_CHECKING:
+    from merge_metric.models.pair_model import Answered
 
 _BATCH: Final = 10_000
 _FEATURES: Final = {
@@ -64,9 +67,7 @@ class HypothesisOnly:
             "packages": {"scikit-learn": sklearn.__version__},
         }
 
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
         """Yield probabilities of the labels; of each pair only the hypothesis is read."""
         for start in range(0, len(pairs), _BATCH):
             hypotheses = [hypothesis for _, hypothesis in pairs[start : start + _BATCH]]
@@ -100,9 +101,7 @@ class Majority:
             "frequencies": dict(zip(self._known, self._frequencies.tolist(), strict=True)),
         }
 
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
         """Yield the labels' frequencies for every pair."""
         for start in range(0, len(pairs), _BATCH):
             positions = list(range(start, min(start + _BATCH, len(pairs))))
