@@ -360,8 +360,8 @@ class Endpoint:
     ) -> None:
         """Prepare; the key is sent as a bearer token, and like the URL's query nowhere shown.
 
-        Retrying has retries, seconds before the first, twice as many each time, a minute at most,
-        and seconds without a byte after which an attempt is broken.
+        Retrying has retries, seconds before the first (twice as many each time, a minute at most; a
+        server's own `Retry-After` comes first), and seconds without a byte that break an attempt.
         """
         import httpx
 

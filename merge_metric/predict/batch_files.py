@@ -42,7 +42,7 @@ def require_server(model: PairModel, what: str) -> RemoteModel:
 def write_requests(
     model: PairModel, problems: pa.Table, out: Path, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
-    """Write unanswered requests to `path`, and further files `-2`, …; return each one's number."""
+    """Write unanswered requests, all or none, to `path`, `-2`, …; return how many each file has."""
     server, run = require_server(model, "batch_out"), PredictRun(model, problems, out)
     run.require_replaceable(overwrite=overwrite)
     samples = server.words.samples if server.words else 1
