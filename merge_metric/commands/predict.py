@@ -293,9 +293,6 @@ def majority_command(
     _report(done, dataset, output)
 
 
-# --- Running ---
-
-
 def _read_problems(
     dataset: str,
     config: list[str] | None,
@@ -312,9 +309,6 @@ def _read_problems(
     if limit_seeds is not None:
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
     return problems
-
-
-# --- What is said when it is done ---
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:

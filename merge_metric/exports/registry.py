@@ -187,9 +187,6 @@ def shown(path: Path) -> str:
     return path.name if path.is_absolute() else path.as_posix()
 
 
-# --- The export ---
-
-
 @contextmanager
 def new_folder(
     out: Path, description: Mapping[str, Any], *, overwrite: bool = False

@@ -378,8 +378,6 @@ def _plain(name: str) -> str:
     return " ".join(re.sub(_GAP, " ", name).casefold().split())
 
 
-# --- Letters as a first token ---
-
 _SPACES: Final = " ▁Ġ"
 """Also in the forms in which tokenizers and servers show it."""
 

@@ -377,9 +377,6 @@ def _reading(where: str, expected: str) -> Iterator[None]:
         raise ValueError(f"{where}: {lead}: {text}") from error
 
 
-# --- Provenance ---
-
-
 def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
     files, weights = found.files, found.require()
     files.remember()

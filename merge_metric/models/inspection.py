@@ -355,9 +355,6 @@ def _explain_no_tokenizer(files: ModelFiles) -> None:
     )
 
 
-# --- Configurations ---
-
-
 def _read_config(files: ModelFiles) -> dict[str, Any]:
     if CONFIG not in files:
         raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")

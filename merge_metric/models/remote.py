@@ -344,9 +344,6 @@ def said_in(answer: Any) -> Said:
     return Said(content or "", choice.get("finish_reason") == "length")
 
 
-# --- One URL that answers JSON with JSON ---
-
-
 class Endpoint:
     """A URL to post to, from several threads at a time."""
 

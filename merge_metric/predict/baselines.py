@@ -108,9 +108,6 @@ class Majority:
             yield positions, np.tile(self._frequencies, (len(positions), 1))
 
 
-# --- Opening one ---
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRequest:
     """A baseline, and the file it is trained on."""
@@ -129,9 +126,6 @@ class BaselineRequest:
             return HypothesisOnly(data)
         labels = seeds_of(problems)["label"].to_numpy()
         return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
-
-
-# --- Training data ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)

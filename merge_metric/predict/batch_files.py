@@ -173,9 +173,6 @@ def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[
     return position, sample, response.get("body"), ""
 
 
-# --- Before the bill ---
-
-
 def read_prices(text: str | None) -> tuple[float, float] | None:
     """Read prices of a million tokens of prompts and of answers, such as 0.15,0.6."""
     if text is None:

@@ -346,9 +346,6 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
     return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
 
 
-# --- In a task ---
-
-
 @says
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     """Ask a model about a share of the pairs; return `answer_share` of each predictions file."""
@@ -373,9 +370,6 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         answer_share(model, part, path, share, overwrite=plan["overwrite"])
         for model, part, path in files
     ]
-
-
-# --- After the tasks ---
 
 
 def _write(

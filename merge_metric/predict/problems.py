@@ -467,9 +467,6 @@ def _checked(
         )
 
 
-# --- Names for `datasets.load_dataset` ---
-
-
 def _load_split(
     name: str, revision: str | None, config: str, split: str
 ) -> tuple[ProblemFormat, Iterator[pa.Table]]:
