@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import refused, run
 from helpers.processes import PATIENCE
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_help_groups_the_commands() -> None:
-    shown = CliRunner().invoke(app, []).output
+    shown = run(code=2).output
     headings = ("Make a dataset", "Run models", "Measure", "Judge and check", "Share")
     places = [shown.index(f"─ {heading} ─") for heading in headings]
     assert places == sorted(places)
@@ -38,11 +39,8 @@ def test_help_groups_the_commands() -> None:
     assert "─ Commands ─" not in shown
     assert "Start with: merge-nli demo" in shown
     for arguments in (["-h"], ["generate", "-h"], ["publish", "dataset", "-h"], ["check", "-h"]):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, arguments
-        assert "Usage:" in result.stdout
-    told = CliRunner().invoke(app, ["--version"])
-    assert (told.exit_code, told.stdout) == (0, f"merge-nli {version('merge-nli')}\n")
+        assert "Usage:" in run(*arguments).stdout
+    assert run("--version").stdout == f"merge-nli {version('merge-nli')}\n"
 
 
 def commands_of(group: Any) -> Iterator[Any]:
@@ -97,17 +95,15 @@ def test_completion_in_the_shell() -> None:
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tomli_w", None)
-    result = CliRunner().invoke(app, ["demo", "--run", str(tmp_path), "--no-register"])
-    assert result.exit_code == 2
-    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict,report]'" in result.stderr
+    told = refused("demo", "--run", tmp_path, "--no-register")
+    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict,report]'" in told
 
 
 def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", os.devnull)
-    arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, [*arguments, "--executor", "slurm"])
-    assert result.exit_code == 1
-    assert "error: executor slurm: expected the command sbatch, found none" in result.stderr
+    words = ("suggest", "--recipe", "demo", "--limit", 2, "--run", tmp_path / "run")
+    told = run(*words, "--executor", "slurm", code=1).stderr
+    assert "error: executor slurm: expected the command sbatch, found none" in told
 
 
 def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,22 +129,16 @@ def test_options_of_another_executor_are_refused() -> None:
         ("ray", ["--partition", "gpu"], "--partition: expected with the executor slurm"),
         ("slurm", ["--sbatch", "gres"], "--sbatch: expected KEY=VALUE, got 'gres'"),
     ):
-        arguments = ["suggest", "--recipe", "demo", "--executor", executor, *options]
-        told = CliRunner().invoke(app, arguments)
-        assert told.exit_code == 2
-        assert message in told.stderr
+        words = ("suggest", "--recipe", "demo", "--executor", executor, *options)
+        assert message in refused(*words)
 
 
 def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
-    arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
-    told = CliRunner().invoke(app, [*arguments, "--executor", "local", "--workers", "2"])
-    assert told.exit_code == 2
-    assert (
-        "of memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers"
-        in told.stderr
-    )
+    words = ("suggest", "--recipe", "demo", "--limit", 2, "--run", tmp_path / "run")
+    told = refused(*words, "--executor", "local", "--workers", 2)
+    assert "of memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --work" in told
     assert not (tmp_path / "run" / "problems.parquet").exists()
 
 
@@ -170,10 +160,8 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("generation.phases.slices.suggest_run", stop)
-    arguments = ["suggest", "--recipe", "demo", "--run", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 130
-    assert "what was finished is kept; the same command goes on from there" in result.stderr
+    told = run("suggest", "--recipe", "demo", "--run", tmp_path / "run", code=130).stderr
+    assert "what was finished is kept; the same command goes on from there" in told
 
 
 @pytest.mark.slow
@@ -259,29 +247,24 @@ def test_outputs_are_looked_at_before_the_work(
     monkeypatch.setattr("generation.phases.slices.generate", None)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").touch()
-    arguments = ["generate", "--recipe", "demo", "--run", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "thesis")])
-    assert result.exit_code == 2
-    assert "holds chapter.tex; name another folder" in result.stderr
+    words = ("generate", "--recipe", "demo", "--run", tmp_path / "run")
+    told = refused(*words, "--out", tmp_path / "thesis")
+    assert "holds chapter.tex; name another folder" in told
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
 def test_a_trial_says_so(tmp_path: Path) -> None:
-    data, run, out = tmp_path / "mine.jsonl", tmp_path / "run", tmp_path / "data"
+    data, out = tmp_path / "mine.jsonl", tmp_path / "data"
     pairs = [("A man rides a horse in a park.", "A man is on a horse.", "entailment"),
              ("Two dogs run on a beach.", "The dogs sleep.", "contradiction")]  # fmt: skip
     rows = [{"premise": p, "hypothesis": h, "label": label} for p, h, label in pairs]
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options = ["--source", "mine", "--data", str(data), "--run", str(run), "--out", str(out)]
-    done = CliRunner().invoke(app, ["generate", "--recipe", "try", *options])
-    assert done.exit_code == 0, done.output
+    options = ("--source", "mine", "--data", data, "--run", tmp_path / "run", "--out", out)
+    done = run("generate", "--recipe", "try", *options)
     assert "This dataset is a trial" in done.stdout
     assert "**This dataset is a trial" in (out / "README.md").read_text()
-    answers, page = str(tmp_path / "majority.parquet"), tmp_path / "report.md"
-    for command in (
-        ["baseline", "majority", "--dataset", str(out), "--out", answers],
-        ["report", answers, "--dataset", str(out), "--n-bootstrap", "0", "--out", str(page)],
-    ):
-        assert CliRunner().invoke(app, command).exit_code == 0
+    answers, page = tmp_path / "majority.parquet", tmp_path / "report.md"
+    run("baseline", "majority", "--dataset", out, "--out", answers)
+    run("report", answers, "--dataset", out, "--n-bootstrap", 0, "--out", page)
     assert "This dataset is a trial" in page.read_text()

@@ -59,13 +59,8 @@ def test_recipes_hold_what_was_decided(
 
 
 def test_the_bundled_ablations() -> None:
-    """The six of the paper's appendix; none changes what an MLM is asked."""
+    """The six of the paper's appendix."""
     assert ablation_names() == ["none", "paper", "pos", "prob", "scrambled", "union"]
-    asked = ("source", "mlms", "suggestions_per_occurrence", "masking", "word_classes", "limit")
-    recipe = Config.from_recipe("paper-v2")
-    for name in ablation_names():
-        config = Config.from_recipe("paper-v2", ablation=name)
-        assert {a: getattr(config, a) for a in asked} == {a: getattr(recipe, a) for a in asked}
 
 
 @pytest.mark.parametrize("recipe", ["demo", "paper-v1", "paper-v2", "poster"])
@@ -98,11 +93,6 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
     )
     assert (mine.probability_filter, mine.min_replacements) == (True, 5)
     assert (mine.ablation, mine.combine) == ("pos", "union")
-
-
-def test_an_unknown_key_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"^unknown setting 'mlm'; did you mean 'mlms'\?$"):
-        Config.from_mapping({"mlm": 1})
 
 
 @pytest.mark.parametrize(

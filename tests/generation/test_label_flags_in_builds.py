@@ -2,18 +2,18 @@
 
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused
+from helpers.commands import run as run_command
+from helpers.dataset_files import read_rows as rows_in
+from helpers.pages import commands, section
 from helpers.units_here import UnitsHere
-from typer.testing import CliRunner
 
 from generation import Config, build, generate
-from generation.cli import app
 from generation.model_signals import nonce_probe
 from generation.model_signals.nonce_probe import write_nonce_answers
 from generation.run_folder import RunFolder
@@ -31,11 +31,6 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 MASCULINE = {"he", "him", "his", "himself"}
 FEMININE = {"she", "her", "hers", "herself"}
-Row = dict[str, Any]
-
-
-def rows_in(path: Path) -> list[Row]:
-    return list(pq.ParquetFile(path).read().to_pylist())
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +40,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     )
 
 
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_flags_of_a_build(run: RunFolder, tmp_path: Path) -> None:
-    """Columns by plain reading, null for what was not asked; all else as without them."""
     plain = rows_in(run.variants)
     data = tmp_path / "data"
-    invoke("build", "--run", str(run.path), "--label-flags", "--common-mlms", "--into", "flagged",
-           "--out", str(data))  # fmt: skip
+    options = ("--label-flags", "--common-mlms", "--into", "flagged", "--out", data)
+    run_command("build", "--run", run.path, *options)
     seeds = {row["seed_id"]: row for row in rows_in(run.seeds)}
     flagged = rows_in(run.path / "flagged/variants.parquet")
     more = (*LABEL_FLAGS, "common_mlm_count")
@@ -83,9 +71,8 @@ def test_flags_of_a_build(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
-    found = json.loads(
-        invoke("signals", "--run", str(run.path), "--nonce", str(MODEL), "--format", "json")
-    )
+    words = ("signals", "--run", run.path, "--nonce", MODEL, "--format", "json")
+    found = json.loads(run_command(*words).stdout)
     rows = rows_in(run.nonce)
     words = {(r["seed_id"], r["word_class"], r["word"]) for r in rows_in(run.replacements)}
     assert {(r["seed_id"], r["word_class"], r["word"]) for r in rows} == words
@@ -148,20 +135,16 @@ def test_questions_in_tasks(run: RunFolder, monkeypatch: pytest.MonkeyPatch, cou
                "--executor", "local", "--tasks", str(count)]  # fmt: skip
     if count == 3:
         tasks.failing = ("1/3",)
-        failed = CliRunner().invoke(app, command)
-        assert failed.exit_code == 1
-        assert "1 of 3 tasks failed" in failed.stderr
+        assert "1 of 3 tasks failed" in run_command(*command, code=1).stderr
         assert set() < set(run.nonce_parts.rglob("*.parquet")) < set(parts)
         tasks.failing = ()
-    assert json.loads(invoke(*command)) == made
+    assert json.loads(run_command(*command).stdout) == made
     assert tasks.units == (["1/3"] if count == 3 else ["0/1"])
     assert run.nonce.read_bytes() == answers
     assert {path: path.read_bytes() for path in run.nonce_parts.rglob("*.parquet")} == parts
     assert not (run.path / "nonce_tasks").exists()
     command[4] = "no/such-model"
-    refused = CliRunner().invoke(app, command)
-    assert refused.exit_code == 2
-    assert "no/such-model: HF_HUB_OFFLINE is set" in refused.stderr
+    assert "no/such-model: HF_HUB_OFFLINE is set" in refused(*command)
     assert not (run.path / "nonce_tasks").exists()
 
 
@@ -176,14 +159,8 @@ def test_several_words_at_once(run: RunFolder) -> None:
 
 def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "generation/signals.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"## Labels that may not hold\n(.*?)\n## ", page, flags=re.DOTALL)
-    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
-    invoke("generate", "--recipe", "demo", "--limit", "4", "--run", "runs/plain")
-    for command in block.splitlines():
-        program, *arguments = shlex.split(command)
-        assert program == "merge-nli"
-        given = [str(MODEL) if a in ("FacebookAI/roberta-large-mnli", "./my-classifier") else a
-                 for a in arguments]  # fmt: skip
-        output = invoke(*given)
+    run_command("generate", "--recipe", "demo", "--limit", 4, "--run", "runs/plain")
+    for command in commands(section("generation/signals.md", "Labels that may not hold")):
+        models = ("FacebookAI/roberta-large-mnli", "./my-classifier")
+        output = run_command(*(MODEL if word in models else word for word in command)).stdout
     assert "beyond_premise" in output

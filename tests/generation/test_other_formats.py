@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import set_algebra
+from helpers.dataset_files import write_plain
 from helpers.reference import Expected, reference
 from helpers.tagged_texts import sentence, shared_words_of
 from helpers.tiny_models import tiny_model
@@ -184,15 +185,10 @@ ROWS = [
 LABEL_MAP = {"TRUE": "right", "no": "wrong"}
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 def config_of(tmp_path: Path, **changes: Any) -> Config:
     values = {
         "source": "reading",
-        "data": write_rows(tmp_path / "reading.jsonl", ROWS),
+        "data": str(write_plain(tmp_path / "reading.jsonl", ROWS)),
         "fields": READING.fields,
         "labels": READING.labels,
         "shared_fields": ("question", "context"),
@@ -293,7 +289,8 @@ def test_labels_of_nli_need_not_be_named() -> None:
 
 def load(tmp_path: Path, rows: Sequence[dict[str, Any]], **changes: Any) -> list[Seed]:
     seeds: list[Seed] = []
-    config = config_of(tmp_path, data=write_rows(tmp_path / "rows.jsonl", rows), **changes)
+    data = write_plain(tmp_path / "rows.jsonl", rows)
+    config = config_of(tmp_path, data=str(data), **changes)
     require_labels(config)
     load_problems(config, seeds.append)
     return seeds
@@ -340,7 +337,6 @@ def test_labels_that_are_not_named(tmp_path: Path) -> None:
 
 
 def test_columns_of_fields(tmp_path: Path) -> None:
-    """Called like the field unless told; the usual names of NLI stand for nothing else."""
     row = {"sentence1": "A dog.", "premise": "A dog.", "label": "same"}
     options: dict[str, Any] = PAIR | {"labels": ("same", "other")}
     with pytest.raises(ValueError, match=r"for the second a column second, found .*field_columns"):

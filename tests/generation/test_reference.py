@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.few_pieces import few_pieces
+from helpers.paraphrasing import write_problems
 from helpers.reference import Expected, Key, Span, cased_like, keeps_class, reference, slow_mlm, tag
 from helpers.slow_words import slow_words
 from helpers.tiny_models import KINDS, tiny_model
@@ -24,8 +25,6 @@ K = 60
 """Suggestions per occurrence; the tiny vocabularies hold 300 to 700 tokens."""
 THREE = ("bert-uncased", "roberta", "albert")
 """Kinds that ask together, so that one may validate in p and another in h."""
-PAPER = ("noun", "verb", "adjective")
-"""The classes of the paper."""
 
 PROBLEMS = {
     "two occurrences": ("A girl and another girl play near the small dog.",
@@ -52,25 +51,12 @@ def seeds() -> list[Seed]:
     ]
 
 
-def write_problems(path: Path, seeds: Sequence[Seed]) -> Path:
-    rows = [
-        {
-            "pairID": seed.seed_id.partition(":")[2],
-            "sentence1": seed.premise,
-            "sentence2": seed.hypothesis,
-            "gold_label": seed.label,
-        }
-        for seed in seeds
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def config_of(run: Path, seeds: Sequence[Seed], models: Sequence[Path], **settings: Any) -> Config:
     """Settings under which every seed with a replacement is eligible."""
+    problems = [(s.seed_id.partition(":")[2], *s.texts, s.label) for s in seeds]
     values = {
         "source": seeds[0].source,
-        "data": str(write_problems(run.with_suffix(".jsonl"), seeds)),
+        "data": str(write_problems(run.with_suffix(".jsonl"), problems)),
         "mlms": tuple(map(str, models)),
         "suggestions_per_occurrence": K,
         "word_classes": WORD_CLASSES,
@@ -253,7 +239,8 @@ def test_real_models_on_real_problems(
     assert len(expected) > 50
     assert any(len(e.mlms[0]) == 2 for e in expected.values())
     run = tmp_path / "run"
-    found = run_pipeline(run, some, models, suggestions_per_occurrence=200, word_classes=PAPER)
+    settings = {"suggestions_per_occurrence": 200, "word_classes": ("noun", "verb", "adjective")}
+    found = run_pipeline(run, some, models, **settings)
     assert_equal(found, expected)
 
 

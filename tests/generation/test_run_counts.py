@@ -1,6 +1,3 @@
-import re
-import shlex
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +6,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused
+from helpers.commands import run as run_command
 from helpers.one_problem import FakeTagger
+from helpers.pages import commands, section
 from helpers.reference import Span, cased_like, keeps_class, shared, slow_mlm, tag
+from helpers.run_folders import copy_of
 from helpers.tagged_texts import sentence
 from helpers.tiny_models import tiny_model
-from typer.testing import CliRunner
 
 from generation import Config, build, suggest
-from generation.cli import app
 from generation.problems import morphology
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block
@@ -177,24 +176,14 @@ def test_shared_words_of_all_classes(run: RunFolder) -> None:
         ]
 
 
-def copied(run: RunFolder, to: Path) -> RunFolder:
-    shutil.copytree(run.path, to)
-    return RunFolder(to)
-
-
-def command(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 @pytest.mark.slow
 def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
-    again = copied(run, tmp_path / "again")
+    again = copy_of(run, tmp_path / "again")
     before = [digest_of_file(path) for path in (again.counts, again.shared_words)]
     build(again.path)
     manifest = again.manifest.read_bytes()
-    told = command("count", "--run", again.path, "--workers", 2)
-    assert told.exit_code == 0, told.output
-    assert "Next: merge-nli analyse seeds --run" in told.stdout
+    told = run_command("count", "--run", again.path, "--workers", 2).stdout
+    assert "Next: merge-nli analyse seeds --run" in told
     assert [digest_of_file(path) for path in (again.counts, again.shared_words)] == before
     assert again.manifest.read_bytes() == manifest
 
@@ -203,23 +192,22 @@ def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: P
 def test_what_is_missing_or_changed_is_told(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    folder = copied(run, tmp_path / "run")
+    folder = copy_of(run, tmp_path / "run")
 
-    def refused() -> str:
-        result = command("analyse", "filters", "--run", folder.path)
-        assert result.exit_code == 2
-        assert f"run: merge-nli count --run {folder.path}" in result.stderr
-        return str(result.stderr)
+    def told() -> str:
+        text = refused("analyse", "filters", "--run", folder.path)
+        assert f"run: merge-nli count --run {folder.path}" in text
+        return text
 
     suggested = folder.suggested.read_bytes()
     folder.suggested.write_bytes(suggested + b" ")
-    assert "expected counts of the run's suggestions, got older ones" in refused()
+    assert "expected counts of the run's suggestions, got older ones" in told()
     folder.suggested.write_bytes(suggested)
     words = folder.shared_words.read_bytes()
     folder.shared_words.write_bytes(words[:-1])
-    assert "expected shared_words.parquet as counted, got others" in refused()
+    assert "expected shared_words.parquet as counted, got others" in told()
     folder.counts.unlink()
-    assert "expected a run folder with counts.json, found none" in refused()
+    assert "expected a run folder with counts.json, found none" in told()
     monkeypatch.setattr(morphology, "find_spec", lambda name: None)
     record = count_run(folder.path)
     assert not record["other_forms"]
@@ -231,13 +219,7 @@ def test_what_is_missing_or_changed_is_told(
 @pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parents[2] / "merge_metric/analyses.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"## Of the data itself\n(.*?)\n## ", readme, flags=re.DOTALL)
-    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
-    for line in block.splitlines():
-        program, *arguments = shlex.split(line)
-        assert program == "merge-nli"
-        result = command(*arguments)
-        assert result.exit_code == 0, result.output
+    for command in commands(section("merge_metric/analyses.md", "Of the data itself")):
+        result = run_command(*command)
     assert {path.name for path in tmp_path.glob("*.svg")} == {"table5.svg", "figure11.svg"}
     assert "Figures on 100 random draws of 10 seeds" in result.stdout

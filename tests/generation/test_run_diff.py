@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import read_rows
 
 from generation import Config, build, generate
 from generation.run_folder import RunFolder
@@ -23,13 +23,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def replacements(folder: Path) -> set[tuple[str, ...]]:
-    rows = pq.read_table(folder / "replacements.parquet").to_pylist()
-    return {tuple(row[name] for name in KEY) for row in rows}
+    return {tuple(row[n] for n in KEY) for row in read_rows(folder / "replacements.parquet")}
 
 
 def eligible(folder: Path, *names: str) -> set[tuple[str, ...]]:
-    rows = pq.read_table(folder / "variants.parquet").to_pylist()
-    return {tuple(row[name] for name in names) for row in rows}
+    return {tuple(row[n] for n in names) for row in read_rows(folder / "variants.parquet")}
 
 
 @pytest.mark.slow(but=("union",))

@@ -80,6 +80,13 @@ def run(
     return make_run(model, config, given, dataset=dataset)
 
 
+def close(found: Any, expected: Any) -> bool:
+    """Whether figures are equal up to rounding, or both undefined."""
+    if found is None or expected is None:
+        return found is expected
+    return bool(np.allclose(found, np.array(expected, float), rtol=0, atol=1e-12))
+
+
 def text_of(seed: str) -> dict[str, Any]:
     return {
         "premise": f"The {seed} & its premise.",

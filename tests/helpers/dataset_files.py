@@ -105,6 +105,29 @@ def write_rows(path: Path, rows: Iterable[Row], problem_format: ProblemFormat = 
     return path
 
 
+def write_plain(path: Path, rows: Sequence[Row]) -> Path:
+    """Write rows with the columns that they have, as Parquet or JSON lines, as the suffix says."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([*rows]), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of one Parquet file, of which names of folders above it say nothing."""
+    return list(pq.ParquetFile(path).read().to_pylist())
+
+
+def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
+    """Files of a folder, but for those whose names match one of the patterns."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(re.fullmatch(pattern, path.name) for pattern in left_out)
+    }
+
+
 def divide(folder: Path, rows: int) -> None:
     """Divide every file of a dataset folder that has more rows into several, and record them."""
     for path in sorted(folder.rglob("*.parquet")):

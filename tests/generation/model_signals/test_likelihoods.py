@@ -94,7 +94,6 @@ def test_every_token_the_slow_way(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-cased", "roberta", "albert"])
 def test_long_texts_are_scored_in_windows(kind: str) -> None:
-    """Token by token, as wide as the model allows; others are left as they are."""
     long = " ".join(sentences()[:12])
     found = pseudo_log_likelihoods(tiny_mlm(kind), [TEXTS[0], long])
     assert found.windowed.tolist() == [False, True]

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from helpers.commands import run as run_command
+from helpers.dataset_files import read_rows as rows_in
+from helpers.run_folders import copy_of
 from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
-from typer.testing import CliRunner
 
 from generation import Config, build, generate, suggest
-from generation.cli import app
 from generation.model_signals import likelihoods
 from generation.model_signals.likelihoods import item_of, neighbour_changes
 from generation.model_signals.pll_changes import write_changes
@@ -27,11 +27,6 @@ SETTINGS: dict[str, Any] = {
     "limit": 6, "suggestions_per_occurrence": 40, "min_replacements": 2, "device": "cpu",
 }  # fmt: skip
 KEY = ("seed_id", "word_class", "word", "replacement")
-Row = dict[str, Any]
-
-
-def rows_in(path: Path) -> list[Row]:
-    return list(pq.ParquetFile(path).read().to_pylist())
 
 
 def plainly(mlm: MaskedLM, text: str, spans: list[tuple[int, int]]) -> list[float]:
@@ -90,11 +85,13 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         return generate(Config.from_recipe("demo", run=str(folder), **settings))
 
 
+@pytest.fixture
+def run(clean: RunFolder, tmp_path: Path) -> RunFolder:
+    return copy_of(clean, tmp_path / "run")
+
+
 @pytest.mark.slow
-def test_a_run_that_wants_scores(clean: RunFolder, tmp_path: Path) -> None:
-    """Variants have them and the quality; nothing else could have it; again it is the same."""
-    shutil.copytree(clean.path, tmp_path / "run")
-    run = RunFolder(tmp_path / "run")
+def test_a_run_that_wants_scores(run: RunFolder) -> None:
     changes = {tuple(r[n] for n in KEY): r["neighbour_change"] for r in
                rows_in(run.named(SCORED).neighbours)}  # fmt: skip
     kept = rows_in(run.variants)
@@ -118,9 +115,7 @@ def test_a_run_that_wants_scores(clean: RunFolder, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) -> None:
-    shutil.copytree(clean.path, tmp_path / "run")
-    run = RunFolder(tmp_path / "run")
+def test_scores_that_are_missing_are_an_error(run: RunFolder) -> None:
     missing = r"the changes .* build once without `scored_by` and with `min_quality` 0, .*ghbours`"
     with pytest.raises(ValueError, match=f"expected for `scored_by` {missing}"):
         build(run.path, min_quality=0.2, min_replacements=1, into="loose")
@@ -135,9 +130,7 @@ def test_scores_that_are_missing_are_an_error(clean: RunFolder, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
-    shutil.copytree(clean.path, tmp_path / "run")
-    run = RunFolder(tmp_path / "run")
+def test_which_scores_are_taken(run: RunFolder) -> None:
     before = run.variants.read_bytes()
     write_changes(run.path, "neighbours")
     build(run.path, overwrite=True)
@@ -150,9 +143,7 @@ def test_which_scores_are_taken(clean: RunFolder, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_words_are_scored_whose_letters_are_shuffled(clean: RunFolder, tmp_path: Path) -> None:
-    shutil.copytree(clean.path, tmp_path / "run")
-    run = RunFolder(tmp_path / "run")
+def test_words_are_scored_whose_letters_are_shuffled(run: RunFolder) -> None:
     shuffled = build(run.path, into="shuffled", scramble=True)
     before = Counter((row["seed_id"], row["word"]) for row in rows_in(run.replacements))
     found = Counter((row["seed_id"], row["word"]) for row in rows_in(shuffled.replacements))
@@ -167,23 +158,20 @@ def test_words_are_scored_whose_letters_are_shuffled(clean: RunFolder, tmp_path:
 
 @pytest.mark.slow
 def test_in_tasks_and_by_command(
-    clean: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(clean.path, tmp_path / "run")
-    run = RunFolder(tmp_path / "run").named(SCORED)
-    before = run.neighbours.read_bytes()
-    shutil.rmtree(tmp_path / "run" / "likelihoods")
+    scored = run.named(SCORED)
+    before = scored.neighbours.read_bytes()
+    shutil.rmtree(run.path / "likelihoods")
     with monkeypatch.context() as patch:
         UnitsHere(patch)
         two = Distribution(executor="local", tasks=2)
-        write_changes(tmp_path / "run", "neighbours", of=SCORED, distribution=two)
-    assert run.neighbours.read_bytes() == before
+        write_changes(run.path, "neighbours", of=SCORED, distribution=two)
+    assert scored.neighbours.read_bytes() == before
     known = {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")}
-    arguments = ["signals", "--run", str(tmp_path / "run"), "--of", SCORED, "--neighbours"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    done = run_command("signals", "--run", run.path, "--of", SCORED, "--neighbours")
     assert re.match(r"[0-9,]+ replacements, .* scored by bert-tiny-mlm; 0 longer", done.stdout)
-    assert run.neighbours.read_bytes() == before
+    assert scored.neighbours.read_bytes() == before
     assert {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")} == known
 
 

@@ -1,7 +1,5 @@
 import json
 import re
-import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import run as run_command
+from helpers.dataset_files import read_rows as rows_in
+from helpers.pages import commands, section
 from helpers.reference import tag
+from helpers.run_folders import copy_of
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
-from typer.testing import CliRunner
 
 from generation import Config, build, generate
-from generation.cli import app
 from generation.model_signals import likelihoods, pll_changes
 from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
 from generation.model_signals.pll_changes import write_changes
@@ -41,11 +41,6 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 KEY = ["seed_id", "word_class", "word", "replacement"]
 CHANGES = ["premise_pll_change", "hypothesis_pll_change"]
-Row = dict[str, Any]
-
-
-def rows_in(path: Path) -> list[Row]:
-    return list(pq.ParquetFile(path).read().to_pylist())
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +62,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory, model: str) -> RunFolder:
 
 @pytest.fixture
 def run(scored: RunFolder, tmp_path: Path) -> RunFolder:
-    shutil.copytree(scored.path, tmp_path / "run")
-    return RunFolder(tmp_path / "run")
+    return copy_of(scored, tmp_path / "run")
 
 
 def changed(text: str, row: Mapping[str, str]) -> str:
@@ -296,17 +290,13 @@ def test_signals_of_other_problems(run: RunFolder) -> None:
     table = pq.ParquetFile(run.problems).read()
     place = table.schema.get_field_index("premise")
     other = pa.array([f"{text} Indeed." for text in table["premise"].to_pylist()])
-    with blocks_of(run) as writer:
+    with pq.ParquetWriter(run.problems, pq.read_schema(run.problems)) as writer:
         writer.write_table(table.set_column(place, "premise", other))
     record = read_record(run.suggested)
     record["files"]["problems.parquet"] = digest_of_file(run.problems)
     write_record(run.suggested, record)
     with pytest.raises(ValueError, match="got those of others; run merge-nli signals again"):
         build(run.path)
-
-
-def blocks_of(run: RunFolder) -> pq.ParquetWriter:
-    return pq.ParquetWriter(run.problems, pq.read_schema(run.problems))
 
 
 def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> None:
@@ -317,21 +307,19 @@ def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> Non
 
 
 def test_the_command(run: RunFolder, model: str) -> None:
-    arguments = ["signals", "--run", str(run.path), "--mlm", model, "--device", "cpu"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+    arguments = ("signals", "--run", run.path, "--mlm", model, "--device", "cpu")
+    result = run_command(*arguments)
     count = len(rows_in(run.replacements))
     first, last = result.stdout.splitlines()
     assert first.startswith(f"{count:,} replacements, ")
     assert first.endswith("scored by roberta; 0 longer than its limit, within windows")
     assert last == f"Next: merge-nli build --run {run.path}"
-    told = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
+    told = json.loads(run_command(*arguments, "--format", "json").stdout)
     assert told["replacements"] == count
-    arguments = ["build", "--run", str(run.path), "--into", "x", "--out", str(run.path / "../ds")]
-    arguments += ["--min-pll-change", "-50", "--min-log-odds", "0.1", "--min-mlms", "1"]
-    arguments += ["--min-zipf-frequency", "3", "--same-number", "--same-tense"]
-    result = CliRunner().invoke(app, [*arguments, "--fitting-article"])
-    assert result.exit_code == 0, result.output
+    limits = "--min-pll-change -50 --min-log-odds 0.1 --min-mlms 1 --min-zipf-frequency 3"
+    limits += " --same-number --same-tense --fitting-article"
+    out = ("--into", "x", "--out", run.path / "../ds")
+    run_command("build", "--run", run.path, *out, *limits.split())
     config = read_json(run.path / "x/manifest.json")["config"]
     assert {name: config[name] for name in (
         "min_pll_change", "min_log_odds", "min_mlms", "min_zipf_frequency", "same_number",
@@ -346,10 +334,8 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
     folder = tmp_path / "tiny-lm"
     tiny_lm("llama").save_pretrained(folder)
     tiny_tokenizer("llama").save_pretrained(folder)
-    arguments = ["signals", "--run", str(run.path), "--lm", str(folder), "--device", "cpu"]
-    result = CliRunner().invoke(app, [*arguments, "--format", "json"])
-    assert result.exit_code == 0, result.output
-    made = json.loads(result.stdout)
+    options = ("--device", "cpu", "--format", "json")
+    made = json.loads(run_command("signals", "--run", run.path, "--lm", folder, *options).stdout)
     assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood")
     assert "mlm" not in made
     lm = CausalLM(load(inspect(folder, CAUSAL_LM), device="cpu", dtype="float32"))
@@ -366,16 +352,11 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
 
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parents[3] / "generation/signals.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"# Signals\n(.*?)\n## ", readme, flags=re.DOTALL)
-    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
-    for command in block.splitlines():
-        program, *arguments = shlex.split(command)
-        assert program == "merge-nli"
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
+    text = section("generation/signals.md", "Signals")
+    for command in commands(text):
+        result = run_command(*command)
     assert re.search(r"all +[1-9][0-9]* +[0-9,]+ +0\n", result.stdout)  # replacements only in A
-    columns = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| `.*?\|", section, re.M))))
+    columns = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| `.*?\|", text, re.M))))
     grammar = {"form_attested", "number_agrees", "determiner_fits", "in_compound", "valency"}
     grammar |= {"mean_rank", "neighbour_change"}
     assert columns == {"log_odds", *SIGNALS, *grammar, "quality"}

@@ -1,5 +1,4 @@
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -7,15 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused, run
+from helpers.dataset_files import read_rows
+from helpers.pages import commands
 from helpers.paraphrasing import FakeGenerator, FakeJudge, Problem, candidate, write_problems
 from helpers.tiny_classifiers import one_by_one, tiny_classifier
 from helpers.tiny_generators import saved_generator
 from helpers.tiny_models import sentences
-from typer.testing import CliRunner
 
-from generation.cli import app
 from generation.config import bundled_path
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
@@ -30,8 +29,8 @@ PROBLEMS: list[Problem] = [
 ]
 
 
-def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["paraphrase", *arguments])
+def invoke(*words: object, code: int = 0) -> Any:
+    return run("paraphrase", *words, code=code)
 
 
 @pytest.fixture
@@ -49,16 +48,15 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]
 
 def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> None:
     """So that runs of several sources do not meet."""
-    invoke("--model", "m", "--source", "anli-r2")
+    invoke("--model", "m", "--source", "anli-r2", code=2)
     assert asked_for["config"].run == "runs/anli-r2_paraphrases"
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     monkeypatch.setitem(sys.modules, "tomli_w", None)
-    result = invoke("--model", "m", "--source", "demo", "--run", str(tmp_path / "run"))
-    assert result.exit_code == 2
-    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict]'" in result.stderr
+    told = refused("paraphrase", "--model", "m", "--source", "demo", "--run", tmp_path / "run")
+    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict]'" in told
 
 
 @pytest.fixture
@@ -92,7 +90,6 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
         "e,n,c",
     ]  # fmt: skip
     result = invoke(*arguments, "--max-rounds", "2", "--out", "my data")
-    assert result.exit_code == 0, result.output
     lines = [" ".join(line.replace("│", " ").split()) for line in result.stdout.splitlines()]
     assert "Source snli, data.jsonl: 3 problems, 1 without a label left out" in lines
     assert "fake-nli answers 2 of them right, with 2 different hypotheses" in lines
@@ -121,10 +118,8 @@ def test_paraphrases_of_another_model_are_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    arguments = [
-        "--model", "m", "--source", "snli", "--data", str(data), "--out", str(tmp_path / "out"),
-    ]  # fmt: skip
-    assert invoke(*arguments, "--run", str(tmp_path / "one")).exit_code == 0
+    arguments = ("--model", "m", "--source", "snli", "--data", data, "--out", tmp_path / "out")
+    invoke(*arguments, "--run", tmp_path / "one")
     judge = paraphrase_run.open_judge
 
     def other(config: Any, problems: Path) -> Any:
@@ -133,23 +128,18 @@ def test_paraphrases_of_another_model_are_not_replaced(
         return opened
 
     monkeypatch.setattr(paraphrase_run, "open_judge", other)
-    refused = invoke(*arguments, "--run", str(tmp_path / "two"))
-    assert refused.exit_code == 2
-    assert "other-nli" in refused.stderr
-    assert "--overwrite" in refused.stderr
+    told = refused("paraphrase", *arguments, "--run", tmp_path / "two")
+    assert "other-nli" in told
+    assert "--overwrite" in told
     assert (tmp_path / "two" / "manifest.json").is_file()
-    result = invoke(*arguments, "--run", str(tmp_path / "two"), "--overwrite")
-    assert result.exit_code == 0, result.output
+    invoke(*arguments, "--run", tmp_path / "two", "--overwrite")
     provenance = json.loads((tmp_path / "out" / "snli_paraphrases" / "provenance.json").read_text())
     assert provenance["nli_model"]["name"] == "other-nli"
 
 
 @pytest.fixture(scope="module")
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A run of a small random chat model and classifier, and what the classifier says one by one.
-
-    The class that it most often finds is called entailment: otherwise little would be kept.
-    """
+    """Small random models; the class most often found is called entailment, to keep some."""
     folder = tmp_path_factory.mktemp("real")
     classifier = tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2"))
     texts = [text for text in sentences(40) if len(text) < 60][:16]
@@ -166,23 +156,21 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     problems[0] = (*problems[0][:3], next(name for name in names.values() if name != gold[0]))
     data = write_problems(folder / "data.jsonl", problems)
     generator = saved_generator("llama-chat", folder / "tiny-llama")
-    arguments = [
-        "--model", str(classifier), "--label-order", ",".join(order[i] for i in range(3)),
-        "--generator", str(generator), "--source", "anli-r1", "--data", str(data), "--k", "2",
-        "--max-rounds", "2", "--beams", "6", "--groups", "3", "--max-new-tokens", "12",
-        "--device", "cpu", "--run", str(folder / "run"), "--out", str(folder / "merge-nli"),
-    ]  # fmt: skip
-    result = invoke(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.output
+    result = invoke(
+        "--model", classifier, "--label-order", ",".join(order[i] for i in range(3)),
+        "--generator", generator, "--source", "anli-r1", "--data", data, "--k", 2,
+        "--max-rounds", 2, "--beams", 6, "--groups", 3, "--max-new-tokens", 12, "--device", "cpu",
+        "--run", folder / "run", "--out", folder / "merge-nli", "--format", "json",
+    )  # fmt: skip
     return {
-        "arguments": arguments, "made": json.loads(result.stdout), "folder": folder,
-        "classifier": classifier, "entailment": entailment, "problems": problems,
+        "made": json.loads(result.stdout), "folder": folder, "classifier": classifier,
+        "entailment": entailment, "problems": problems,
     }  # fmt: skip
 
 
 @pytest.mark.slow
 def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
-    run, made = real_run["folder"] / "run", real_run["made"]
+    folder, made = real_run["folder"], real_run["made"]
     count = len(real_run["problems"])
     assert made["problems"] == {
         "read": count, "unlabelled": 0, "kept": count, "answered_right": count - 1,
@@ -192,12 +180,12 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
     assert made["generator"]["architecture"] == "LlamaForCausalLM"
     assert made["generator"]["weights"] == {
         "format": "safetensors",
-        "sha256": digest_of_file(real_run["folder"] / "tiny-llama" / "model.safetensors"),
+        "sha256": digest_of_file(folder / "tiny-llama" / "model.safetensors"),
     }
     assert made["nli_model"]["weights"]["sha256"] == digest_of_file(
         real_run["classifier"] / "model.safetensors"
     )
-    rows = pq.ParquetFile(run / "paraphrases.parquet").read().to_pylist()
+    rows = read_rows(folder / "run" / "paraphrases.parquet")
     judged = [row for row in rows if row["entailed"] is not None]
     assert len(judged) > 10
     pairs = [(row["hypothesis"], row["text"]) for row in judged]
@@ -213,26 +201,13 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
         kept += row["reason"] == "kept"
     assert kept == sum(row["kept"] for row in made["funnel"]) > 0
     assert all(0.3 <= row["temperature"] <= 0.6 for row in rows)
-    result = CliRunner().invoke(app, ["check", str(real_run["folder"] / "merge-nli")])
-    assert result.exit_code == 0, result.output
+    run("check", folder / "merge-nli")
 
 
 def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(real_run["folder"])
     for command in real_run["made"]["next"]:
-        result = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert result.exit_code == 0, result.output
-
-
-README = bundled_path("paraphrases/README.md")
-
-
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    found = [shlex.split(line) for line in lines]
-    assert {words[0] for words in found} == {"merge-nli"}
-    return [words[1:] for words in found]
+        run(*shlex.split(command)[1:])
 
 
 def write(request: Any) -> list[Any]:
@@ -245,22 +220,19 @@ def write(request: Any) -> list[Any]:
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paraphrase_run, "open_generator", lambda config: FakeGenerator(write))
-    monkeypatch.setattr(
-        paraphrase_run, "look_at_models", lambda *_: None
-    )  # the generator is not here
+    # The generator is not here.
+    monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     shutil.copyfile(bundled_path("demo/problems.jsonl"), "snli_1.0_test.jsonl")
-    paraphrase, predict, score, analyse = commands()
+    page = bundled_path("paraphrases/README.md").read_text(encoding="utf-8")
+    *made, analyse = commands(page)
     said = []
-    for command in (paraphrase, predict, score):
+    for command in made:
         words = [w.replace("FacebookAI/roberta-large-mnli", str(MODEL)) for w in command]
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 0, result.output
-        said.append(result.stdout)
+        said.append(run(*words).stdout)
+    assert len(said) == 3
     assert "configuration snli_paraphrases" in said[0]
     assert "snli_paraphrases" in said[2]
     shutil.copyfile("roberta.parquet", "other.parquet")
     shutil.copytree("merge-nli", "merge-nli-other")
     words = [w.replace("other.parquet@", "other=other.parquet@") for w in analyse]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
-    assert "other" in result.stdout
+    assert "other" in run(*words).stdout

@@ -287,7 +287,6 @@ def test_no_right_answers(tmp_path: Path) -> None:
 
 
 def test_no_paraphrases(tmp_path: Path) -> None:
-    """The message has the funnel and what may help; the candidates are there to look at."""
     problems = [("1", "P.", "H.", "neutral"), ("2", "P.", "I.", "neutral")]
     world = World(problems, lambda r: [candidate(r.hypothesis)] * 2, lambda p, h: (0, 1, 0))
     with pytest.raises(ValueError, match="none of 2 hypotheses has a paraphrase; take") as caught:

@@ -324,7 +324,6 @@ def test_prompts(kind: str) -> None:
 
 
 def test_odd_templates_and_prompts() -> None:
-    """Thinking is switched off, every day is the same; what cannot be asked is told at once."""
     tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
     tokenizer.chat_template = (
         CHAT + "{{ strftime_now('%d %b %Y') }}{% if enable_thinking == false %} quiet{% endif %}"

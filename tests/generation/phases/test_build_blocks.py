@@ -2,13 +2,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused
+from helpers.commands import run as run_command
+from helpers.dataset_files import read_rows as rows
 from helpers.reference import tag, word_class
-from typer.testing import CliRunner
 
 from generation import build, suggest
-from generation.cli import app
 from generation.config import Config
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
@@ -53,10 +53,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(run: Path) -> dict[str, RunFolder]:
     return {name: build(run, into=name, **options) for name, options in OPTIONS.items()}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return pq.ParquetFile(path).read().to_pylist()
 
 
 @pytest.mark.slow
@@ -135,10 +131,9 @@ def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path:
 
 
 def test_command_line(run: Path, tmp_path: Path) -> None:
-    arguments = ["build", "--run", str(run), "--into", "typed", "--out", str(tmp_path / "data")]
-    options = ["--families", "inflect", "--words-at-once", "2", "--repair-articles"]
-    done = CliRunner().invoke(app, [*arguments, *options])
-    assert done.exit_code == 0, done.output
+    words = ("build", "--run", run, "--into", "typed", "--out", tmp_path / "data")
+    options = ("--families", "inflect", "--words-at-once", 2, "--repair-articles")
+    done = run_command(*words, *options)
     assert "Where more than one word changes:" in done.stdout
     config = read_json(run / "typed" / "manifest.json")["config"]
     assert {key: config[key] for key in OPTIONS["all"]} == OPTIONS["all"]
@@ -152,11 +147,8 @@ def test_too_few_combinations(run: Path) -> None:
 
 def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lemminflect", None)
-    done = CliRunner().invoke(
-        app, ["build", "--run", str(run), "--into", "x", "--families", "reject"]
-    )
-    assert done.exit_code == 2
-    assert "pip install 'merge-nli[morphology]'" in done.output
+    told = refused("build", "--run", run, "--into", "x", "--families", "reject")
+    assert "pip install 'merge-nli[morphology]'" in told
     assert not (run / "x").exists()
     build(run, into="y", repair_articles=True)
     with pytest.raises(ValueError, match="quality: expected lemminflect to be installed"):

@@ -1,8 +1,4 @@
-"""Builds dealt to tasks: the bytes of one process, and what fails is named and done again.
-
-Tasks run here one after the other in this process; `tests/distributed` has them in processes of
-their own and on clusters.
-"""
+"""Builds dealt to tasks, which run here in this process, one after the other."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from helpers.dataset_files import files_of
 from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
 
@@ -61,11 +58,7 @@ def build(suggested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
 def files(folder: Path) -> dict[str, bytes]:
     """Everything below a folder but locks; a file that is left behind shows."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(".lock")
-    }
+    return files_of(folder, r"\.lock.*")
 
 
 TASKS = ("--executor", "local", "--tasks")
@@ -125,18 +118,15 @@ def test_tasks_with_other_taggers_are_not_mixed(
         told = build("mixed", *TASKS, 2)
     assert told.exit_code == 2
     assert "tagger: expected the same in every task, got en_core_web_sm" in told.stderr
-    other = with_packages(build_blocks.call_tasks, {"numpy": "1.0"})
-    monkeypatch.setattr(build_blocks, "call_tasks", other)
+    call, other = build_blocks.call_tasks, {"packages": {"numpy": "1.0"}}
+    monkeypatch.setattr(
+        build_blocks, "call_tasks", lambda *given: call(*given[:-1], {**given[-1], **other})
+    )
     told = build("mixed", *TASKS, 2)
     assert told.exit_code == 2
     assert (
         "error: expected the command's versions {'numpy': '1.0'}, a task's machine" in told.stderr
     )
-
-
-def with_packages(call: Callable[..., Any], packages: dict[str, str]) -> Callable[..., Any]:
-    """A call whose plan has other versions of packages."""
-    return lambda *arguments: call(*arguments[:-1], {**arguments[-1], "packages": packages})
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.run_folders import copy_of
 
 from generation import Config, build, generate, suggest
 from generation.config import bundled_path
@@ -47,11 +47,6 @@ def bytes_made(run: RunFolder) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return generate(demo_config(tmp_path_factory.mktemp("run") / "base"))
-
-
-def copy_of(run: RunFolder, to: Path) -> RunFolder:
-    shutil.copytree(run.path, to)
-    return RunFolder(to)
 
 
 def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
@@ -93,7 +88,6 @@ def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
     assert ablated.endswith(f"{len(few)} not eligible without the ablation")
     problems = set(pq.read_table(run.problems)["seed_id"].to_pylist())
     replaced = set(pq.read_table(run.replacements)["seed_id"].to_pylist())
-    excluded = pq.read_table(run.exclusions).to_pylist()
     assert problems == replaced | {row["seed_id"] for row in excluded}
     assert {row["reason"] for row in excluded} <= {
         "no_shared_word", "no_replacement", "too_few_replacements", "unlabelled",
@@ -166,11 +160,8 @@ def test_a_build_changes_nothing_that_suggest_did(
 @pytest.fixture(scope="module")
 def run_of_pieces(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Half of the problems with words of up to two pieces."""
-    return generate(pieces_config(tmp_path_factory.mktemp("pieces") / "run"))
-
-
-def pieces_config(run: Path, **settings: object) -> Config:
-    return demo_config(run, max_pieces=2, **settings).overlaid(None, {"limit": 6})
+    config = demo_config(tmp_path_factory.mktemp("pieces") / "run", max_pieces=2)
+    return generate(config.overlaid(None, {"limit": 6}))
 
 
 @pytest.mark.slow

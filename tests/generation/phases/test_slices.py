@@ -5,10 +5,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from helpers.commands import refused
+from helpers.commands import run as run_command
+from helpers.dataset_files import write_plain
 
 from generation import Config, RunFolder, build, generate, suggest
-from generation.cli import app
 from generation.config import bundled_path
 from generation.phases import slices
 from generation.phases.slices import require_same_mlms, suggestions_of
@@ -39,9 +40,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[3]["gold_label"] = "-"
     rows[9]["pairID"] = rows[1]["pairID"]
     for number in range(3):
-        lines = "".join(json.dumps(row) + "\n" for row in rows[number * 5 : number * 5 + 5])
-        (folder / f"part-{number}.jsonl").write_text(lines, encoding="utf-8")
-    (folder / "whole.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_plain(folder / f"part-{number}.jsonl", rows[number * 5 : number * 5 + 5])
+    write_plain(folder / "whole.jsonl", rows)
     return folder
 
 
@@ -208,28 +208,17 @@ def test_slices_have_the_same_masked_lms(files: Path, tmp_path: Path) -> None:
 
 
 def test_slices_on_the_command_line(files: Path, tmp_path: Path) -> None:
-    runner, run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}), str(tmp_path / "run")
-
-    def call(*arguments: str) -> tuple[int, str]:
-        result = runner.invoke(app, list(arguments))
-        return result.exit_code, result.output
-
-    given = ["suggest", "--recipe", "demo", "--source", "mine", "--run", run]
-    given += ["--data", str(files / "part-[01].jsonl"), "--slice-problems"]
-    code, text = call(*given, "8")
-    assert code == 0, text
-    record = suggestions_of(RunFolder(Path(run)))
+    run = tmp_path / "run"
+    given = ("suggest", "--recipe", "demo", "--source", "mine", "--run", run)
+    given += ("--data", files / "part-[01].jsonl")
+    text = run_command(*given, "--slice-problems", 8).output
+    record = suggestions_of(RunFolder(run))
     assert f"{record['questions']} occurrences asked about" in text
     assert record["slices"] == ["slices/00000-of-00002", "slices/00001-of-00002"]
-    code, text = call(*given, "3")
-    assert code == 2
-    assert "expected no slices or the same ones, found slices of 8" in text
-    code, text = call(*given[:-1])
-    assert code == 2
-    assert "add --slice-problems 8" in text
-    code, text = call("count", "--run", run)
-    assert code == 2
-    assert f"name one, such as --run {run}/slices/00000-of-00002" in text
-    code, text = call("suggest", "--source", "mine", "--data", str(tmp_path / "none-*.jsonl"))
-    assert code == 2
-    assert "expected a file, found none" in text
+    other = refused(*given, "--slice-problems", 3)
+    assert "expected no slices or the same ones, found slices of 8" in other
+    assert "add --slice-problems 8" in refused(*given)
+    first = f"name one, such as --run {run}/slices/00000-of-00002"
+    assert first in refused("count", "--run", run)
+    none = refused("suggest", "--source", "mine", "--data", tmp_path / "none-*.jsonl")
+    assert "expected a file, found none" in none

@@ -11,9 +11,8 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 import spacy
-from typer.testing import CliRunner
+from helpers.commands import refused
 
-from generation.cli import app
 from generation.config import Config
 from generation.problems import sources
 from generation.problems.sources import load_problems
@@ -137,10 +136,8 @@ def test_the_longest_text_is_the_taggers() -> None:
 
 
 def suggest(folder: Path, name: str, *options: str) -> str:
-    arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--run", str(folder / "run")]
-    result = CliRunner().invoke(app, [*arguments, "--data", str(folder / name), *options])
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    return result.stderr
+    words = ("suggest", "--recipe", "demo", "--source", "mine", "--run", folder / "run")
+    return refused(*words, "--data", folder / name, *options)
 
 
 CONVERT = 'convert it: iconv -f {0} -t UTF-8 "{1}" > "utf8-{1}", or save it as "UTF-8"'
@@ -232,15 +229,13 @@ def test_options_that_do_not_fit_the_data(tmp_path: Path) -> None:
 def test_the_source_of_ones_own_data_has_a_name(arguments: str, got: str) -> None:
     for option in ("data", "dataset"):
         for command in ("generate", "suggest"):
-            words = [command, f"--{option}", "my/Pairs 2.csv.gz", *arguments.split()]
-            result = CliRunner().invoke(app, words)
-            assert result.exit_code == 2
-            assert result.stderr.startswith(
+            told = refused(command, f"--{option}", "my/Pairs 2.csv.gz", *arguments.split())
+            assert told.startswith(
                 f"error: --source: expected with --{option} a name for the problems of my/Pairs "
                 f"2.csv.gz, got {got}"
             )
-            assert "; add --source pairs-2, or one of snli, mnli-m, " in result.stderr
-            assert result.stderr.count("\n") == 1
+            assert "; add --source pairs-2, or one of snli, mnli-m, " in told
+            assert told.count("\n") == 1
 
 
 def test_rows_that_are_skipped_are_counted_and_listed(

@@ -425,14 +425,8 @@ def hub_table(labels: Sequence[Any], feature: Any = CLASSES, **more: Any) -> dat
     n = len(labels)
     columns = {"premise": [f"P{i}" for i in range(n)], "hypothesis": [f"H{i}" for i in range(n)]}
     text = datasets.Value("string")
-    features = datasets.Features(
-        {
-            "premise": text,
-            "hypothesis": text,
-            "label": feature,
-            **{name: datasets.Value("string") for name in more},
-        }
-    )
+    named = {"premise": text, "hypothesis": text, "label": feature, **dict.fromkeys(more, text)}
+    features = datasets.Features(named)
     return datasets.Dataset.from_dict({**columns, "label": labels, **more}, features=features)
 
 
@@ -467,7 +461,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_the_papers_sources_have_their_hub_datasets(
     hub: dict[str, Any], source: str, asked: tuple[str, ...]
 ) -> None:
-    """Each source is the split that the paper uses, named labels and −1 understood."""
     hub["table"] = hub_table([2, -1, 0, 1, None])
     problems = loaded(Config(source=source))
     assert hub["asked"] == asked
@@ -488,10 +481,8 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
     problems = loaded(Config(source="rte", revision="abc", label_map=label_map, **settings))
     assert hub["asked"] == ("nyu-mll/glue", "rte", "validation", "abc")
     assert problems.description == "nyu-mll/glue@abc [rte/validation]"
-    assert [(s.seed_id, s.label) for s in problems.seeds] == [
-        ("rte:b", "neutral"),
-        ("rte:b~2", "entailment"),
-    ]
+    found = [(s.seed_id, s.label) for s in problems.seeds]
+    assert found == [("rte:b", "neutral"), ("rte:b~2", "entailment")]
     hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
     assert [s.label for s in loaded(Config()).seeds] == ["contradiction", "entailment", "neutral"]
     hub["table"] = ConnectionError("no route to host")

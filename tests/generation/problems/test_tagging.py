@@ -23,11 +23,6 @@ from generation.records import Sentence
 
 
 @pytest.fixture(scope="module")
-def tagger() -> Tagger:
-    return Tagger.load()
-
-
-@pytest.fixture(scope="module")
 def nlp() -> Language:
     """A pipeline of its own for the oracle, as spaCy loads it."""
     name = next(name for name in MODELS if spacy.util.is_package(name))

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.dataset_files import read_rows as rows_in
 from helpers.reference import tag
 from helpers.tiny_models import save
 from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -69,10 +69,6 @@ def noisy_model(folder: Path) -> Path:
             parameter.add_(torch.randn_like(parameter) * 0.02)
     save(model, AutoTokenizer.from_pretrained(bundled), folder)
     return folder
-
-
-def rows_in(path: Path) -> list[Row]:
-    return list(pq.ParquetFile(path).read().to_pylist())
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +298,6 @@ def random_rows(rng: random.Random) -> Iterator[Row]:
 
 @pytest.mark.parametrize("name", [None, "min_pll_change", *LIMITS, *MORE_LIMITS])
 def test_rejections_row_by_row(name: str | None) -> None:
-    """One limit alone, or all together; what equals a limit passes, as does what is not known."""
     every = LIMITS | MORE_LIMITS | {"min_pll_change": -1.0}
     limits = every if name is None else {name: every[name]}
     given = list(random_rows(random.Random(4)))
@@ -362,7 +357,6 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
 
 @pytest.mark.slow
 def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path: Path) -> None:
-    """They are what grammar says at each occurrence; all else stays as it is, and so do limits."""
     names = ("form_attested", "number_agrees", "determiner_fits", "in_compound", "valency")
     asked = build(run.path, into="asked", min_replacements=5, with_columns=names)
     found = rows_in(asked.replacements)

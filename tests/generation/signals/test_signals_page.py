@@ -132,7 +132,6 @@ def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
 
 @pytest.mark.slow
 def test_page_has_what_quality_tells() -> None:
-    """Out of fold, and of the 255 by a fit on the 330; and what limits keep out of fold."""
     first, second = map(read_judged, JUDGED)
     judged, limits = together(first, second), [[f"{limit}"] for limit in LIMITS]
     plain, good = out_of_fold(judged, BEFORE)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.dataset_files import files_of as files_of_folder
 from helpers.few_pieces import few_pieces
 from helpers.masked_queries import ask_all, assert_identical, jointly
 from threadpoolctl import threadpool_limits
@@ -100,29 +101,16 @@ def keys(queries: Iterable[MaskedQuery]) -> set[bytes]:
 
 
 def files_of(store: SuggestionStore) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(store.path)): path.read_bytes()
-        for path in sorted(store.path.rglob("*"))
-        if path.is_file()
-    }
+    return files_of_folder(store.path)
 
 
-def answers_in(store: SuggestionStore) -> dict[bytes, tuple[Any, ...]]:
-    """Content of the store for each question, bit by bit."""
+def bits(parts: Iterable[tuple[Sequence[bytes], Scores]]) -> dict[bytes, tuple[Any, ...]]:
+    """Answers to each question, by its key, bit by bit."""
     columns = [field.name for field in dataclasses.fields(Scores)]
     return {
         key: tuple(getattr(scores, name)[row].tobytes() for name in columns)
-        for part_keys, scores in store.parts()
+        for part_keys, scores in parts
         for row, key in enumerate(part_keys)
-    }
-
-
-def expected_answers(queries: Sequence[MaskedQuery]) -> dict[bytes, tuple[Any, ...]]:
-    scores = answer(queries)
-    columns = [field.name for field in dataclasses.fields(Scores)]
-    return {
-        key_of(query): tuple(getattr(scores, name)[row].tobytes() for name in columns)
-        for row, query in enumerate(queries)
     }
 
 
@@ -134,7 +122,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     store = filled(tmp_path)
     there = SuggestionStore.open(tmp_path, store.path.name)
     assert there.identity == IDENTITY
-    assert answers_in(there) == expected_answers(QUERIES)
+    assert bits(there.parts()) == bits([(list(map(key_of, QUERIES)), answer(QUERIES))])
     assert there.keys() == keys(QUERIES)
     for part_keys, scores in there.parts():
         assert scores.tokens.shape == scores.logits.shape == (len(part_keys), K)
@@ -190,7 +178,7 @@ def test_a_damaged_part_is_made_again(
     lost, _ = list(store.parts())[number]
     path.write_bytes(damage(path.read_bytes()))
     assert store.keys() == keys(QUERIES) - set(lost)
-    assert answers_in(store).keys() == store.keys()
+    assert bits(store.parts()).keys() == store.keys()
     assert sum(map(len, store.missing(EVERYTHING, QUERIES))) == len(lost)
     again: list[MaskedQuery] = []
 

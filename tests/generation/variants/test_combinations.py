@@ -197,7 +197,6 @@ def test_with_articles_and_families(tagger: Tagger) -> None:
 
 
 def test_two_words_of_one_family(tagger: Tagger) -> None:
-    """Each would take the other with it, so they cannot change together."""
     problems = problems_of(tagger, ("A dog and the dogs sat.", "The dogs and a dog ate."))
     found = found_of({"dog": ("cat",), "dogs": ("girls",)})
     made = drawn(tagger, problems, found, families="inflect")
@@ -311,7 +310,6 @@ def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
 
 
 def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
-    """No more of 40,000 pairs are judged than are drawn or rejected on the way."""
     problems = problems_of(tagger, TEXTS)
     nouns = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "bdfgklmnpt"]
     found = found_of({"boy": nouns, "dog": [f"{noun}s" for noun in nouns]})

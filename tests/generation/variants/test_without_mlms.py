@@ -1,13 +1,13 @@
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused
+from helpers.commands import run as run_command
+from helpers.run_folders import copy_of
 from helpers.tiny_models import tiny_model
-from typer.testing import CliRunner
 
 from generation import Config, build, generate
-from generation.cli import app
 from generation.config import BUNDLED_MLM
 from generation.run_folder import RunFolder
 from merge_dataset.files import digest_of_file, read_json, read_record
@@ -65,16 +65,13 @@ def test_bytes_are_those_of_a_run_without_it(
 def test_command_runs_no_masked_lm(
     both: RunFolder, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, before = RunFolder(tmp_path / "run"), made(both)
-    shutil.copytree(both.path, run.path)
+    run, before = copy_of(both, tmp_path / "run"), made(both)
     monkeypatch.setattr("generation.suggestions.masked_lm.MaskedLM.load", None)
-    arguments = ["build", "--run", str(run.path), "--out", str(tmp_path / "merge-nli")]
-    arguments += ["--without-mlm", other.name]
-    refused = CliRunner().invoke(app, arguments)
-    assert refused.exit_code == 2
-    assert f"without_mlms: none there, {other.name} now. Name another run folder" in refused.stderr
-    result = CliRunner().invoke(app, [*arguments, "--overwrite"])
-    assert result.exit_code == 0, result.output
+    out = ("--out", tmp_path / "merge-nli")
+    command = ("build", "--run", run.path, *out, "--without-mlm", other.name)
+    told = f"without_mlms: none there, {other.name} now. Name another run folder"
+    assert told in refused(*command)
+    run_command(*command, "--overwrite")
     provenance = read_json(tmp_path / "merge-nli" / "demo" / "provenance.json")
     assert provenance["config"]["without_mlms"] == [other.name]
     card = (tmp_path / "merge-nli" / "README.md").read_text(encoding="utf-8")

@@ -18,15 +18,6 @@ LFS_POINTER: Final = (
 """Content of a large file where a repository was cloned without git-lfs."""
 
 
-def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
-    """Files of a folder, but for those whose names match one of the patterns."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(re.fullmatch(pattern, path.name) for pattern in left_out)
-    }
-
-
 def written(files: Files, folder: Path) -> Path:
     for path, content in files.items():
         target = folder / path

@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 import safetensors.torch
 import torch
 
+from helpers.dataset_files import files_of
 from helpers.hub import files as of
-from helpers.hub.files import Files, files_of, noise, renamed, tensors_of, written
+from helpers.hub.files import Files, noise, renamed, tensors_of, written
 from helpers.hub.plain import (
     LABELS,
     balanced,

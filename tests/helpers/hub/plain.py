@@ -18,8 +18,9 @@ from transformers import (
     XLNetConfig,
 )
 
+from helpers.dataset_files import files_of
 from helpers.hub import files as of
-from helpers.hub.files import files_of, tensors_of, written
+from helpers.hub.files import tensors_of, written
 from helpers.problem_folder import many_problems
 from helpers.tiny_classifiers import one_by_one, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from helpers.commands import run
+from helpers.dataset_files import write_plain
 
-from generation.cli import app
 from generation.config import Config, bundled_path
 from generation.problems.sources import PAIR_IDS, load_problems, problem_digest
 from generation.records import Seed
@@ -49,16 +49,12 @@ def pair_ids(files: Iterable[Path]) -> bytes:
 def hub_copy(rows: list[dict[str, Any]], path: Path) -> Path:
     """Write rows as the Hub has them: texts and number of the label, −1 where there is none."""
     numbers = {label: number for number, label in enumerate(LABELS)}
-    lines = (
-        {
-            "premise": row["sentence1"],
-            "hypothesis": row["sentence2"],
-            "label": numbers.get(row["gold_label"], -1),
-        }
+    names = {"premise": "sentence1", "hypothesis": "sentence2"}
+    return write_plain(path, [
+        {name: row[its] for name, its in names.items()}
+        | {"label": numbers.get(row["gold_label"], -1)}
         for row in rows
-    )
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return path
+    ])  # fmt: skip
 
 
 def official(premise: str, hypothesis: str, label: str) -> dict[str, str]:
@@ -130,14 +126,13 @@ def test_variants_join(
     monkeypatch.chdir(tmp_path)
     rows = rows_of(shared_data / "snli_test.jsonl")
     some = [row for row in rows[:120] if row["gold_label"] in LABELS][:60]
-    Path("official.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in some))
+    write_plain(Path("official.jsonl"), some)
     random.Random(1).shuffle(some)
     hub_copy(some, Path("hub.jsonl"))
     for name in ("official", "hub"):
-        arguments = f"generate --recipe demo --source snli --data {name}.jsonl --run {name} "
-        arguments += "--set min_replacements=4"
-        done = CliRunner().invoke(app, [*arguments.split(), "--out", f"merge-nli-{name}"])
-        assert done.exit_code == 0, done.output
+        words = f"generate --recipe demo --source snli --data {name}.jsonl --run {name} "
+        words += f"--set min_replacements=4 --out merge-nli-{name}"
+        run(*words.split())
         assert ("no annotators' votes are here" in caplog.text) == (name == "hub")
     for file in ("seeds.parquet", "variants.parquet"):
         ours, theirs = (pq.read_table(f"{name}/{file}") for name in ("official", "hub"))

@@ -1,7 +1,6 @@
 """Asking only what can matter, against runs that ask everything."""
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import write_plain
+from helpers.run_folders import copy_of
 from helpers.tiny_models import tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,11 +61,6 @@ def less(everything: RunFolder) -> RunFolder:
     """A run with these settings, without what cannot matter; in a store of its own."""
     run = everything.path.with_name("less")
     return generate(config_of(run, store=None))
-
-
-def copy_of(run: RunFolder, to: Path) -> RunFolder:
-    shutil.copytree(run.path, to)
-    return RunFolder(to)
 
 
 def test_the_dataset_is_the_same(everything: RunFolder, less: RunFolder) -> None:
@@ -218,14 +214,13 @@ def test_any_settings_make_the_same_dataset(
 def test_several_masked_lms_and_texts(texts: int, tmp_path: Path) -> None:
     lines = bundled_path("demo/problems.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    data = tmp_path / "data.jsonl"
     fields = ("premise", "hypothesis", "context")[:texts]
     named = [
         {"id": str(n), "label": "a", "premise": row["sentence1"], "hypothesis": row["sentence2"],
          "context": rows[(n + 1) % 40]["sentence1"]}
         for n, row in enumerate(rows[:40])
     ]  # fmt: skip
-    data.write_text("".join(json.dumps(row) + "\n" for row in named), encoding="utf-8")
+    data = write_plain(tmp_path / "data.jsonl", named)
     made = []
     for name, ask_all in (("all", True), ("less", False)):
         config = Config(

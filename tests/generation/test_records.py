@@ -39,7 +39,6 @@ def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=6), st.text(max_size=6), st.text())
 def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
-    """Putting the original back at the new spans gives the original text and spans."""
     text = word.join(pieces)
     spans, start = [], 0
     for piece in pieces[:-1]:
