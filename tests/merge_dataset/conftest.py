@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import run_manifest, seed_row, variant_row, write_rows, write_run
+from helpers.dataset_files import run_manifest, seed_row, variant_row, write_run
 from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card import render
@@ -173,9 +174,10 @@ def edit() -> Callable[..., None]:
     """Changes the rows of a Parquet file in place: `edit(file, change)`."""
 
     def edit_rows(file: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
-        rows = pq.ParquetFile(file).read().to_pylist()
+        table = pq.ParquetFile(file).read()
+        rows = table.to_pylist()
         change(rows)
-        write_rows(file, rows)
+        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
 
     return edit_rows
 
@@ -193,10 +195,7 @@ def edit_dataset(dataset: Path, edit: Callable[..., None]) -> Callable[..., None
 
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., Any]:
-    """Runs code in a new process, offline, with a cache of this test's own.
-
-    `python(code, folder)` returns what it printed as JSON.
-    """
+    """Runs `python(code, folder)` offline, with a cache of its own; what it printed, from JSON."""
 
     def run_python(code: str, folder: Path) -> Any:
         hub = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}

@@ -1,30 +1,20 @@
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from generation.cli import app
-from merge_dataset.export import export_dataset
-
-runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+from helpers.commands import run
 
 
 def test_check(dataset: Path) -> None:
     """The problems on stdout in either format, exit code 1; else 0."""
-    result = runner.invoke(app, ["check", str(dataset)])
-    assert (result.exit_code, result.stdout) == (0, f"{dataset}: good\n")
-    result = runner.invoke(app, ["check", str(dataset), "--format", "json"])
-    assert json.loads(result.stdout) == {"folder": str(dataset), "problems": []}
+    as_json = ("check", dataset, "--format", "json")
+    assert run("check", dataset).stdout == f"{dataset}: good\n"
+    assert json.loads(run(*as_json).stdout) == {"folder": str(dataset), "problems": []}
     (dataset / "README.md").unlink()
     problem = "README.md: expected a dataset card; got no such file"
-    result = runner.invoke(app, ["check", str(dataset)])
-    assert (result.exit_code, result.stdout) == (1, problem + "\n")
-    result = runner.invoke(app, ["check", str(dataset), "--format", "json"])
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["problems"] == [problem]
+    assert run("check", dataset, code=1).stdout == problem + "\n"
+    assert json.loads(run(*as_json, code=1).stdout)["problems"] == [problem]
 
 
 METRIC = 'evaluate.load("seed_variant_accuracy")'
@@ -39,16 +29,14 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_register(dataset: Path, tmp_path: Path, modules: Path) -> None:
     """Metric and dataset: entries in the cache given, and the lines to load them with."""
-    command = ["register", str(dataset), "--cache-dir", str(tmp_path / "cache")]
-    result = runner.invoke(app, command)
-    assert result.exit_code == 0
+    command = ("register", dataset, "--cache-dir", tmp_path / "cache")
+    result = run(*command)
     lines = [METRIC, *(f'load_dataset("merge-nli", "{name}")' for name in ("snli", "snli_nouns"))]
     assert result.stdout.splitlines()[:3] == lines
     names = ["snli", "snli_adjectives", "snli_nouns", "snli_verbs"]
     assert sorted(p.name for p in (tmp_path / "cache/merge-nli").iterdir() if p.is_dir()) == names
     assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
-    result = runner.invoke(app, [*command, "--format", "json"])
-    made = json.loads(result.stdout)
+    made = json.loads(run(*command, "--format", "json").stdout)
     assert (made["metric"], made["folder"]) == ("seed_variant_accuracy", str(dataset))
     assert sorted(made["registered"]) == names
 
@@ -56,21 +44,16 @@ def test_register(dataset: Path, tmp_path: Path, modules: Path) -> None:
 def test_register_without_a_folder(
     dataset: Path, tmp_path: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["register", "--cache-dir", str(tmp_path / "cache")]
+    command = ("register", "--cache-dir", tmp_path / "cache")
     monkeypatch.chdir(dataset.parent)
-    result = runner.invoke(app, command)
-    assert 'load_dataset("merge-nli", "snli")' in result.stdout
+    assert 'load_dataset("merge-nli", "snli")' in run(*command).stdout
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    result = runner.invoke(app, command)
-    assert (result.exit_code, result.stdout) == (0, METRIC + "\n")
+    result = run(*command)
+    assert result.stdout == METRIC + "\n"
     assert result.stderr == "No folder merge-nli here: no dataset registered.\n"
-    result = runner.invoke(app, [*command, "--format", "json"])
-    assert json.loads(result.stdout) == {
-        "metric": "seed_variant_accuracy",
-        "folder": None,
-        "registered": [],
-    }
+    made = json.loads(run(*command, "--format", "json").stdout)
+    assert made == {"metric": "seed_variant_accuracy", "folder": None, "registered": []}
 
 
 @pytest.mark.parametrize(
@@ -83,21 +66,14 @@ def test_register_without_a_folder(
 def test_register_with_a_bad_folder(
     file: str, problem: str, dataset: Path, tmp_path: Path, modules: Path
 ) -> None:
-    """The metric is registered nevertheless; the dataset's problems and exit code 1."""
     (dataset / file).write_bytes(b"")
     if file == "README.md":
         (dataset / file).unlink()
     cache = tmp_path / "cache"
-    result = runner.invoke(app, ["register", str(dataset), "--cache-dir", str(cache)])
-    assert (result.exit_code, result.stdout) == (1, METRIC + "\n")
+    result = run("register", dataset, "--cache-dir", cache, code=1)
+    assert result.stdout == METRIC + "\n"
     assert re.search(r"not registered: \d+ problem\(s\)", result.stderr)
     assert problem in result.stderr
     assert not cache.exists()
     assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
-    result = runner.invoke(app, ["register", str(tmp_path / "nowhere")])
-    assert result.exit_code == 2
-
-
-def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    names = ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
-    assert export_dataset(make_run(), tmp_path / "merge-nli") == names
+    run("register", tmp_path / "nowhere", code=2)

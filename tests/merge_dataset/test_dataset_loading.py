@@ -79,10 +79,7 @@ def test_registered_by_name_from_anywhere(
     edit: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """A registered folder loads elsewhere; registered with other content, the other loads.
-
-    Registering the first content again, whose entry is still there, brings that back.
-    """
+    """With other content the other loads; registered again, the first."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     cache = tmp_path / "hf" / "datasets"

@@ -3,8 +3,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import files_of as contents
+from helpers.dataset_files import read_rows
 from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, rows_of, write_paraphrase_run
 
 from merge_dataset import card, layout
@@ -15,18 +16,6 @@ from merge_dataset.register import register_dataset
 MakeRun = Callable[..., Path]
 
 OTHER_MODEL = NLI_MODEL | {"name": "some/other-model", "revision": None}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def rows(file: Path) -> list[dict[str, Any]]:
-    return list(pq.ParquetFile(file).read().to_pylist())
 
 
 @pytest.fixture
@@ -81,9 +70,8 @@ def test_a_later_run_of_the_same_models_replaces(paraphrases: Path, tmp_path: Pa
     with pytest.raises(FileExistsError, match=r"generator: .* there, g 1 T x y now"):
         export_dataset(run, paraphrases)
     export_dataset(run, paraphrases, overwrite=True)
-    assert [row["seed_id"] for row in rows(paraphrases / "snli_paraphrases/seeds.parquet")] == [
-        "snli:4"
-    ]
+    (seed,) = read_rows(paraphrases / "snli_paraphrases/seeds.parquet")
+    assert seed["seed_id"] == "snli:4"
     assert check_dataset(paraphrases) == []
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from helpers.bench.made_up_rows import SOURCE, write_made_up_run
-from helpers.dataset_files import write_rows
+from helpers.dataset_files import read_rows, write_rows
 
 from merge_dataset import files
 from merge_dataset.checks import check_dataset
@@ -47,9 +47,7 @@ def sliced(run: Path, folder: Path) -> Path:
 
 def rows(folder: Path) -> dict[str, list[object]]:
     return {
-        f"{config} {split}": [
-            row for name in names for row in pq.ParquetFile(folder / name).read().to_pylist()
-        ]
+        f"{config} {split}": [row for name in names for row in read_rows(folder / name)]
         for config in (SOURCE, f"{SOURCE}_verbs")
         for split, names in split_files(folder, config).items()
     }
@@ -112,7 +110,7 @@ def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
     shutil.rmtree(folder / SOURCE / "adjectives")
     for name in (f"{SOURCE}/verbs/variants", f"{SOURCE}/verbs/seeds", f"{SOURCE}/seeds"):
         paths = sorted((folder / name).parent.glob(f"{Path(name).name}-*"))
-        table = [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+        table = [row for path in paths for row in read_rows(path)]
         for path in paths:
             path.unlink()
         if name.endswith("variants"):

@@ -1,22 +1,13 @@
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from helpers.commands import refused, run
 
-from generation.cli import app
 from merge_dataset.show import choose_problems
 
 
-def show(*arguments: object) -> Result:
-    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
-    return runner.invoke(app, ["show", *map(str, arguments)])
-
-
 def test_a_problem_with_all_its_variants(dataset: Path) -> None:
-    result = show(dataset, "--seed-id", "snli:2")
-    assert (result.exit_code, result.stdout) == (
-        0,
+    assert run("show", dataset, "--seed-id", "snli:2").stdout == (
         "snli:2  snli  entailment\n"
         "  premise     A girl sees another girl.\n"
         "  hypothesis  The girl sees somebody.\n"
@@ -25,7 +16,7 @@ def test_a_problem_with_all_its_variants(dataset: Path) -> None:
         "    A [woman] sees another [woman]. / The [woman] sees somebody.\n"
         "  verb sees: 2 of 2 variants\n"
         "    A girl [calls] another girl. / The girl [calls] somebody.\n"
-        "    A girl [likes] another girl. / The girl [likes] somebody.\n",
+        "    A girl [likes] another girl. / The girl [likes] somebody.\n"
     )
 
 
@@ -38,11 +29,8 @@ def test_draws_are_repeatable(dataset: Path) -> None:
         )
     ]
     assert drawn[0] == drawn[-1]
-    assert {seed_id for (found,) in drawn for seed_id in found[:1]} == {
-        "snli:1",
-        "snli:2",
-        "snli:3",
-    }
+    seeds = {seed_id for (found,) in drawn for seed_id in found[:1]}
+    assert seeds == {"snli:1", "snli:2", "snli:3"}
 
 
 def test_configurations_by_default(dataset: Path) -> None:
@@ -61,6 +49,4 @@ def test_configurations_by_default(dataset: Path) -> None:
     ],
 )
 def test_what_is_not_there_is_named(dataset: Path, arguments: list[str], message: str) -> None:
-    result = show(dataset, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert message in result.stderr
+    assert message in refused("show", dataset, *arguments)

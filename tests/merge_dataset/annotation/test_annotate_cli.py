@@ -10,51 +10,44 @@ from typing import Any
 
 import pytest
 from helpers.annotating import MAIN, Client
+from helpers.commands import refused, run
+from helpers.pages import commands
 from helpers.processes import PATIENCE, running
-from typer.testing import CliRunner, Result
 
-from generation.cli import app
 from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, read_session
 from merge_dataset.annotation.transfer import read_answers
 
 
-def annotate(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, ["annotate", *map(str, words)])
+def annotate(*words: str | Path) -> str:
+    return run("annotate", *words).stdout
 
 
 def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
-    done = annotate(dataset, "--out", tmp_path / "study", "--per-class", "2")
-    assert (done.exit_code, done.stdout.splitlines()) == (
-        0,
-        [f"{tmp_path / 'study'}: 6 variants", "  snli noun: 2 of 6", "  snli verb: 2 of 3",
-         "  snli adjective: 2 of 2",
-         f"Next: merge-nli annotate --out {tmp_path / 'study'} --annotator NAME"],
-    )  # fmt: skip
+    said = annotate(dataset, "--out", tmp_path / "study", "--per-class", "2")
+    assert said.splitlines() == [
+        f"{tmp_path / 'study'}: 6 variants", "  snli noun: 2 of 6", "  snli verb: 2 of 3",
+        "  snli adjective: 2 of 2",
+        f"Next: merge-nli annotate --out {tmp_path / 'study'} --annotator NAME",
+    ]  # fmt: skip
     as_json = annotate("--out", tmp_path / "study", "--format", "json")
     written = json.loads((tmp_path / "study/session.json").read_text())
     del written["sha256"]
-    assert json.loads(as_json.stdout) == written
+    assert json.loads(as_json) == written
 
 
 def test_there_and_back(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "items.csv"
-    done = annotate("--out", session.folder, "--export", path)
-    assert (done.exit_code, done.stdout) == (0, f"11 items: {path}\n")
-    assert annotate("--out", session.folder, "--import", path, "--annotator", "ann").stdout == (
-        "no answers in it\n"
-    )
+    words = ("--out", session.folder, "--import", path, "--annotator", "ann")
+    assert annotate("--out", session.folder, "--export", path) == f"11 items: {path}\n"
+    assert annotate(*words) == "no answers in it\n"
     path.write_text("variant_id,fluency,reasoning\nsnli:1/noun/dog/cat,5,5\n")
-    words = ["--out", session.folder, "--import", path, "--annotator", "ann"]
-    assert annotate(*words).stdout == (
-        "ann: 1 new, 0 changed, 0 as before; 10 variants not answered yet\n"
-    )
+    said = annotate(*words)
+    assert said == "ann: 1 new, 0 changed, 0 as before; 10 variants not answered yet\n"
     path.write_text("variant_id,fluency,reasoning\nsnli:1/noun/dog/cat,1,5\n")
-    refused = annotate(*words)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "or let it replace the other with --overwrite" in refused.stderr
+    assert "or let it replace the other with --overwrite" in refused("annotate", *words)
     replaced = annotate(*words, "--overwrite", "--format", "json")
-    assert json.loads(replaced.stdout) == {
+    assert json.loads(replaced) == {
         "imported": [{"annotator": "ann", "new": 0, "changed": 1, "known": 0}]
     }
 
@@ -67,9 +60,8 @@ def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setattr("time.sleep", interrupt)
-    done = annotate("--out", session.folder, "--annotator", "ann")
-    url, said, _, progress = done.stdout.splitlines()
-    assert (done.exit_code, opened) == (0, [url])
+    url, said, _, progress = annotate("--out", session.folder, "--annotator", "ann").splitlines()
+    assert opened == [url]
     assert said == "0 of 11 variants answered. Ctrl+C stops; every answer is saved."
     assert progress == "0 of 11 variants answered."
     annotate("--out", session.folder, "--annotator", "ann", "--no-browser")
@@ -126,13 +118,12 @@ def as_label_studio(tasks: Path, path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in "".join(blocks("sh")).splitlines():
-        if not line.startswith("merge-nli annotate"):
+    for words in commands(README):
+        if words[0] != "annotate":
             continue  # what is done with answers: tests/merge_metric/agreement
-        if "--import label-studio.json" in line:
+        if "label-studio.json" in words:
             as_label_studio(here / "tasks.json", here / "label-studio.json")
-        done = CliRunner().invoke(app, shlex.split(line)[1:])
-        assert done.exit_code == 0, done.stderr
+        run(*words)
     assert read_session(here / "pairs").kind == "equivalence"
     for file in ("items.csv", "tasks.json", "tasks.xml", "study/answers/label-studio-1.jsonl"):
         assert (here / file).is_file()
@@ -146,7 +137,7 @@ def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_the_folder_is_as_drawn(here: Path) -> None:
     (tree,) = re.findall(r"^study/\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
     for line in blocks("sh")[0].splitlines() + blocks("sh")[1].splitlines():
-        CliRunner().invoke(app, shlex.split(line)[1:])
+        run(*shlex.split(line)[1:])
     for name in ("ann", "bo"):
         append(answers_path(here / "study", name), [Answer("snli:1/noun/dog/cat", 4, 5)])
     visible = [path for path in (here / "study").rglob("*") if not path.name.startswith(".")]

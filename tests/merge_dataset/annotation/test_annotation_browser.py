@@ -301,7 +301,6 @@ def command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> None:
-    """The page keeps the answer, says so, and saves it once the command runs again."""
     ids = order(session)
     with command(session.folder) as (process, url):
         open_page(browser, url)
@@ -333,7 +332,6 @@ def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> Non
 
 
 def test_a_closed_tab_loses_nothing(browser: Chrome, session: Session) -> None:
-    """Also what could not be saved, where the tab is closed while it is tried."""
     with command(session.folder) as (process, url):
         open_page(browser, url)
         press(browser, Keys.ESCAPE, "5", "4")

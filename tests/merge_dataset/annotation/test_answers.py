@@ -214,7 +214,6 @@ def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
 
 
 def test_answers_that_contradict_each_other_are_an_error(tmp_path: Path) -> None:
-    """One annotator says different things in two files, or a file has something else."""
     append(answers_path(tmp_path / "a", "ann"), [POOR])
     append(answers_path(tmp_path / "b", "ann"), [FINE])
     with pytest.raises(ValueError, match=r"expected the answer of ann .* \(F1 R2 ''\), got F5 R4"):

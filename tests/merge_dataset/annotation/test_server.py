@@ -33,7 +33,6 @@ def saved(session: Session) -> Path:
 
 
 def test_the_page_is_told_what_to_show(client: Client) -> None:
-    """Items in pieces, with the changed words marked, and nothing that would sway."""
     told = client.session()
     assert (told["annotator"], told["session"], told["position"]) == ("ann", "study", 0)
     assert told["standing"] == []

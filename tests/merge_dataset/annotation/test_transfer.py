@@ -41,7 +41,6 @@ def written(path: Path, value: object) -> Path:
 
 
 def test_a_table_has_room_for_the_scores(session: Session, tmp_path: Path) -> None:
-    """A row per item in the annotator's order, readable without anything else."""
     path = tmp_path / "items.csv"
     assert export_items(session, path, "ann") == [path]
     text = path.read_bytes().decode("utf-8-sig")
@@ -261,7 +260,6 @@ def table(tmp_path: Path) -> Callable[..., Path]:
 def test_other_answers_are_not_overwritten_in_silence(
     session: Session, table: Callable[..., Path]
 ) -> None:
-    """Nor is anything else of the file taken in, of any annotator."""
     append(answers_path(session.folder, "bo"), [Answer(CAT, 5, 5)])
     path = table(("ann", WOMAN, 1, 1), ("bo", WOMAN, 1, 1), ("bo", CAT, 1, 1))
     with pytest.raises(ValueError, match=r"that bo gave to .* F5 R5 '', got F1 R1 ''; .*--over"):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow.parquet as pq
 import pytest
 import yaml
+from helpers.dataset_files import read_rows
 from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, Result, checked
 from helpers.hub.repositories import Entry
 from helpers.paraphrase_run import write_paraphrase_run
@@ -49,7 +49,7 @@ def small(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def published(desk: Desk, dataset: Path) -> Desk:
-    desk.good("dataset", "--repo", NAME, dataset, "--yes")
+    publish(desk, dataset)
     desk.hub.requests.clear()
     return desk
 
@@ -58,8 +58,10 @@ def main(desk: Desk) -> dict[str, bytes]:
     return desk.hub.repo("dataset", NAME).at()
 
 
-def publish(desk: Desk, dataset: Path, *more: str, **options: Any) -> Result:
-    return desk.run("dataset", "--repo", NAME, dataset, "--yes", *more, **options)
+def publish(desk: Desk, dataset: Path, *more: str, code: int = 0, **options: Any) -> Result:
+    result = desk.run("dataset", "--repo", NAME, dataset, "--yes", *more, **options)
+    assert result.code == code, result.err
+    return result
 
 
 def append_to_card(dataset: Path, text: str) -> None:
@@ -69,7 +71,6 @@ def append_to_card(dataset: Path, text: str) -> None:
 
 @pytest.mark.slow
 def test_python_publishes_as_the_command_does(desk: Desk, small: Path, tmp_path: Path) -> None:
-    """All files, the version and the branch for datasets 3, loaded back before."""
     code = (
         """import sys; from merge_dataset import push_to_hub; print(push_to_hub(*sys.argv[1:]))"""
     )
@@ -106,7 +107,6 @@ def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
     """One commit, loaded back and compared, tagged; then nothing. With a token, as private."""
     desk.hub.page = 3
     result = publish(desk, dataset, "--private", "--format", "json", verify=True)
-    assert result.code == 0, result.err
     repo = desk.hub.repo("dataset", NAME)
     assert repo.history() == ["Data v1.0.0", "initial commit"]
     assert set(repo.at()) == {".gitattributes", *FILES}
@@ -238,7 +238,6 @@ def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, sm
     before = dict(published.hub.repo("dataset", NAME).branches)
     published.hub.requests.clear()
     result = publish(published, dataset)
-    assert result.code == 0
     assert "version v1.0.0: it has these data" in result.out
     assert "main holds other data than v1.0.0 and stays as it is" in result.out
     assert "Nothing to do." in result.out
@@ -260,26 +259,21 @@ def test_a_new_card_is_no_new_version(published: Desk, dataset: Path) -> None:
 
 
 def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
-    same = publish(published, small, "--version", "1.0.0")
-    assert same.code == 2
+    same = publish(published, small, "--version", "1.0.0", code=2)
     assert "v1.0.0 is there with other data, and versions do not change" in same.err
-    older = publish(published, small, "--version", "0.9.0")
-    assert older.code == 2
+    older = publish(published, small, "--version", "0.9.0", code=2)
     assert "expected a newer version than v1.0.0, got v0.9.0" in older.err
     assert published.written() == []
-    newer = publish(published, small, "--version", "2.0.0")
-    assert newer.code == 0
+    publish(published, small, "--version", "2.0.0")
     assert set(published.hub.repo("dataset", NAME).tags) == {"v1.0.0", "v2.0.0"}
 
 
 def test_asked_for_once_more(published: Desk, dataset: Path) -> None:
     """Once more is no error; it would stay public, so nothing is uploaded."""
     result = publish(published, dataset, "--version", "1.0.0")
-    assert result.code == 0
     assert "Nothing to do." in result.out
     append_to_card(dataset, "more\n")
-    result = publish(published, dataset, "--private")
-    assert result.code == 2
+    result = publish(published, dataset, "--private", code=2)
     assert f"expected {NAME} to be private, it is public: change that in its settings" in result.err
     assert published.written() == []
 
@@ -296,8 +290,7 @@ def test_versions_are_compared_as_numbers() -> None:
 
 def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
     (small / "snli/verbs/seeds.parquet").unlink()
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert f"{small}: not published: " in result.err
     assert "snli_verbs" in result.err
     assert desk.hub.requests == []
@@ -307,32 +300,26 @@ def test_rights(desk: Desk, small: Path) -> None:
     """A dry run without a token says so and goes on; --yes is refused before anything."""
     shown = desk.good("dataset", "--repo", NAME, small, token=None)
     assert "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN" in shown.out
-    result = publish(desk, small, token=None)
-    assert result.code == 1
+    result = publish(desk, small, token=None, code=1)
     assert "expected to be logged in to the Hub, found no token: run `hf auth login`" in result.err
     assert desk.written() == []
-    result = publish(desk, small, token=READER)
-    assert result.code == 1
+    result = publish(desk, small, token=READER, code=1)
     assert "expected a token that may write, got one of somebody that may only read" in result.err
     assert desk.written() == []
-    result = publish(desk, small, token="hf_unknown")
-    assert result.code == 1
+    result = publish(desk, small, token="hf_unknown", code=1)
     assert "your token is not accepted; run `hf auth login` again" in result.err
     assert "hf_unknown" not in result.out + result.err
     assert desk.written() == []
-    result = publish(desk, small, token=STRANGER)
-    assert result.code == 1
+    result = publish(desk, small, token=STRANGER, code=1)
     assert "making somebody/merge-nli: your token has no right to do this" in result.err
     assert "(403): You don't have the rights to create a dataset under the namespace" in result.err
     assert desk.hub.repos == {}
 
 
 def test_no_right_to_write(desk: Desk, small: Path) -> None:
-    """Somebody else's repository: nothing is uploaded, main is as it was."""
     desk.hub.make("dataset", NAME)
     before = main(desk)
-    result = publish(desk, small, token=STRANGER)
-    assert result.code == 1
+    result = publish(desk, small, token=STRANGER, code=1)
     assert "uploading to somebody/merge-nli: your token has no right to do this" in result.err
     assert "(403): You don't have write access to somebody/merge-nli" in result.err
     assert re.search(r"main of somebody/merge-nli is as it was, at [0-9a-f]{12}\.", result.err)
@@ -350,8 +337,7 @@ def test_no_repository_names(desk: Desk, small: Path, name: str) -> None:
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
     own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
     (small / "eval.yaml").write_text(yaml.safe_dump(own))
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert "the Hub refuses it (400): eval.yaml: unknown evaluation framework 'none'" in result.err
     assert "main of somebody/merge-nli is as it was" in result.err
     assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
@@ -372,7 +358,7 @@ def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
     for number, route in enumerate(("whoami", "info", "create", "tree", "commit", "tag", "branch")):
         status = (429, 500, 502, 503, 504)[number % 5]
         desk.hub.fail(route, status, headers={"Retry-After": "0"})
-    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    result = publish(desk, small)
     repo = desk.hub.repo("dataset", NAME)
     assert repo.history() == ["Data v1.0.0", "initial commit"]
     assert repo.tags == {"v1.0.0": repo.branches["main"]}
@@ -391,14 +377,13 @@ def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
 )
 def test_the_hub_goes_on_failing(desk: Desk, small: Path, status: int, told: str) -> None:
     desk.hub.fail("commit", status, times=4, headers={"Retry-After": "0"}, message="upside down")
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert f"uploading to {NAME}: {told}: upside down" in result.err
     assert f"main of {NAME} is as it was" in result.err
     assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
     assert desk.hub.repo("dataset", NAME).tags == {}
     desk.hub.requests.clear()
-    assert publish(desk, small).code == 0
+    publish(desk, small)
     assert set(main(desk)) >= SMALL
     assert "lfs-put" not in desk.written()  # the large files are there since the first attempt
 
@@ -406,7 +391,7 @@ def test_the_hub_goes_on_failing(desk: Desk, small: Path, status: int, told: str
 @pytest.mark.parametrize("cut", ["before", "during", "after"])
 def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
     desk.hub.fail("commit", cut=cut)
-    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    result = publish(desk, small)
     assert "trying again" in result.err
     repo = desk.hub.repo("dataset", NAME)
     assert repo.history() == ["Data v1.0.0", "initial commit"]
@@ -417,7 +402,7 @@ def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
 @pytest.mark.slow
 def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
     desk.hub.fail("lfs-put", cut="during")
-    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    result = publish(desk, small)
     assert re.search(r"thrown while requesting PUT http\S+/lfs/[0-9a-f]{64}\?…\n", result.err)
     assert result.err.count("Retrying in 1s [Retry 1/5].") == 1
     assert [r.status for r in desk.hub.requests if r.route == "lfs-put"].count(None) == 1
@@ -426,8 +411,7 @@ def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
 
 def test_storage_refuses_a_large_file(desk: Desk, small: Path) -> None:
     desk.hub.fail("lfs-put", 403, nth=2, message="expired")
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert "your token has no right to do this" in result.err
     assert "/lfs/" not in result.err
     assert f"main of {NAME} is as it was" in result.err
@@ -449,7 +433,7 @@ def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path:
     assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
     assert "lfs-put" in desk.written()
     assert "commit" not in desk.written()
-    desk.good("dataset", "--repo", NAME, small, "--yes")
+    publish(desk, small)
     assert set(main(desk)) >= SMALL
 
 
@@ -462,13 +446,12 @@ def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
     desk.hub.before["commit"] = lambda: repo.add("main", theirs, "Theirs")
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert "something else changed the repository meanwhile" in result.err
     assert "(412): A commit has happened since" in result.err
     assert re.search(rf"main of {NAME} was at \w+ and is at \w+ now", result.err)
     assert repo.history() == ["Theirs", "initial commit"]
-    assert publish(desk, small).code == 0
+    publish(desk, small)
     assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
 
 
@@ -477,8 +460,7 @@ def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
     desk.hub.before["tree"] = lambda: repo.add("main", theirs, "Theirs")
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert "something else changed main since it was looked at; run the same command" in result.err
     assert repo.history() == ["Theirs", "initial commit"]
 
@@ -487,20 +469,19 @@ def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
     repo = desk.hub.make("dataset", NAME)
     theirs = repo.branches["main"]
     desk.hub.before["tag"] = lambda: repo.tags.update({"v1.0.0": theirs})
-    result = publish(desk, small)
-    assert result.code == 1
+    result = publish(desk, small, code=1)
     assert "v1.0.0 was set on other data meanwhile, and versions do not change" in result.err
-    assert publish(desk, small).code == 0
+    publish(desk, small)
     assert repo.tags == {"v1.0.0": theirs, "v1.1.0": repo.branches["main"]}
 
 
 @pytest.mark.parametrize("route", ["tag", "branch"])
 def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None:
     desk.hub.fail(route, 403)
-    assert publish(desk, small).code == 1
+    publish(desk, small, code=1)
     repo = desk.hub.repo("dataset", NAME)
     sha = repo.branches["main"]
-    assert publish(desk, small).code == 0
+    publish(desk, small)
     assert (repo.branches["main"], repo.tags) == (sha, {"v1.0.0": sha})
     assert "merge-nli.py" in repo.at("script")
 
@@ -508,8 +489,7 @@ def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None
 @pytest.mark.slow
 def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
     desk.hub.tampered["snli/seeds.parquet"] = b"no Parquet"
-    result = publish(desk, small, verify=True)
-    assert result.code == 1
+    result = publish(desk, small, verify=True, code=1)
     assert re.search(
         rf"error: {NAME} at \w{{12}} does not load as the folder: \w+Error: .+\n"
         "main holds it, and v1.0.0 was not tagged; the same command, run again, checks it again.",
@@ -519,14 +499,14 @@ def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
     assert (repo.tags, set(repo.branches)) == ({}, {"main"})
     desk.hub.tampered.clear()
     sha = repo.branches["main"]
-    assert publish(desk, small).code == 0
+    publish(desk, small)
     assert repo.tags == {"v1.0.0": sha}
 
 
 def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
     now = {
         config: {
-            split: [row for file in files for row in pq.read_table(folder / file).to_pylist()]
+            split: [row for file in files for row in read_rows(folder / file)]
             for split, files in split_files(folder, config).items()
         }
         for config in all_configurations(folder)
