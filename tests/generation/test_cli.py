@@ -138,7 +138,8 @@ def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
     words = ("suggest", "--recipe", "demo", "--limit", 2, "--run", tmp_path / "run")
     told = refused(*words, "--executor", "local", "--workers", 2)
-    assert "of memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --work" in told
+    wanted = "of memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers"
+    assert wanted in told
     assert not (tmp_path / "run" / "problems.parquet").exists()
 
 

@@ -1,9 +1,18 @@
 """Every plot that tests of commands save fits a paper: its width, and the size of its text."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.scored_folder import write_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The dataset folder that is small enough to score by hand."""
+    return write_folder(tmp_path / "merge-nli")
+
 
 PLOTTING = {"analyses", "agreement", "report"}
 PAGE, SMALLEST = 6.9, 6.5

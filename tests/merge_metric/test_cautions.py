@@ -47,7 +47,6 @@ def run(command: str, code: int = 0) -> Result:
     ],
 )
 def test_all_commands_tell(command: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The mixture once, below the figures, and marks; with clusters the intervals say so."""
     result = run(f"{command} --cluster premise")
     assert not any("are mixed" in message for message in caplog.messages)
     assert "snli: fewer than 30 seeds: 3 in all" in caplog.messages

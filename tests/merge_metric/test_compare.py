@@ -1,4 +1,3 @@
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
 from helpers.commands import run as command
+from helpers.dataset_files import read_rows, write_plain
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy.stats import kendalltau
 from statsmodels.stats.multitest import multipletests
@@ -183,10 +183,7 @@ def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(
 def test_json_lines_and_names_with_equals_signs(files: Path, tmp_path: Path) -> None:
     odd = tmp_path / "lr=3.parquet"
     odd.write_bytes((files / "weak.parquet").read_bytes())
-    lines = tmp_path / "b.jsonl"
-
-    rows = pq.read_table(files / "strong.parquet").to_pylist()
-    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = write_plain(tmp_path / "b.jsonl", read_rows(files / "strong.parquet"))
     (found,) = compare_files([str(odd), str(lines)], files / "merge-nli", n_bootstrap=20)
     assert [row["model"] for row in found.models.rows] == ["b", "lr=3"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.commands import refused
 from helpers.completions_server import Reply, Request, serving
-from helpers.hub.files import files_of
+from helpers.dataset_files import files_of
 from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import Entry, User, entries_of
 from helpers.report_data import Problems, problems
@@ -87,7 +87,6 @@ def test_label_orders_of_what_has_none(folder: Path) -> None:
 
 
 def test_label_orders_from_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Numbers that mean something else are found out, or told; so are names that are swapped."""
     made = problems(36)
     folder, answers = made.write(tmp_path / "merge-nli"), gold(made)
 
@@ -203,11 +202,7 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_real_cross_encoder(folder: Path, tmp_path: Path) -> None:
-    """It answers as `predict` does, whatever activation it has, and goes on training after.
-
-    The folder says nothing of sentence-transformers, as those of most NLI models, or is one that
-    it saved. A network that ranks is refused.
-    """
+    """The folder says nothing of sentence-transformers, as most NLI models', or it saved it."""
     import torch
     from sentence_transformers import CrossEncoder
     from transformers import BertConfig, BertForSequenceClassification

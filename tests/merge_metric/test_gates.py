@@ -4,16 +4,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
-from helpers.scored_folder import E, predicted, write_folder
+from helpers.scored_folder import E, predicted
 from typer.testing import Result
 
 from merge_metric.score import failures, read_gates
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, str, str]:
+def files(folder: Path, tmp_path: Path) -> tuple[Path, str, str]:
     """Predictions for both sources of the small dataset folder: S is 2/3 on `snli`, 1 on `demo`."""
-    folder = write_folder(tmp_path / "merge-nli")
     pq.write_table(pa.Table.from_pylist(predicted()), path := tmp_path / "p.parquet")
     return path, "--dataset", str(folder)
 
@@ -23,7 +22,6 @@ def score(*words: object, code: int = 0) -> Result:
 
 
 def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
-    """Exit code 1 and a line for each that says figure, value and what was wanted."""
     gates = ("seed_accuracy=0.7", "variant_accuracy=0.75", "sv_at_51=0.9", "holding_threshold=52")
     limits = (word for gate in gates for word in ("--fail-under", gate))
     result = score(*files, "--config", "snli", *limits, code=1)
@@ -51,9 +49,8 @@ def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
     assert line == "x: agreement is 0.699996, wanted 0.7 or more"
 
 
-def test_undefined_figures_are_refused(tmp_path: Path) -> None:
+def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
     """Nothing can be said of them, so the gate neither passes nor fails: exit code 2."""
-    folder = write_folder(tmp_path / "merge-nli")
     rows = predicted("demo")
     wrong = [{**row, "prediction": E} for row in rows]
     pq.write_table(pa.Table.from_pylist(wrong), path := tmp_path / "p.parquet")
@@ -97,9 +94,7 @@ def test_figures_on_request(files: tuple[Path, str, str]) -> None:
     assert "CORE" not in score(*files).stdout
 
 
-def test_seeds_of_a_premise_are_drawn_together(tmp_path: Path) -> None:
-    """The signature, the title and the note say so; other texts are refused by name."""
-    folder = write_folder(tmp_path / "merge-nli")
+def test_seeds_of_a_premise_are_drawn_together(folder: Path, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(predicted("snli")), path := tmp_path / "p.parquet")
     words = ("score", path, "--dataset", folder, "--cluster")
     printed = run(*words, "premise").stdout

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
+from helpers.dataset_files import write_plain as write
 from helpers.format_run import PAIRS, READING, write_format_run
 from helpers.tiny_classifiers import tiny_classifier
 
@@ -46,14 +47,6 @@ def row(variant_id: str, label: Any, prediction: Any, **more: Any) -> dict[str, 
 
 OF_PAIRS = [row("pairs:1", "same", "same"), row("pairs:1/noun/dog/cat", "same", "other")]
 OF_READING = [row("reading:1", "right", "right"), row("reading:1/noun/dog/cat", "right", "right")]
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    return path
 
 
 @pytest.mark.parametrize("name", ["p.parquet", "p.jsonl"])
@@ -110,7 +103,6 @@ def test_predictions_read_without_the_dataset(tmp_path: Path) -> None:
 
 
 def test_written_by_name_and_read_back(tmp_path: Path) -> None:
-    """With the order of labels in the metadata, for the probabilities."""
     rows: dict[str, Any] = {"variant_id": ["x:1", "x:1/noun/a/b"], "seed_id": ["x:1", "x:1"]}
     rows |= {"label": [2, 2], "prediction": [0, 2]}
     rows["probabilities"] = [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]
@@ -124,7 +116,6 @@ def test_written_by_name_and_read_back(tmp_path: Path) -> None:
 
 
 def test_runs_with_different_labels(folder: Path, tmp_path: Path) -> None:
-    """Tables per label want one set of them, and overlap is told of hypotheses."""
     paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
     runs = list(read_runs([parse_source(str(path)) for path in paths], folder))
     assert common_labels(runs[:1]) == ("other", "same")

@@ -3,10 +3,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import write_rows
+from helpers.dataset_files import write_plain, write_rows
 from helpers.problem_folder import Problem, problem_row, write_folder
 
 from merge_metric.models.prompts import read_prompt
@@ -60,8 +59,7 @@ def predicted(
         for name, (_, _, label) in PROBLEMS.items()
         if name.startswith(names) and name not in without
     ]
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
+    return write_plain(path, rows)
 
 
 ALL = ("snli", "anli-r1")

@@ -5,11 +5,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers.dataset_files import write_rows
-from helpers.hub.files import files_of
+from helpers.dataset_files import files_of, write_rows
 from helpers.hub.publishing import STRANGER, TOKEN, Desk, Result
 from helpers.hub.repositories import Entry, Repo, entries_of
-from helpers.scored_folder import predicted, without, write_folder
+from helpers.scored_folder import predicted, without
 from huggingface_hub import ModelInfo, eval_result_entries_to_yaml
 
 from merge_metric.runs.predictions import with_metadata
@@ -22,11 +21,6 @@ FILE = ".eval_results/somebody__merge-nli.yaml"
 def desk(desk: Desk) -> Desk:
     desk.hub.make("model", MODEL)
     return desk
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "merge-nli")
 
 
 @pytest.fixture

@@ -1,8 +1,4 @@
-"""Public functions as users write them: paths as text or `Path`, one or several, or plain errors.
-
-Each function is called in the ways in which people got Python's own errors: text for a path, one
-text for a list of them, an evaluation for a file, a function of two texts, and something else.
-"""
+"""Public functions, called in the ways in which people got Python's own errors."""
 
 import logging
 from collections.abc import Callable

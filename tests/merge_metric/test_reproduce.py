@@ -163,10 +163,7 @@ def is_made(words: list[str]) -> bool:
 def test_ours_is_what_the_commands_print(
     shared_models: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each figure of *ours* is printed, rounded, by a command that its row names.
-
-    What stands together, between semicolons, colons and brackets, is of one row or one column.
-    """
+    """What stands between semicolons, colons and brackets is of one row or one column."""
     if not WORK.exists():
         WORK.mkdir(parents=True)
         fill(WORK, shared_models, shared_data, whole=True)
@@ -211,7 +208,6 @@ def test_ours_is_what_the_commands_print(
 
 
 def test_the_page_names_every_analysis() -> None:
-    """All that a paper shows; the others are ours."""
     from merge_metric.analyses import ANALYSES
 
     named = set(re.findall(r"analyse ([a-z-]+)", PAGE))

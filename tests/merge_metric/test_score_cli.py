@@ -7,31 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
-from helpers.scored_folder import Rows, predicted, without, write_folder
+from helpers.dataset_files import write_plain as write
+from helpers.scored_folder import predicted, without
 
 from merge_metric.score import score_file
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "merge-nli")
-
-
-@pytest.fixture
 def predictions(tmp_path: Path) -> Path:
     return write(tmp_path / "p.parquet", predicted("snli"))
-
-
-def write(path: Path, rows: Rows) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def some_of(result: dict[str, Any], *keys: str) -> list[Any]:

@@ -1,7 +1,6 @@
 import csv
 import json
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import pytest
 from helpers.commands import run
 from helpers.dataset_files import divide, write_rows
 from helpers.judged import write_dataset, write_session
+from helpers.pages import commands, section
 from typer.testing import Result
 
 from generation import Config, generate
@@ -140,7 +140,6 @@ def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Pa
 def test_figures_need_numpy_alone(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Libraries they are held against are not needed to compute them; plots name their extra."""
     for name in ("krippendorff", "matplotlib", "matplotlib.figure", "scipy", "sklearn"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "statsmodels", None)
@@ -150,10 +149,7 @@ def test_figures_need_numpy_alone(
     assert "run: pip install 'merge-nli[annotation]'" in result.stderr
 
 
-README = Path(__file__).parents[3] / "merge_dataset/annotation/README.md"
-(SECTION,) = re.findall(
-    r"^## What they say\n(.*?)^## ", README.read_text("utf-8"), re.DOTALL | re.MULTILINE
-)
+SECTION = section("merge_dataset/annotation/README.md", "What they say")
 
 
 SHOWN = """\
@@ -170,17 +166,12 @@ google-bert/bert-base-cased 164 61.6 81 59.3 219 50.2 +9.0 keep
 """Verdicts on masked LMs, of these made-up answers."""
 
 
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
-    return [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
-
-
 @pytest.mark.slow
 def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_session(tmp_path / "study", write_dataset(tmp_path / "merge-nli"))
     monkeypatch.chdir(tmp_path)
     outputs = []
-    for arguments in commands():
+    for arguments in commands(SECTION):
         if arguments[0] == "agreement":
             outputs.append(run(*arguments).stdout)
     table = re.sub(r"\n-+\n", "\n", re.sub(r" +", " ", outputs[0])).replace("\n ", "\n")
@@ -200,7 +191,7 @@ def test_builds_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "demo", run="runs/snli", limit=6, mlms=(str(other), "bert-tiny-mlm")
     )
     generate(config)
-    built, compared = (arguments for arguments in commands() if arguments[0] != "agreement")
+    built, compared = (arguments for arguments in commands(SECTION) if arguments[0] != "agreement")
     for arguments in (built, compared):
         words = [other.name if word == "facebook/bart-base" else word for word in arguments]
         result = run(*words)

@@ -1,7 +1,6 @@
 import json
 import random
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from helpers.analysed import answered, random_dataset, write_answers, write_data
 from helpers.commands import refused, run
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import Row
+from helpers.pages import commands, section
 from helpers.sensitivity_data import answer_rows, write_lines
 from numpy.typing import NDArray
 
@@ -154,15 +154,8 @@ def test_errors_are_one_line(name: str, more: list[str], message: str, folder: P
     assert message in refused(*words(folder, name, *more)).splitlines()[-1]
 
 
-README = (Path(__file__).parents[3] / "merge_metric" / "analyses.md").read_text(encoding="utf-8")
-
+PAGE = "merge_metric/analyses.md"
 LINES = ("E E EEC", "N N NN", "C C CN")
-
-
-def commands() -> list[str]:
-    (section,) = re.findall(r"## Sensitivity to paraphrases\n(.*?)\n## ", README, flags=re.DOTALL)
-    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
-    return [str(line) for line in block.splitlines()]
 
 
 @pytest.fixture
@@ -178,17 +171,16 @@ def readme_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_commands_of_the_readme_run(readme_folder: Path) -> None:
-    assert len(commands()) == 4
-    for command in commands():
-        program, *arguments = shlex.split(command)
-        assert program == "merge-nli"
-        assert "snli" in run(*arguments).stdout
+    shown = commands(section(PAGE, "Sensitivity to paraphrases"))
+    assert len(shown) == 4
+    for command in shown:
+        assert "snli" in run(*command).stdout
     assert {path.name for path in readme_folder.glob("figure*")} == {"figure2.svg", "figure3.png"}
 
 
 def test_the_readme_lists_the_analyses() -> None:
-    (section,) = re.findall(r"## The list\n(.*?)\n## ", README, flags=re.DOTALL)
-    rows = re.findall(r"^\| .* \|((?: `[a-z-]+`,?)+) \|$", section, flags=re.MULTILINE)
+    text = section(PAGE, "The list")
+    rows = re.findall(r"^\| .* \|((?: `[a-z-]+`,?)+) \|$", text, flags=re.MULTILINE)
     names = re.findall(r"`([a-z-]+)`", "".join(rows))
     assert sorted(names) == sorted(ANALYSES)
 

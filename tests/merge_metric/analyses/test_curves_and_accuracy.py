@@ -4,13 +4,12 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, run
+from helpers.analysed import answered, close, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
@@ -40,12 +39,6 @@ def data() -> Data:
 @pytest.fixture(scope="module")
 def runs(data: Data) -> list[Run]:
     return [run(rows, model, source) for (model, source), rows in data.items()]
-
-
-def close(found: Any, expected: Any) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return bool(np.allclose(found, np.array(expected, float), rtol=0, atol=1e-12))
 
 
 def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) -> None:

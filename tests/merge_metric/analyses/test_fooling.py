@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, run
+from helpers.analysed import answered, close, run
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import LABELS, problems, random_problems
 
@@ -34,12 +34,6 @@ BY_HAND = (
     "C C NN",  # relaxed
     "E N EEC",  # the seed is answered wrong: counts nowhere
 )
-
-
-def close(found: Any, expected: Any) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return bool(abs(found - float(expected)) < 1e-12)
 
 
 def test_fooling_rates_by_hand() -> None:

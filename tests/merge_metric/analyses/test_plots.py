@@ -98,7 +98,6 @@ def bar_heights(axes: Axes) -> list[list[float]]:
 
 
 def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
-    """A panel per source; a step function over 1..100; MC and S marked."""
     table = curves(runs, Settings(n_bootstrap=50))
     figure = drawn(plot_curves(table))
     assert [axes.get_title() for axes in figure.axes] == ["snli", "mnli-m"]
@@ -262,7 +261,6 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
 
 @pytest.mark.slow
 def test_legends_stay_inside_the_figure() -> None:
-    """Also with 19 models of long names, and with one panel or three."""
     rng = random.Random(4)
     for sources in (["snli"], ["snli", "mnli-m", "mnli-mm"]):
         rows = random_dataset(rng, seeds=4)

@@ -66,7 +66,6 @@ def test_both_readings_of_several_by_hand(tmp_path: Path) -> None:
 
 
 def test_random_replacements_against_sets(tmp_path: Path) -> None:
-    """Every number, for one to five masked LMs and two or three texts, by enumeration."""
     rng = random.Random(4)
     for number, (n_mlms, n_texts) in enumerate([(1, 2), (2, 2), (4, 2), (5, 3)]):
         mlms = "abcde"[:n_mlms]

@@ -161,7 +161,6 @@ def test_a_row_by_plain_reading() -> None:
 
 @pytest.mark.slow
 def test_command_and_report(tmp_path: Path) -> None:
-    """Table and report show the same row; judgements of nothing are refused."""
     folder = write_dataset(tmp_path / "data")
     write_session(tmp_path / "study", folder, per_class=40)
     rows = [

@@ -38,10 +38,6 @@ def of_dataset(folder: Path, *names: str) -> list[Row]:
     return rows
 
 
-def of_jsonl(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 FILES = {
     "snli/seeds": ["snli/seeds.parquet"],
     "snli/variants": ["snli/nouns/variants.parquet", "snli/verbs/variants.parquet"],
@@ -69,7 +65,8 @@ def test_jsonl(folder: Path, tmp_path: Path) -> None:
         "snli_verbs/variants.jsonl": 24,
     }  # fmt: skip
     for name, files in FILES.items():
-        assert same(of_jsonl(tmp_path / "out" / f"{name}.jsonl"), of_dataset(folder, *files))
+        lines = (tmp_path / "out" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        assert same(list(map(json.loads, lines)), of_dataset(folder, *files))
     text = (tmp_path / "out/snli/variants.jsonl").read_text(encoding="utf-8")
     assert '"log_odds": 0.3,' in text  # and not 0.30000001192092896
     assert '"zipf_frequency": 4.2, "number_changed": true,' in text

@@ -89,7 +89,6 @@ def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of equal length, as many as fit, where texts cannot be laid end to end."""
     model = Classifier.load(tiny_classifier("bert-uncased"))
     monkeypatch.setattr(model, "_is_flat", False)
     shapes = []
@@ -145,7 +144,6 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
 
 @pytest.mark.parametrize("order", ["c,e,n", "n,c,e", "c,n,e", "e,n,c"])
 def test_labels_of_an_order(order: str) -> None:
-    """Each class is called by its own name: looked up one by one, for cycles too."""
     folder = tiny_classifier("xlnet", GENERIC)
     model = Classifier.load(folder, label_order=order)
     classes = one_by_one(folder, PAIRS[:30], 10_000).argmax(axis=1)

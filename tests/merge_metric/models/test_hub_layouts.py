@@ -158,7 +158,6 @@ def fresh(at: Console) -> Console:
 
 @pytest.mark.slow
 def test_a_pickle_from_the_hub_and_then_offline(fresh: Console) -> None:
-    """Converted once, kept, and the same without the Hub; nobody else is asked for anything."""
     name = "pepa/roberta-base-snli"
     wanted = plain_probabilities(fresh, name)
     first = fresh.predict(name, "--label-order", "e,n,c")
@@ -323,7 +322,6 @@ def test_two_processes_that_convert_at_once(fresh: Console) -> None:
 
 @pytest.mark.slow
 def test_converted_weights_that_are_damaged(fresh: Console) -> None:
-    """Half a file, or a missing one, is made again; a cache that cannot be written is told."""
     name = "pickle/sharded-old"
     check_hub(fresh, name)
     for damage in (lambda path: path.write_bytes(path.read_bytes()[:9000]), Path.unlink):
@@ -341,7 +339,6 @@ def test_converted_weights_that_are_damaged(fresh: Console) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["mlms", "preset", "others"])
 def test_every_layout_online_and_then_offline(part: str, at: Console) -> None:
-    """Figures equal those of the plain model; the Hub is asked for nothing else."""
     names = {"mlms": PAPER_MLMS, "preset": PAPER_MODELS, "others": OTHERS}[part]
     odd = []
     for name, online, offline, strayed in survey(at, names):

@@ -92,7 +92,6 @@ def answers(n: int, right: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 @pytest.mark.parametrize("relabelling", list(permutations(range(3))))
 def test_the_best_relabelling_is_found(relabelling: tuple[int, int, int]) -> None:
-    """Predictions whose names were exchanged are put right again, against a slow search."""
     predictions, gold = answers(300, 0.8)
     exchanged = np.array(relabelling)[predictions]
     check = check_order(exchanged, gold)

@@ -1,7 +1,4 @@
-"""Language models against the slow way: one prompt at a time, all of it, no cache.
-
-The tiny models stand for the kinds of tokenizers and attention there are.
-"""
+"""Language models against the slow way: one prompt at a time, all of it, no cache."""
 
 import json
 import random

@@ -202,7 +202,6 @@ def test_examples_that_cannot_be_had() -> None:
 def test_examples_without_being_asked(
     sources: list[str], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The source has its own, or else both are shown, which is told."""
     caplog.set_level("INFO")
     assert read_prompt("auto", sources=sources) == read_prompt(name if name != "mixed" else "mix")
     told = "`shots`: there are no examples of"

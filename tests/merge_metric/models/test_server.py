@@ -1,7 +1,4 @@
-"""Our client against a server that many people run: llama.cpp's; `make test-server`.
-
-The same model, SmolLM2, answers here through transformers and there through llama.cpp.
-"""
+"""Our client and transformers on one model, asked by llama.cpp's server; `make test-server`."""
 
 import json
 import os

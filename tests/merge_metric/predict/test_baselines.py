@@ -102,10 +102,7 @@ def test_descriptions() -> None:
 
 @pytest.mark.real
 def test_on_real_hypotheses(shared_data: Path) -> None:
-    """Trained on 9,842 problems it is right on 55 to 65 % of SNLI test, as the field knows.
-
-    Gururangan et al. (2018) have 67 % with all 550,000.
-    """
+    """Gururangan et al. (2018) have 67 % with all 550,000 problems; here are 9,842."""
     model = HypothesisOnly(read_training_data(shared_data / "snli_dev.jsonl"))
     test = read_training_data(shared_data / "snli_test.jsonl")
     found = ask(model, [("", text) for text in test.hypotheses])

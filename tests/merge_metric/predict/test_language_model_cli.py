@@ -103,7 +103,6 @@ def test_a_server() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> None:
-    """Answers before the stop count too; who wants none that are odd is told so of any of them."""
     is_odd = True
 
     def answer(request: Request, number: int) -> Reply:

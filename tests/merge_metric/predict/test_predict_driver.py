@@ -77,16 +77,12 @@ def interrupt(problems: pa.Table, out: Path, batches: int) -> Fake:
     return model
 
 
-def pairs_of(problems: pa.Table) -> list[Pair]:
-    texts = (problems[name].to_pylist() for name in ("premise", "hypothesis"))
-    return list(zip(*texts, strict=True))
-
-
 def test_each_distinct_pair_is_asked_once(problems: pa.Table, out: Path) -> None:
     ids = pa.array([f"{name}/again" for name in problems["variant_id"].to_pylist()])
     copies = problems.set_column(0, "variant_id", ids).slice(20)
     repeated = pa.concat_tables([problems, copies])
-    pairs = pairs_of(repeated)
+    texts = (repeated[name].to_pylist() for name in ("premise", "hypothesis"))
+    pairs = list(zip(*texts, strict=True))
     assert len(set(pairs)) < len(pairs)
     model = Fake()
     outcome = predict(model, repeated, out, progress=False)

@@ -1,8 +1,4 @@
-"""Predictions dealt to tasks: the same bytes as in one process, and what fails is named.
-
-Tasks run here one after the other in this process; `tests/distributed` has them in processes of
-their own and on clusters.
-"""
+"""Predictions dealt to tasks, which run here in this process, one after the other."""
 
 import json
 import shutil

@@ -124,7 +124,6 @@ def test_no_room_for_problems(
 def test_a_name_of_the_hub_library(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A registered name gives the same problems; its configurations must be named."""
     monkeypatch.chdir(tmp_path / "..")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     register_dataset(folder, tmp_path / "cache", checked=True)

@@ -215,7 +215,6 @@ def test_parts_and_configurations(opened: Chrome, evidence: Evidence) -> None:
 
 
 def test_the_comparison_is_that_of_the_configuration(opened: Chrome, evidence: Evidence) -> None:
-    """Ranks and, as there are few models, all pairs; a single one of two is shown."""
     for configuration in evidence.configurations:
         choose(opened, "config", configuration.name)
         assert configuration.comparison is not None
@@ -305,7 +304,6 @@ return [...found];
 
 
 def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
-    """Any figure of the first table in place of SV@90, and back."""
     first = "#heat tbody tr:first-child td"
     before = [text(td) for td in find(opened, first)]
     classes = [td.get_attribute("class") for td in find(opened, first)]

@@ -269,7 +269,6 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
 
 
 def test_what_is_said_of_files(flips: Evidence) -> None:
-    """It stands before the findings, as `score` says it; findings have one decimal at most."""
     for configuration in flips.configurations:
         for sentence in findings(flips, configuration):
             assert sentence.endswith(".")

@@ -197,7 +197,6 @@ def test_names_stay_texts(case: Any, tmp_path: Path) -> None:
 
 
 def test_only_its_own_scripts_run(parsed: Page) -> None:
-    """The policy names the hash of each script and style, and allows nothing else."""
     head = "Content-Security-Policy"
     (policy,) = (of["content"] or "" for _, of in parsed.elements if of.get("http-equiv") == head)
     rules = {words[0]: words[1:] for words in (rule.split() for rule in policy.split("; "))}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
+from helpers.dataset_files import read_rows, run_manifest, seed_row, variant_row, write_source
 
 from merge_dataset.layout import split_files
 from merge_metric.compare import compare_files
@@ -88,9 +88,7 @@ def plain(value: Any) -> Any:
 
 def obvious_columns(place: Path, config: str, by: Sequence[str] = ()) -> dict[str, Any]:
     """The slow road: rows of Python, looked up one by one, as `scoring.score` takes them."""
-    given = {
-        row["variant_id"]: row for row in pq.ParquetFile(place / "p.parquet").read().to_pylist()
-    }
+    given = {row["variant_id"]: row for row in read_rows(place / "p.parquet")}
     rows = read_columns(
         place / "merge-nli",
         split_files(place / "merge-nli", config)["variants"],
@@ -130,7 +128,7 @@ def test_figures_are_those_of_the_obvious_road(
 ) -> None:
     path = place / "p.parquet"
     if order != "as written":
-        rows = pq.ParquetFile(path).read().to_pylist()
+        rows = read_rows(path)
         random.Random(1).shuffle(rows)
         path = tmp_path / {"shuffled": "p.parquet"}.get(order, f"p.{order}")
         write_rows = write_predictions if order != "csv" else write_csv
@@ -178,8 +176,7 @@ def _without_intervals(value: Any) -> Any:
 def test_models_compared_in_parts(
     place: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Tables are those of the whole; one model's answers are in two files."""
-    rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
+    rows = read_rows(place / "p.parquet")
     for row in rows[::3]:
         row |= {"prediction": (row["prediction"] + 1) % 3, "probabilities": None}
     half = len(rows) // 2
@@ -201,7 +198,7 @@ def test_models_compared_in_parts(
 
 def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -> Path:
     """The predictions without the last `drop`, with some rows replaced or added."""
-    before = pq.ParquetFile(place / "p.parquet").read().to_pylist()
+    before = read_rows(place / "p.parquet")
     table = {row["variant_id"]: row for row in [*before[: len(before) - drop], *rows]}
     path = tmp_path / "changed.parquet"
     pq.write_table(pa.Table.from_pylist(list(table.values())), path)
@@ -210,7 +207,7 @@ def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -
 
 @pytest.mark.usefixtures("small_batches")
 def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
-    folder, one = place / "merge-nli", pq.ParquetFile(place / "p.parquet").read().to_pylist()[-1]
+    folder, one = place / "merge-nli", read_rows(place / "p.parquet")[-1]
     cases = {
         "got 1 of .* for ids that none of its configurations holds: 'x:1'": {"variant_id": "x:1"},
         "expected for .* the seed 'snli:059', as in the dataset, got 'snli:000'": {
@@ -273,7 +270,7 @@ def test_a_seed_that_differs_in_one_file_of_the_dataset_is_told(
 
 @pytest.mark.usefixtures("small_batches")
 def test_an_id_of_two_seeds_is_told_without_a_dataset(place: Path, tmp_path: Path) -> None:
-    rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
+    rows = read_rows(place / "p.parquet")
     variants = [row for row in rows if row["variant_id"] != row["seed_id"]]
     for other in variants[10:40:8]:
         path, again = tmp_path / "p.parquet", variants[0] | {"seed_id": other["seed_id"]}

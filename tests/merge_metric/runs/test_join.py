@@ -2,19 +2,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import write_rows
-from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without, write_folder
+from helpers.dataset_files import write_plain, write_rows
+from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without
 
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.run import VARIANT_IDS, Run, read_runs
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "merge-nli")
 
 
 def columns_of(run: Run) -> dict[str, Any]:
@@ -38,8 +31,7 @@ def columns_of(run: Run) -> dict[str, Any]:
 
 
 def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Run]:
-    path = folder.parent / "p.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    path = write_plain(folder.parent / "p.parquet", rows)
     try:
         return list(read_runs([PredictionsSource("m", path)], folder, configs, **options))
     except ValueError as error:

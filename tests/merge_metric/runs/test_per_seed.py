@@ -64,7 +64,6 @@ def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> Non
 
 
 def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:
-    """Texts that begin like one get an apostrophe where that is asked for; else all stay."""
     texts = ["=1+1", "+49", "-x", "@SUM(1)", "A girl runs.", "", None]
     columns = {"premise": texts, "n_right": [-1] * 7, "annotator_labels": [["neutral"]] * 7}
     for marks in (False, True):

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import write_plain
 
 from merge_dataset.schema import LABELS
 from merge_metric.runs.prediction_columns import labelled
@@ -32,14 +33,11 @@ DISTRIBUTIONS = [[0.25, 0.25, 0.5], [1, 0, 0], [0.2, 0.6, 0.195]]
 
 
 def write_as(path: Path, rows: Rows) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    else:
-        cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
-        between = "," if path.suffix == ".csv" else "\t"
-        path.write_text("".join(between.join(each) + "\n" for each in ([*rows[0]], *cells)))
+    if path.suffix in (".parquet", ".jsonl"):
+        return write_plain(path, rows)
+    cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
+    between = "," if path.suffix == ".csv" else "\t"
+    path.write_text("".join(between.join(each) + "\n" for each in ([*rows[0]], *cells)))
     return path
 
 
@@ -73,7 +71,6 @@ def test_names_are_read_as_positions(write: Write) -> None:
 
 
 def test_columns_that_may_be_absent(write: Write) -> None:
-    """Probabilities are three per row, also with ints, and where the sum is 1 only nearly."""
     rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     table = read_predictions(write(rows))
     assert table.schema.field("probabilities").type == pa.list_(pa.float64(), 3)
@@ -203,17 +200,13 @@ def test_a_file_that_changes_is_read_anew_whatever_its_time_says(
 
 
 def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the digest of the file, however often it is read; another file by itself."""
     digests: list[str] = []
     monkeypatch.setattr("merge_dataset.files.time.time_ns", lambda: LATER)
-    monkeypatch.setattr(
-        "merge_metric.runs.predictions.digest_of",
-        lambda *given: digests.append(digest_of(*given)) or digests[-1],
-    )
-    monkeypatch.setattr(
-        "merge_metric.runs.prediction_columns.digest_of",
-        lambda *given: digests.append(digest_of(*given)) or digests[-1],
-    )
+    for module in ("predictions", "prediction_columns"):
+        monkeypatch.setattr(
+            f"merge_metric.runs.{module}.digest_of",
+            lambda *given: digests.append(digest_of(*given)) or digests[-1],
+        )
     for name in ("p.parquet", "q.parquet"):
         write_predictions(tmp_path / name, pa.Table.from_pylist(ROWS))
         for _ in range(3):
@@ -224,7 +217,6 @@ def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("none", [None, -1, "", " ", "-1"])
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "tsv"])
 def test_answers_without_a_label(none: Any, ending: str, tmp_path: Path) -> None:
-    """Null, -1 and an empty string, among positions, as digits, too, and among names."""
     for known in {None: (0, "entailment"), -1: (0,)}.get(none, ("0", "entailment")):
         rows = [{**r, "prediction": p} for r, p in zip(ROWS, [none, known, none], strict=True)]
         path = write_as(tmp_path / f"p.{ending}", rows)
@@ -232,7 +224,6 @@ def test_answers_without_a_label(none: Any, ending: str, tmp_path: Path) -> None
 
 
 def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
-    """Written and read again, of NLI as -1, of other labels as null; all may be without."""
     for ending in ("jsonl", "parquet"):
         for codes in ([-1, 0, 2], [-1, -1, -1]):
             for labels in (LABELS, ("no", "yes", "maybe")):
@@ -364,7 +355,6 @@ def test_names_of_files_and_empty_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
 def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
-    """Equal columns, further ones too, and equal bytes however the table is chunked."""
     expected = [{**r, "probabilities": p} for r, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     table = pa.Table.from_pylist([{**row, "model": "m"} for row in names(expected)])
     first, second = tmp_path / f"new/one.{suffix}", tmp_path / f"two.{suffix}"
@@ -397,12 +387,6 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["p.jsonl"]
 
 
-def flip(path: Path, good: bytes, bit: int) -> None:
-    content = bytearray(good)
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
-
-
 @pytest.mark.slow(but=["40"])
 @pytest.mark.parametrize("flips", [40, 600])
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
@@ -418,7 +402,9 @@ def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_p
     draw = random.Random(0)
     noticed = 0
     for _ in range(flips):
-        flip(path, good, draw.randrange(8 * len(good)))
+        content, bit = bytearray(good), draw.randrange(8 * len(good))
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
         try:
             found, called = read_predictions(path), model_name(path)
         except ValueError as error:

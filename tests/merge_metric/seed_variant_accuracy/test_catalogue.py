@@ -9,7 +9,6 @@ COLUMNS = {
 
 
 def test_every_figure_is_in_the_catalogue() -> None:
-    """And nothing else; keys are unique, texts are there, headings are short and distinct."""
     computed = figures(count(read_rows(**COLUMNS))).scalars
     assert set(CATALOGUE) == set(computed)
     rows = CATALOGUE.values()

@@ -12,10 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers.browser import chromium, console_errors, outside, requests
+from helpers.dataset_files import write_plain
 from helpers.processes import PATIENCE, running
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
@@ -74,16 +73,6 @@ def file_rows() -> list[dict[str, Any]]:
     return [dict(zip(COLUMNS, row, strict=True), probabilities=one_hot(row[-1])) for row in rows]
 
 
-def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
-
-
 def scored(columns: dict[str, Any], **options: Any) -> dict[str, Any]:
     return score(**split_predictions(**columns), **{"n_bootstrap": 0, **options})
 
@@ -118,15 +107,14 @@ def test_errors_of_the_table(app: Any) -> None:
             app.read_table(rows)
 
 
-@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
-def test_file_becomes_columns(app: Any, write: Callable[..., Path], tmp_path: Path) -> None:
-    rows = [{**row, "word_class": "noun"} for row in file_rows()]
-    path = tmp_path / f"predictions.{write.__name__.removeprefix('write_')}"
-    columns = app.read_file(write(path, rows))
+@pytest.mark.parametrize("name", ["predictions.jsonl", "predictions.parquet"])
+def test_file_becomes_columns(app: Any, name: str, tmp_path: Path) -> None:
+    rows, path = [{**row, "word_class": "noun"} for row in file_rows()], tmp_path / name
+    columns = app.read_file(write_plain(path, rows))
     assert columns == {name: [row[name] for row in rows] for name in (*COLUMNS, "probabilities")}
     for other in ({"probabilities": None}, {}):
         without = [{name: row[name] for name in COLUMNS} | other for row in rows]
-        assert list(app.read_file(write(path, without))) == list(COLUMNS)
+        assert list(app.read_file(write_plain(path, without))) == list(COLUMNS)
 
 
 ROW = '{"variant_id": "a", "seed_id": "a", "label": 0, "prediction": 0'
@@ -153,26 +141,24 @@ def test_errors_of_files(app: Any, name: str, content: bytes, message: str, tmp_
         app.read_file(tmp_path / name)
     rows = [{k: v for k, v in row.items() if k != "label"} for row in file_rows()]
     with pytest.raises(ValueError, match=r"a\.parquet: expected .*: label missing"):
-        app.read_file(write_parquet(tmp_path / "a.parquet", rows))
+        app.read_file(write_plain(tmp_path / "a.parquet", rows))
 
 
-@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_files_that_are_too_long(
-    app: Any, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / f"a.{write.__name__.removeprefix('write_')}"
+    path = write_plain(tmp_path / name, file_rows())
     monkeypatch.setattr(app, "ROWS_AT_MOST", 7)
-    write(path, file_rows())
-    if write is write_jsonl:
+    if path.suffix == ".jsonl":
         path.write_text(path.read_text(encoding="utf-8").replace("\n", "\n\n"), encoding="utf-8")
     assert len(app.read_file(path)["label"]) == 7
     monkeypatch.setattr(app, "ROWS_AT_MOST", 6)
     with pytest.raises(ValueError, match="expected at most 6 rows, got more"):
-        app.read_file(write(path, file_rows()))
+        app.read_file(write_plain(path, file_rows()))
 
 
 def test_figures_of_the_example(app: Any) -> None:
-    """Names, values, meanings and, as there is no bootstrap, no intervals."""
     rows = cells(app.figures_table(example(app), 90))
     assert values(app, example(app)) == list(EXAMPLE_FIGURES.values())
     by_name = {name: (interval, meaning) for name, _, interval, meaning in rows}
@@ -203,7 +189,7 @@ def test_errors_are_shown_as_text(app: Any, tmp_path: Path) -> None:
     assert "<i>" not in message
     assert results.visible is False
     assert not any(shown)
-    message = app.answer([], str(write_jsonl(tmp_path / "<b>.jsonl", file_rows())), 90, 10)[0]
+    message = app.answer([], str(write_plain(tmp_path / "<b>.jsonl", file_rows())), 90, 10)[0]
     assert "&lt;b&gt;.jsonl: seeds 2, variants 5. Intervals:" in message
     assert message.endswith("they are coarse.")
     assert "threshold: expected" in app.answer(app.EXAMPLE, None, 0, 0)[0]
@@ -340,7 +326,6 @@ def page(browser: Chrome, address: str) -> Iterator[Page]:
 
 @pytest.mark.browser
 def test_page_starts_with_the_example(app: Any, page: Page) -> None:
-    """Figures by hand, the curve, the signature and labels; nothing is empty."""
     assert page.figures() == list(EXAMPLE_FIGURES.values())
     assert page.text("message").startswith("From the table: seeds 3, variants 12.")
     assert "Seed accuracy S" in page.text("figures")
@@ -380,7 +365,7 @@ def test_changing_the_table_and_settings(app: Any, page: Page) -> None:
 
 @pytest.mark.browser
 def test_uploading_a_file(app: Any, page: Page, tmp_path: Path) -> None:
-    file = write_jsonl(tmp_path / "predictions.jsonl", file_rows())
+    file = write_plain(tmp_path / "predictions.jsonl", file_rows())
     page.upload(file)
     page.wait(lambda: "predictions.jsonl: seeds 2, variants 5" in page.text("message"))
     assert page.figures() == values(app, scored(app.read_file(file)))
@@ -389,7 +374,7 @@ def test_uploading_a_file(app: Any, page: Page, tmp_path: Path) -> None:
     page.one(", ".join(f"#sva-upload button[aria-label={name}]" for name in labels)).click()
     page.wait(lambda: "From the table" in page.text("message"))
     rows = [row for row in file_rows() if row["variant_id"] != "a"]
-    page.upload(write_parquet(tmp_path / "lacking.parquet", rows))
+    page.upload(write_plain(tmp_path / "lacking.parquet", rows))
     page.wait(lambda: "variant_id equal to seed_id" in page.text("message"))
     assert page.figures() == []
 

@@ -45,10 +45,7 @@ def test_as_a_space(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_registered(tmp_path: Path) -> None:
-    """By bare name from a foreign directory, in both configurations; the usage's examples run.
-
-    The failure without registration is evaluate's own.
-    """
+    """By bare name, in both configurations; without registration the error is evaluate's own."""
     missing = """
 try:
     evaluate.load("seed_variant_accuracy")

@@ -83,7 +83,6 @@ def test_undefined_replicates_are_left_out() -> None:
 
 
 def test_intervals_depend_on_rng_seed_alone() -> None:
-    """Equal ones give equal digits, another one others; of a thousand replicates by default."""
     kwargs = columns(random_problems(random.Random(1), seeds=60, variants=(5, 9)))
 
     def intervals(rng_seed: int) -> list[Any]:
@@ -219,7 +218,6 @@ def test_comparison_says_both_figures_and_their_difference(two_models: Models) -
 
 
 def test_comparison_is_antisymmetric(two_models: Models) -> None:
-    """Model b against a has every sign turned, at the same p-values; a is no other than a."""
     a, b, *_ = two_models
     settings = Settings(n_bootstrap=101, rng_seed=3)
     there, back = compare(a, b, settings), compare(b, a, settings)
@@ -358,7 +356,6 @@ def test_mcnemar_against_statsmodels_and_scipy() -> None:
 
 
 def test_holm_against_statsmodels() -> None:
-    """Any order, with ties, up to 1; in the order given."""
     rng = random.Random(0)
     for size, scale in ((1, 1.0), (2, 0.5), (5, 0.2), (17, 0.05), (17, 0.01)):
         p_values = [round(rng.random() * scale, 2) for _ in range(size)]

@@ -178,10 +178,7 @@ def test_matching_threshold_is_of_the_mean_curve_not_the_mean() -> None:
 @pytest.mark.parametrize("most_subsamples", [0, 5])
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
-    """Unequal numbers of variants, names or positions as labels, groups, any threshold.
-
-    Subsamples overlap; some rows are in none; groups lack in some.
-    """
+    """Any threshold; subsamples overlap, some rows are in none; groups lack in some."""
     rng, several = random.Random(200 * most_subsamples + number), most_subsamples > 0
     subsamples = rng.randint(1, most_subsamples) if several else 0
     rows = random_problems(rng, seeds=rng.randint(1, 12), subsamples=subsamples)

@@ -191,7 +191,6 @@ def test_other_types(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
 @pytest.mark.parametrize("value", ["Entailment", "1", "-", "", 3, -1])
 def test_labels_outside_the_set(name: str, value: Any) -> None:
-    """Unknown names, digits as strings, and −1, SNLI's label of problems without gold."""
     if value in ("", -1) and name != "references":
         return  # an answer that names no label
     source = NAMES if isinstance(value, str) else INTS
@@ -220,7 +219,6 @@ def test_seeds_with_two_labels() -> None:
 
 
 def test_repeated_variants() -> None:
-    """Only a repeated pair of seed and variant is a duplicate: both are named."""
     assert result(variant_ids=[0, 1, 2, 3, 0, 1, 2, 0, 1]) == result()
     ids = [f"v{number}" for number in range(9)]
     assert result(variant_ids=ids) == result()

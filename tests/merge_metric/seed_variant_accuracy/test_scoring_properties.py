@@ -53,10 +53,7 @@ def without_signature(result: dict[str, Any]) -> dict[str, Any]:
 
 @given(SEEDS, st.integers(1, 100))
 def test_the_curve_never_rises(seeds: Seeds, threshold: int) -> None:
-    """A stricter threshold is met by no more seeds.
-
-    At 100 all variants must be right; at 1, of fewer than 100 variants, one must be.
-    """
+    """At 100 all variants must be right; at 1, of fewer than 100 variants, one must be."""
     result = plain(rows_of(seeds), correctness_threshold=threshold)
     curve = result["sv_curve"]["accuracy"]
     assert len(curve) == 100

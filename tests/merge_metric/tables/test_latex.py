@@ -78,10 +78,7 @@ def test_passages_stand_in_the_first_column() -> None:
 
 
 def test_rows_and_lines() -> None:
-    """A bracket or asterisk after the end of a row would be taken for an argument of it.
-
-    An empty line in a table without rows would be a paragraph between two rules.
-    """
+    """A bracket after a row would be its end's argument, an empty line a paragraph."""
     lines = table(2, 0, names=("[x]", "*")).to_latex().splitlines()
     assert r"{}[x] \\" in lines
     assert r"{}* \\" in lines
