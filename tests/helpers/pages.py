@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def section(page: str, heading: str) -> str:
-    """What stands below a heading of a page, until the next of level 2."""
+    """The text below a heading of a page, until the next of level 2."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.search(
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE

@@ -163,7 +163,7 @@ def is_made(words: list[str]) -> bool:
 def test_ours_is_what_the_commands_print(
     shared_models: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands between semicolons, colons and brackets is of one row or one column."""
+    """Text between semicolons, colons and brackets is of one row or one column."""
     if not WORK.exists():
         WORK.mkdir(parents=True)
         fill(WORK, shared_models, shared_data, whole=True)
