@@ -192,6 +192,15 @@ def write_source(
     return folder
 
 
+def write_problems(folder: Path, rows: Sequence[Row]) -> Path:
+    """Write problems of any sources, of which seeds have no word class, into a dataset folder."""
+    for source in {row["seed_id"].partition(":")[0] for row in rows}:
+        mine = [row for row in rows if row["seed_id"].startswith(f"{source}:")]
+        seeds = [row for row in mine if row.get("word_class") is None]
+        write_source(folder, seeds, [row for row in mine if row.get("word_class") is not None])
+    return folder
+
+
 def write_predictions(path: Path, rows: Iterable[Row], description: Row | None = None) -> Path:
     """Write a predictions file that says, if given, what its model is; each problem once."""
     distinct = {row["variant_id"]: dict(row) for row in rows}

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from helpers.dataset_files import write_source
+from helpers.dataset_files import write_problems
 from helpers.tiny_models import sentences
 
 Problem = tuple[str, str, int]
@@ -25,16 +25,8 @@ def problem_row(variant_id: str, problem: Problem, word_class: str | None = None
 
 def write_folder(folder: Path, problems: Mapping[str, Problem]) -> Path:
     """Write a dataset folder of problems by id: `snli:1`, `snli:1/noun/0` and the like."""
-    for source in {name.partition(":")[0] for name in problems}:
-        rows = [
-            problem_row(name, problem, name.split("/")[1] if "/" in name else None)
-            for name, problem in problems.items()
-            if name.startswith(f"{source}:")
-        ]
-        seeds, variants = ([row for row in rows if (row["word_class"] is None) == bare]
-                           for bare in (True, False))  # fmt: skip
-        write_source(folder, seeds, variants)
-    return folder
+    classes = {name: name.split("/")[1] if "/" in name else None for name in problems}
+    return write_problems(folder, [problem_row(n, problems[n], classes[n]) for n in problems])
 
 
 def many_problems(seeds: int, variants: int, source: str = "snli") -> dict[str, Problem]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from helpers.dataset_files import write_source
+from helpers.dataset_files import write_problems
 from merge_dataset.schema import LABELS
 
 E, N, C = range(3)
@@ -35,13 +35,7 @@ def seed_of(problem: str) -> str:
 
 def write_folder(folder: Path) -> Path:
     """Write the dataset folder: sources `snli` (nouns, verbs) and `demo` (nouns)."""
-    for source in ("snli", "demo"):
-        seeds, variants = (
-            [problem_row(name) for name in names if name.startswith(source)]
-            for names in (SEEDS, VARIANTS)
-        )
-        write_source(folder, seeds, variants)
-    return folder
+    return write_problems(folder, list(map(problem_row, [*SEEDS, *VARIANTS])))
 
 
 def problem_row(problem: str) -> dict[str, Any]:

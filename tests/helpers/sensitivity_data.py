@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.analysed import make_run
-from helpers.dataset_files import write_source
+from helpers.dataset_files import write_problems
 from helpers.metric_oracle import Row
 from merge_dataset.schema import PARAPHRASE
 from merge_metric.runs.run import Run
@@ -38,10 +38,7 @@ def text_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def write_lines(folder: Path, source: str, lines: Sequence[str]) -> Path:
-    rows = text_rows(source, lines)
-    seeds, variants = ([row for row in rows if ("word_class" in row) == changed]
-                       for changed in (False, True))  # fmt: skip
-    return write_source(folder, seeds, variants)
+    return write_problems(folder, text_rows(source, lines))
 
 
 def answer_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:

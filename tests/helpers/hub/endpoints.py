@@ -240,17 +240,6 @@ class LoopbackHub:
             }
         )
 
-    def _commits(self, asked: Asked) -> Reply:
-        repo, _ = self._found(asked)
-        listed = []
-        sha: str | None = self._resolved(repo, asked.groups["revision"])
-        while sha is not None:
-            commit, date = repo.commits[sha], "2025-10-28T10:58:59.000Z"
-            told = {"id": sha, "title": commit.message, "message": "", "date": date, "authors": []}
-            listed.append(told)
-            sha = commit.parent
-        return Reply(listed)
-
     def _refs(self, asked: Asked) -> Reply:
         repo, _ = self._found(asked)
 
@@ -397,7 +386,13 @@ class LoopbackHub:
 
     def _resolve(self, asked: Asked) -> Reply:
         repo, name = self._found(asked)
-        self._require_permission(asked, repo, name)
+        restricted = f"Access to model {name} is restricted"
+        if repo.allowed is not None and asked.user is None:
+            message = f"{restricted}. You must have access to it and be authenticated to access it."
+            raise Refused(401, f"{message} Please log in.", "GatedRepo")
+        if repo.allowed is not None and asked.user.name not in repo.allowed:
+            message = f"{restricted} and you are not in the authorized list."
+            raise Refused(403, f"{message} Visit {self.url}/{name} to ask for access.", "GatedRepo")
         sha = self._resolved(repo, asked.groups["revision"])
         entry = repo.commits[sha].files.get(asked.groups["path"])
         if entry is not None and asked.groups["path"] in self.tampered:
@@ -450,18 +445,6 @@ class LoopbackHub:
             raise Refused(404, "Repository not found", "RepoNotFound")
         return repo, name
 
-    def _require_permission(self, asked: Asked, repo: Repo, name: str) -> None:
-        if repo.allowed is None:
-            return
-        if asked.user is None:
-            message = f"Access to model {name} is restricted. You must have access to it and be "
-            message += "authenticated to access it. Please log in."
-            raise Refused(401, message, "GatedRepo")
-        if asked.user.name not in repo.allowed:
-            message = f"Access to model {name} is restricted and you are not in the authorized "
-            message += f"list. Visit {self.url}/{name} to ask for access."
-            raise Refused(403, message, "GatedRepo")
-
     def _resolved(self, repo: Repo, revision: str) -> str:
         sha = repo.resolve(revision)
         if sha is None:
@@ -499,7 +482,6 @@ ROUTES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ("POST", "tag", rf"{_API}/tag/{_REVISION}"),
         ("POST", "branch", rf"{_API}/branch/{_REVISION}"),
         ("GET", "discussions", rf"{_API}/discussions"),
-        ("GET", "commits", rf"{_API}/commits/{_REVISION}"),
         ("GET", "info", rf"{_API}(?:/revision/{_REVISION})?"),
         ("POST", "lfs-batch", rf"{_GIT}\.git/info/lfs/objects/batch"),
         ("PUT", "lfs-put", r"/lfs/(?P<oid>[0-9a-f]{64})"),
