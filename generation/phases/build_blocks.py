@@ -180,7 +180,7 @@ class Builder(BlockWork):
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
     ) -> pa.Table:
-        """Return rows by all that they edit, with all signals if `first` seen, else as written."""
+        """Return rows by all that they edit: if `first` seen, with all signals; else as written."""
         config, whole = self.config, in_full(rows, problems)
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
