@@ -376,7 +376,7 @@ def _step(
     counts: NDArray[np.int32],
     found: list[list[list[Beam]]],
 ) -> _Lanes:
-    """Take a step of all groups; `found` and `counts` of tokens, [requests, vocabulary], grow."""
+    """Return the groups left; `found`, and `counts` of tokens, [requests, vocabulary], grow."""
     size, going_on = config.group_size, []
     for group in range(config.num_beam_groups):
         mine = lanes.take(lanes.groups == group)
