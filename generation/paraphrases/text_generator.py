@@ -20,7 +20,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
-from merge_metric.models.checkpoints import Loaded, describe_loaded
+from merge_metric.models.checkpoints import Loaded
 
 _ROWS_CPU, _ROWS = 160, 640
 """Beams in a forward pass: each has keys and values of prompt and answer of its own."""
@@ -43,7 +43,7 @@ class Generator:
             )
         self.name = name
         self.model: Any = model.eval()
-        self._tokenizer, self._config = tokenizer, config
+        self._tokenizer, self._config, self._loaded = tokenizer, config, loaded
         self.encodes = bool(model.config.is_encoder_decoder)
         self._chat = bool(getattr(tokenizer, "chat_template", None))
         declared = getattr(model.generation_config, "eos_token_id", None)
@@ -92,9 +92,7 @@ class Generator:
     def describe(self) -> dict[str, Any]:
         """Describe what, with prompt and decoding, determines the candidates."""
         return {
-            "name": self.name,
-            "revision": self.revision,
-            **describe_loaded(self.model),
+            **self._loaded.describe(),
             "kind": "seq2seq" if self.encodes else "causal",
             "chat_template": self._chat,
         }

@@ -144,7 +144,7 @@ class MaskedLM:
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
         self._is_flat = is_flat(model)
-        usual = batch_tokens_for("masked LM", self.device)
+        usual = batch_tokens_for(self.device)
         self.batch_tokens = tokens_for(model) if self._is_flat else usual
         """Most tokens of a forward pass."""
         self._filler = filler_for(model)

@@ -128,9 +128,6 @@ def require_date(name: str, text: str | None) -> None:
         raise ValueError(f"{name}: expected a date such as 2026-01-31, got {text!r}") from None
 
 
-# --- The dataset folder ---
-
-
 def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
     """Return the wanted configurations, each once; by default all of a folder that is unchanged."""
     require_dataset(folder)

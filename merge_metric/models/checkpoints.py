@@ -22,7 +22,7 @@ from merge_metric.models.inspection import (
     Inspection,
     find_any_tokenizer,
 )
-from merge_metric.models.model_files import digest_of_files, files_of_folder
+from merge_metric.models.model_files import digest_of_files, find_files, list_files
 from merge_metric.models.weights import (
     ADAPTER_CONFIG,
     ADAPTER_STEM,
@@ -75,6 +75,20 @@ class Loaded(NamedTuple):
     weights: dict[str, Any] | None = None
     """Provenance of the weights: their format and digest, and the base of an adapter."""
 
+    def describe(self) -> dict[str, Any]:
+        """Describe identity, architecture, type, device and packages, on which answers depend."""
+        import torch
+        import transformers
+
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "architecture": type(self.model).__name__,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "device": str(self.model.device.type),
+            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
+        }
+
 
 def require_libraries() -> None:
     """Raise ModuleNotFoundError, before any model is looked up, without torch or transformers."""
@@ -107,19 +121,6 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)
     return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
-
-
-def describe_loaded(model: Any) -> dict[str, Any]:
-    """Describe architecture, type, device and packages, on which a model's answers depend."""
-    import torch
-    import transformers
-
-    return {
-        "architecture": type(model).__name__,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "device": str(model.device.type),
-        "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
-    }
 
 
 def resolve_device(device: str) -> str:
@@ -205,7 +206,7 @@ def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
     if weights.format != "pickle":
         return weights, folder
     kept = convert(found.files, weights, stem=stem)
-    return find_weights(files_of_folder(kept), stem), kept
+    return find_weights(list_files(find_files(kept)), stem), kept
 
 
 def _merge(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import Loaded, describe_loaded, load, max_tokens
+from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
 from merge_metric.models.odd_answers import count_unknown, evenly, warn_of_unknown
@@ -48,11 +48,11 @@ class Classifier:
         from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
         from merge_metric.models.word_tokens import word_tokens
 
-        model, self._tokenizer, self.name, self.revision, self.weights = loaded
-        self.label_order = label_order
+        model, self._tokenizer, self.name, *_ = loaded
+        self.label_order, self._loaded = label_order, loaded
         self._model: Any = model.eval()
         self._is_flat = is_flat(model)
-        usual = batch_tokens_for("classifier", model.device.type)
+        usual = batch_tokens_for(model.device.type, 2048, 32_768)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self._filler = filler_for(model)
         self.max_tokens = max_tokens(model, self._tokenizer)
@@ -105,12 +105,9 @@ class Classifier:
         """
         found = inspect(model, CLASSIFIER)
         found.require()
-        loaded = None
-        if found.class_names:  # else known once it is loaded
-            classes = dict(enumerate(found.class_names))
-        else:
-            loaded = load(found, device=device, dtype=dtype)
-            classes = loaded.model.config.id2label
+        names = dict(enumerate(found.class_names))  # none: they are known once it is loaded
+        loaded = None if names else load(found, device=device, dtype=dtype)
+        classes = loaded.model.config.id2label if loaded else names
         order = read_order(classes, found.name, label_order, labels)
         loaded = loaded or load(found, device=device, dtype=dtype)
         return cls(loaded, label_order=order, batch_tokens=batch_tokens)
@@ -119,9 +116,7 @@ class Classifier:
         """Describe everything that determines the probabilities."""
         return {
             "kind": "classifier",
-            "name": self.name,
-            "revision": self.revision,
-            **describe_loaded(self._model),
+            **self._loaded.describe(),
             "label_order": self.label_order.names,
             "label_order_source": self.label_order.source,
             "max_tokens": self.max_tokens,
@@ -130,7 +125,7 @@ class Classifier:
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Tell the size, evidence of the order of labels, pairs that are cut, unknown tokens."""
         told = {
-            "weights": self.weights,
+            "weights": self._loaded.weights,
             "label_order_evidence": dict(self.label_order.evidence),
             "unknown_tokens": self._unknown_tokens(pairs),
         }
@@ -142,14 +137,8 @@ class Classifier:
 
     def _unknown_tokens(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         def tokenize(texts: list[str]) -> list[list[int]]:
-            if self._backend is not None:
-                encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
-                # What is cut off a text counts, too.
-                return [[i for part in (e, *e.overflowing) for i in part.ids] for e in encodings]
-            found: list[list[int]] = self._tokenizer(
-                texts, add_special_tokens=False, return_attention_mask=False, verbose=False
-            )["input_ids"]
-            return found
+            tokens = self._tokenizer(texts, add_special_tokens=False, verbose=False)
+            return list(tokens["input_ids"])
 
         texts = [f"{first} {second}" for first, second in evenly(pairs)]
         return count_unknown(texts, tokenize, self._tokenizer.unk_token_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.checkpoints import Loaded, describe_loaded
+from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.pair_model import WHOLE, batch_tokens_for, unknown_batches
 from merge_metric.models.prompts import PromptTokens, common_prefix
 from merge_metric.models.templates import Prompt
@@ -67,8 +67,8 @@ class LanguageModel:
         Raises:
             ValueError: see `PromptTokens`.
         """
-        model, tokenizer, self.name, self.revision, self.weights = loaded
-        self.prompt = prompt
+        model, tokenizer, self.name, *_ = loaded
+        self.prompt, self._loaded = prompt, loaded
         self._model: Any = model.eval()
         self._tokens = PromptTokens(tokenizer, prompt, chat=chat_template)
         self._chat, self._asked_for_cache = chat_template, prefix_cache
@@ -78,16 +78,14 @@ class LanguageModel:
         self._max_tokens = int(positions or tokenizer.model_max_length)
         # Whether the head can be run at some positions only.
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._budget = batch_tokens or batch_tokens_for("language model", model.device.type)
+        self._budget = batch_tokens or batch_tokens_for(model.device.type)
         self.measures: NDArray[np.float64] = np.empty((0, 1))
 
     def describe(self) -> dict[str, Any]:
         """Describe everything that determines the probabilities."""
         return {
             "kind": "language-model",
-            "name": self.name,
-            "revision": self.revision,
-            **describe_loaded(self._model),
+            **self._loaded.describe(),
             "attention": getattr(self._model.config, "_attn_implementation", None),
             "chat_template": self._chat,
             "prefix_cache": self._asked_for_cache,
@@ -100,7 +98,7 @@ class LanguageModel:
         return {
             "parameters": self._model.num_parameters(),
             "prefix_cached_tokens": self._cache.length if self._cache else 0,
-            **({"weights": dict(self.weights)} if self.weights else {}),
+            **({"weights": self._loaded.weights} if self._loaded.weights else {}),
         }
 
     def probabilities(

@@ -200,11 +200,6 @@ def list_files(model: ModelFiles) -> ModelFiles:
     )
 
 
-def files_of_folder(folder: Path) -> ModelFiles:
-    """List the files of a folder."""
-    return list_files(ModelFiles(str(folder), folder.name, folder=folder))
-
-
 def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
     """Digest of the names and contents of some files."""
     digest = hashlib.sha256()

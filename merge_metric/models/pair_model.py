@@ -113,17 +113,8 @@ def unknown_batches(
                 yield positions, ask(batch)
 
 
-_BATCH_TOKENS: Final = {
-    "masked LM": (512, 16_384),
-    "classifier": (2048, 32_768),
-    "language model": (512, 16_384),
-}
-"""Kind of model → tokens of a forward pass on a CPU, and on an accelerator."""
-
-
-def batch_tokens_for(kind: str, device: str) -> int:
-    """Choose how many tokens a kind of model takes in a forward pass on a type of device."""
-    on_cpu, elsewhere = _BATCH_TOKENS[kind]
+def batch_tokens_for(device: str, on_cpu: int = 512, elsewhere: int = 16_384) -> int:
+    """Choose the tokens of a forward pass on a type of device; by default a language model's."""
     return on_cpu if device == "cpu" else elsewhere
 
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -132,16 +133,11 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     if EXECUTORS[distribution.executor].is_here:
         machine = this_machine(device)
         at_once = min(distribution.workers, distribution.tasks)
-        if machine.memory_bytes is None or at_once == 1:
+        has_own = machine.device != "cpu" and resources.gpus
+        if machine.memory_bytes is None or at_once == 1 or has_own:
             return machine
-        if machine.device != "cpu" and resources.gpus:
-            return machine
-        return replace(
-            machine,
-            memory_bytes=machine.memory_bytes // at_once,
-            owner=f"each of {at_once} tasks at a time",
-            remedy="take fewer --workers",
-        )
+        part, owner = machine.memory_bytes // at_once, f"each of {at_once} tasks at a time"
+        return Machine(machine.device, part, owner, "take fewer --workers")
     has_gpu = device not in ("auto", "cpu") or (device == "auto" and resources.gpus > 0)
     memory = None if has_gpu or resources.memory_gb is None else resources.memory_gb * 2**30
     return Machine("cuda" if has_gpu else "cpu", memory, "a task", "give it more with --memory-gb")
@@ -169,10 +165,8 @@ def _main_memory() -> int | None:
     except (AttributeError, ValueError, OSError):
         return None
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
+        with suppress(OSError, ValueError):  # there is none
             found.append(int(Path("/sys/fs/cgroup", limit).read_text(encoding="ascii")))
-        except (OSError, ValueError):
-            continue
     return min(found)
 
 

@@ -78,7 +78,7 @@ class Words:
             samples=request.samples,
             more=more,
         )
-        if found.samples > 1 and found.sent_temperature == 0:
+        if found.samples > 1 and found.describe()["temperature"] == 0:
             raise ValueError(
                 f"samples: expected a temperature above 0 with {found.samples}, got 0, at which "
                 "all are meant to be the same"
@@ -90,18 +90,12 @@ class Words:
             )
         return found
 
-    @property
-    def sent_temperature(self) -> float | None:
-        """The temperature that a server is sent; None for none."""
-        found: float | None = self.more.get("temperature", self.temperature)
-        return found
-
     def describe(self) -> dict[str, Any]:
         """Describe the settings, as metadata have them."""
         return {
             "answers": "words",
             "max_answer_tokens": self.max_tokens,
-            "temperature": self.sent_temperature,
+            "temperature": self.more.get("temperature", self.temperature),
             "samples": self.samples,
             **({"server_settings": dict(sorted(self.more.items()))} if self.more else {}),
         }
@@ -168,13 +162,9 @@ class WritingModel:
 
     def describe(self) -> dict[str, Any]:
         """Describe everything that determines the answers."""
-        from merge_metric.models.checkpoints import describe_loaded
-
         return {
             "kind": "language-model",
-            "name": self._loaded.name,
-            "revision": self._loaded.revision,
-            **describe_loaded(self._loaded.model),
+            **self._loaded.describe(),
             "chat_template": self.chat,
             **self.prompt.describe(),
             **self.words.describe(),

@@ -8,7 +8,6 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -140,32 +139,6 @@ class Job:
     """More for the metadata; of a model of a list the list, its name and its group there."""
 
 
-def run_here(
-    jobs: Sequence[Job],
-    problems: pa.Table,
-    *,
-    out: Path | None = None,
-    folder: Path = PREDICTIONS,
-    overwrite: bool = False,
-) -> tuple[list[Outcome], list[str]]:
-    """Run models one after another; tell what was done, and of a list which failed and why."""
-    outcomes, failed = list[Outcome](), list[str]()
-    for job in jobs:
-        name, model_name = job.extra.get("short_name"), getattr(job.request, "model", "")
-        if name is not None:
-            log.info("%s (%s)", name, model_name)
-        try:
-            opened = open_files(job.request, problems, out=out, folder=folder, short_name=name)
-            for model, part, path in opened:
-                outcomes.append(predict(model, part, path, extra=job.extra, overwrite=overwrite))
-        except (ValueError, OSError, RuntimeError, ImportError) as error:
-            if name is None:
-                raise
-            failed.append(f"{name} ({model_name}): {error}")
-            log.warning("failed: %s", failed[-1])
-    return outcomes, failed
-
-
 def open_files(
     request: ModelRequest | BaselineRequest,
     problems: pa.Table,
@@ -185,9 +158,7 @@ def open_files(
         return
     kind = request.kind or find_kind(request)
     for part in [problems] if kind == "classifier" or out is not None else by_source(problems):
-        model = open_for(replace(request, kind=kind), part)
-        with model if isinstance(model, AbstractContextManager) else nullcontext():
-            yield from files(model, part)
+        yield from files(open_for(replace(request, kind=kind), part), part)
 
 
 def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
@@ -224,12 +195,7 @@ def file_name(
 def by_source(problems: pa.Table) -> list[pa.Table]:
     """List the problems of each source."""
     sources = sources_of(problems)
-    if len(sources) < 2:
-        return [problems]
-    return [part_of_source(problems, source) for source in sources]
-
-
-# --- One model or a list, here or in tasks ---
+    return [part_of_source(problems, each) for each in sources] if sources[1:] else [problems]
 
 
 def run_models(
@@ -243,7 +209,10 @@ def run_models(
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Done:
-    """Look at a model or all `entries` of a list, whose settings are the request's; run them."""
+    """Look at a model or all `entries` of a list, whose settings are the request's; run them.
+
+    One of a list that fails does not stop the others.
+    """
     if distribution is not None and getattr(request, "base_url", None):
         raise ValueError(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
@@ -271,9 +240,23 @@ def run_models(
     folder = PREDICTIONS
     if preset is not None:
         folder, out = out or PREDICTIONS, None
-    if distribution is None:
-        return *run_here(jobs, problems, out=out, folder=folder, overwrite=overwrite), None
-    return _run_in_tasks(jobs, problems, distribution, out, folder, overwrite=overwrite)
+    if distribution is not None:
+        return _run_in_tasks(jobs, problems, distribution, out, folder, overwrite=overwrite)
+    outcomes, failed = list[Outcome](), list[str]()
+    for job in jobs:
+        name, model_name = job.extra.get("short_name"), getattr(job.request, "model", "")
+        if name is not None:
+            log.info("%s (%s)", name, model_name)
+        try:
+            opened = open_files(job.request, problems, out=out, folder=folder, short_name=name)
+            for model, part, path in opened:
+                outcomes.append(predict(model, part, path, extra=job.extra, overwrite=overwrite))
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            if name is None:
+                raise
+            failed.append(f"{name} ({model_name}): {error}")
+            log.warning("failed: %s", failed[-1])
+    return outcomes, failed, None
 
 
 def _run_in_tasks(

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head, inspect
-from merge_metric.models.model_files import files_of_folder
+from merge_metric.models.model_files import find_files, list_files
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.readiness import inspect_models
 from merge_metric.models.weights import Tensor, read_header
@@ -129,7 +129,7 @@ def test_headers(tmp_path: Path) -> None:
     """Longer than what is read at first."""
     tensors = {f"tensor-{n:05}": (n % 3, 2) for n in range(3000)}
     folder = folder_of(tmp_path, {"a.safetensors": safetensors(tensors)})
-    found = read_header(files_of_folder(folder), "a.safetensors")
+    found = read_header(list_files(find_files(folder)), "a.safetensors")
     assert found == {name: Tensor("F32", shape) for name, shape in tensors.items()}
 
 

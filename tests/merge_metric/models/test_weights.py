@@ -17,7 +17,7 @@ from merge_metric.models import weights as conversion
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
-from merge_metric.models.model_files import files_of_folder
+from merge_metric.models.model_files import find_files, list_files
 from merge_metric.models.weights import (
     convert,
     find_converted,
@@ -89,7 +89,8 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
         assert len(list(cache.iterdir())) == number
     # The same bytes elsewhere are not read again.
     again = shutil.copytree(tmp_path / "zip", tmp_path / "again")
-    assert find_converted(files_of_folder(again), find_weights(files_of_folder(again)))
+    files = list_files(find_files(again))
+    assert find_converted(files, find_weights(files))
     np.testing.assert_array_equal(answers_of(again), expected)
     assert len(list(cache.iterdir())) == len(ways)
 
@@ -178,7 +179,7 @@ def test_several_at_once(
 ) -> None:
     caplog.set_level("INFO")
     folder = pickled(tmp_path, "zip", whole)
-    files = files_of_folder(folder)
+    files = list_files(find_files(folder))
     weights = find_weights(files)
     rest = cache / conversion.digest_of_files(files, weights.names)
     rest.mkdir(parents=True)
