@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Iterator
 from functools import partial
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from merge_metric.models.presets import Preset
     from merge_metric.predict.driver import Outcome
     from merge_metric.predict.jobs import Done
-
-log = logging.getLogger(__name__)
 
 baseline_app = typer.Typer(
     no_args_is_help=True,

@@ -170,9 +170,6 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-# --- Reading with transformers ---
-
-
 def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
     """Load model and tokenizer; all files are brought to this machine first."""
     base, own_folder = found.base or found, found.files.download(found.needed)

@@ -52,11 +52,7 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
             f"{', '.join(map(repr, unknown))}"
             + did_you_mean(unknown[0], names, f"; `merge-nli models --preset {name}` lists them")
         )
-    return [
-        preset
-        for preset in presets
-        if not wanted or {preset.name.casefold(), preset.group.casefold()} & wanted
-    ]
+    return [p for p in presets if not wanted or {p.name.casefold(), p.group.casefold()} & wanted]
 
 
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:

@@ -52,9 +52,7 @@ def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
 
 
 def inspect_models(
-    models: Sequence[NamedModel],
-    machine: Machine | None = None,
-    labels: tuple[str, ...] = LABELS,
+    models: Sequence[NamedModel], machine: Machine | None = None, labels: tuple[str, ...] = LABELS
 ) -> list[Inspection]:
     """Inspect models side by side, to run one after another; problems are listed, not raised."""
     require_libraries()
@@ -196,9 +194,7 @@ def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) ->
 
 
 def readiness_table(
-    looks: Sequence[Inspection],
-    left_out: Sequence[Preset],
-    reworded: Callable[[str], str],
+    looks: Sequence[Inspection], left_out: Sequence[Preset], reworded: Callable[[str], str]
 ) -> Table:
     """Make a table of what was found, with what has to be downloaded; problems are `reworded`."""
     from merge_metric.tables import Column, Table

@@ -56,9 +56,6 @@ class RemoteModel:
 
     Where it answers in words, its final answer counts (`words`). Else a letter that is not among
     the alternatives gets the probability 0: it has at most that of the least probable of them.
-
-    Attributes:
-        strict: Whether answers of another model, or to prompts that were cut, are refused.
     """
 
     reads_fields: Final = True

@@ -141,12 +141,7 @@ class WritingModel:
     reads_fields: Final = True
 
     def __init__(
-        self,
-        loaded: Loaded,
-        *,
-        prompt: Prompt,
-        words: Words,
-        chat_template: bool = False,
+        self, loaded: Loaded, *, prompt: Prompt, words: Words, chat_template: bool = False
     ) -> None:
         """Wrap a model that is loaded."""
         if chat_template and not loaded.tokenizer.chat_template:

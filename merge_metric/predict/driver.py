@@ -394,9 +394,6 @@ def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
     return {name: check_column(name, problems[name], row_number, labels) for name in names}
 
 
-# --- Where predictions go: never in the place of another run's ---
-
-
 def check_output(out: Path | None, *, is_folder: bool = False) -> None:
     """Raise ValueError or OSError if predictions cannot be written to a file, or to a folder."""
     if out is None or is_folder:
