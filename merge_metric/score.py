@@ -71,7 +71,7 @@ def score_file(
         dataset: The dataset folder, which knows the subsamples and word classes. Without
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
-            for (see `relations.choose`).
+            for (see `runs.model.choose`).
         by: Further columns of the dataset to group variants by (see `counting.groupings`).
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together. By default each seed by itself.

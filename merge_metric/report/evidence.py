@@ -34,9 +34,9 @@ from merge_metric.analyses.validity import validity, validity_row
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
-from merge_metric.runs.model import Model, Predictions, as_sources, read_models
+from merge_metric.runs.model import Model, Predictions, as_sources, choose, read_models
 from merge_metric.runs.noise import read_words
-from merge_metric.runs.relations import check_configurations, choose
+from merge_metric.runs.relations import check_configurations
 from merge_metric.runs.run import JoinOptions, common_texts, runs_of, same_labels, shared_seeds
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -266,13 +266,13 @@ def gather_evidence(
     sessions = as_paths("annotations", annotations)
     judged = read_judgements(sessions) if sessions else None
     opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS]), tell=tell))
-    meant = [choose(model.tally) for model in opened]
+    meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
     same_labels((config, format_in(folder, config).labels) for config in chosen)
     wanted: dict[str, list[str]] = {model.name: [] for model in opened}
     for config in chosen:
         for model, its_own in zip(opened, meant, strict=True):
-            if configs or config in its_own or model.tally.is_complete(config):
+            if configs or config in its_own or model.is_complete(config):
                 wanted[model.name].append(config)
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)

@@ -43,56 +43,47 @@ def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
     )
 
 
-def require_same_identity(model: Model, config: str) -> None:
-    """Raise where a prediction names another seed or gold label than the dataset does."""
-    if model.agrees:
-        return
-    for split in SPLITS:
-        files = model.dataset.numbers(config, split)
-        (found,) = model.query(
-            "SELECT count(answer) AS n, count(*) FILTER (NOT same_seed) AS seed_id, "
-            f"count(*) FILTER (NOT same_label) AS label FROM answers WHERE file IN {files}"
-        ).to_pylist()
+def require_agreement(model: Model, config: str) -> str:
+    """Raise where a prediction is for another seed, gold label or text; return `Run.texts`."""
+    numbers = [model.dataset.numbers(config, split) for split in SPLITS]
+    texts = "sum(texts)" if model.rows.versions else "NULL"
+    (found,) = model.query(
+        f"SELECT coalesce({texts}, 0)::BIGINT AS texts, count(answer) AS asked, "
+        "count(*) FILTER (answer IS NOT NULL AND verified IS NULL) AS other, "
+        "count(*) FILTER (verified = 0) AS unverified "
+        f"FROM answers WHERE file IN ({', '.join(each[1:-1] for each in numbers)})"
+    ).to_pylist()
+    if not found["other"]:
+        return UNVERIFIED if found["unverified"] else hex_of(found["texts"])
+    for files in numbers:
         for name, what in (("seed_id", "seed"), ("label", "gold label")):
-            if not found[name]:
-                continue
-            (first,) = fetch(
+            differing = fetch(
                 model.dataset.connection,
-                f"SELECT variant_id, p.{name} AS theirs, q.{name} AS ours FROM problems q "
-                f"JOIN predictions p USING (variant_id) WHERE q.file IN {files} "
-                f"AND p.{name} <> q.{name} ORDER BY q.file, q.row LIMIT 1",
+                f"SELECT variant_id, p.{name} AS theirs, q.{name} AS ours, count(*) OVER () AS n, "
+                f"(SELECT count(answer) FROM {model.answers} WHERE file IN {files}) AS asked "
+                "FROM problems q JOIN predictions p USING (variant_id) "
+                f"WHERE q.file IN {files} AND p.{name} <> q.{name} "
+                f"AND p.answer IN (SELECT answer FROM {model.answers} WHERE verified IS NULL) "
+                "ORDER BY q.file, q.row LIMIT 1",
                 problems=model.dataset.problems(),
                 predictions=model.rows.stream(),
             ).to_pylist()
-            theirs, ours, asked = first["theirs"], first["ours"], ""
-            if name == "label":
-                theirs, ours = model.rows.labels[theirs], model.rows.labels[ours]
-                asked = f", and are its labels in the order {', '.join(model.rows.labels)}"
-            raise ValueError(
-                f"{config}: expected for {first['variant_id']!r} the {what} {ours!r}, as in the "
-                f"dataset, got {theirs!r}; it differs in {found[name]:,} of {found['n']:,} "
-                f"problems: is this the dataset that the model was run on{asked}?"
-            )
-
-
-def require_same_texts(model: Model, config: str) -> str:
-    """Raise where a model was asked about other texts than the dataset has; return `Run.texts`."""
-    if not model.rows.versions:
-        return UNVERIFIED
-    files = ", ".join(model.dataset.numbers(config, split)[1:-1] for split in SPLITS)
-    other = "0" if model.agrees else "count(*) FILTER (NOT same_text)"
-    unknown = "0" if model.agrees else "count(*) FILTER (answer IS NOT NULL AND same_text IS NULL)"
-    (found,) = model.query(
-        "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
-        f"{other} AS other, {unknown} AS unknown FROM answers WHERE file IN ({files})"
-    ).to_pylist()
-    if not found["other"]:
-        return UNVERIFIED if found["unknown"] else hex_of(found["texts"])
+            for first in differing:
+                theirs, ours, asked = first["theirs"], first["ours"], ""
+                if name == "label":
+                    theirs, ours = model.rows.labels[theirs], model.rows.labels[ours]
+                    asked = f", and are its labels in the order {', '.join(model.rows.labels)}"
+                raise ValueError(
+                    f"{config}: expected for {first['variant_id']!r} the {what} {ours!r}, as in "
+                    f"the dataset, got {theirs!r}; it differs in {first['n']:,} of "
+                    f"{first['asked']:,} problems: is this the dataset that the model was run "
+                    f"on{asked}?"
+                )
+    examples = _preview_of(model, config, "answer IS NOT NULL AND verified IS NULL")
     raise ValueError(
         f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
         f"predictions for other texts of {found['other']:,} of {found['asked']:,} problems: "
-        f"{_preview_of(model, config, 'NOT same_text')}; give the dataset that the model was run "
-        f"on, or run the model on this one"
+        f"{examples}; give the dataset that the model was run on, or run the model on this one"
     )
 
 
@@ -121,8 +112,8 @@ def judge_missing(
     model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
     """Raise about missing predictions, or tell of the seeds left out, unless that was asked for."""
-    tally, total, n_seeds = model.tally, len(complete), int(complete.sum())
-    missing = f"predictions are missing for {tally.describe_missing(config)}"
+    total, n_seeds = len(complete), int(complete.sum())
+    missing = f"predictions are missing for {model.describe_missing(config)}"
     if n_seeds and allow_missing:
         log.log(
             logging.WARNING if tell else logging.DEBUG,
@@ -136,17 +127,17 @@ def judge_missing(
     advice = f"`allow_missing` scores the complete seeds, {n_seeds:,} of {total:,}"
     if not n_seeds:
         advice = "no seed has all of its predictions"
-    if tally.n_missing(config, "seeds") == total:
+    if model.n_missing(config, "seeds") == total:
         advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
     else:
 
         def lacking(name: str) -> int:
-            return sum(tally.n_missing(name, split) for split in SPLITS)
+            return sum(model.n_missing(name, split) for split in SPLITS)
 
         better = [
-            f"{name} ({tally.describe_missing(name) + ' missing' if lacking(name) else 'complete'})"
-            for name in all_configurations(tally.folder)
-            if lacking(name) < lacking(config) and tally.has(name, "variants")
+            f"{name} ({model.describe_missing(name) + ' missing' if lacking(name) else 'complete'})"
+            for name in all_configurations(model.folder)
+            if lacking(name) < lacking(config) and model.has(name, "variants")
         ]
         advice += f"; with `config`: {', '.join(better)}" if better else ""
     examples = _preview_of(model, config, "answer IS NULL")
@@ -155,16 +146,16 @@ def judge_missing(
 
 def _preview_of(model: Model, config: str, condition: str) -> str:
     """Show the ids of the first problems of a configuration whose answers meet a condition."""
-    places = [
-        (row["file"], row["row"])
-        for split in SPLITS
-        for row in model.query(
-            f"SELECT file, row FROM answers WHERE {condition} "
-            f"AND file IN {model.dataset.numbers(config, split)} ORDER BY file, row "
-            f"LIMIT {EXAMPLES + 1}"
-        ).to_pylist()
-    ]
-    return preview(model.dataset.ids_at(places[: EXAMPLES + 1]))
+    seeds, variants = (model.dataset.numbers(config, split) for split in SPLITS)
+    order = f"ORDER BY file IN {variants}, file, row"
+    found = fetch(
+        model.dataset.connection,
+        f"SELECT variant_id FROM problems JOIN (FROM {model.answers} WHERE {condition} "
+        f"AND (file IN {seeds} OR file IN {variants}) {order} LIMIT {EXAMPLES + 1}) wanted "
+        f"USING (file, row) {order}",
+        problems=model.dataset.problems(["variant_id"]),
+    )
+    return preview(found["variant_id"])
 
 
 def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: str) -> None:

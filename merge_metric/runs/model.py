@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merge_dataset.layout import collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
+from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -37,7 +39,6 @@ from merge_metric.runs.relations import (
     EXAMPLES,
     DatasetRelations,
     Stream,
-    Tally,
     fetch,
     is_about,
     preview,
@@ -194,12 +195,11 @@ class PredictionRows:
     def stream(self, *, first: bool = False) -> Stream:
         """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
 
-        Also `digest` of the texts and its `version`, 0 where there is none. What is to be known of
-        the rows is noted and told the `first` time.
+        Also `digest` of the texts, null where there is none. What is to be known of the rows is
+        noted and told the `first` time.
         """
         fields = [*((name, pa.string()) for name in IDS), *((name, pa.int8()) for name in ANSWERS)]
-        fields += [("answer", pa.int32()), ("file", pa.int16())]
-        fields += [("digest", pa.uint64()), ("version", pa.uint8())]
+        fields += [("answer", pa.int32()), ("file", pa.int16()), ("digest", pa.uint64())]
         schema = pa.schema(fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -222,20 +222,13 @@ class PredictionRows:
                         if self.has_probabilities:
                             flat = table[PROBABILITIES].combine_chunks().flatten()
                             self.stored.write(memoryview(flat.to_numpy()))
-                    made = {
-                        "answer": np.arange(done, done + len(table)),
-                        "file": np.full(len(table), number),
-                        "digest": digest,
-                        "version": version,
-                    }
+                    arrays = [table[name].combine_chunks() for name in (*IDS, *ANSWERS)]
+                    arrays.append(pa.array(np.arange(done, done + len(table))))
+                    arrays.append(pa.array(np.full(len(table), number)))
+                    arrays.append(pa.array(digest, mask=version == 0))
                     done += len(table)
                     yield pa.record_batch(
-                        [
-                            pa.array(made[name], kind)
-                            if name in made
-                            else table[name].combine_chunks().cast(kind)
-                            for name, kind in fields
-                        ],
+                        [each.cast(kind) for each, (_, kind) in zip(arrays, fields, strict=True)],
                         schema=schema,
                     )
 
@@ -269,12 +262,10 @@ class Model:
     dataset: DatasetRelations
     answers: str
     """Name of its table of answers; see `DatasetRelations.join`."""
-    tally: Tally
+    sizes: Mapping[str | None, tuple[int, int]]
+    """File of the dataset → its problems, and those of them without a prediction."""
     n_predictions: int
     """Predictions, those of a seed that several files answer alike counted once."""
-    agrees: bool
-    """Whether all predictions are for the seeds, gold labels and texts of the dataset; else the
-    table says of which they are not."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -294,6 +285,32 @@ class Model:
     def query(self, query: str) -> pa.Table:
         """Fetch the rows of a query over its table, which is called `answers` in it."""
         return fetch(self.dataset.connection, f"WITH answers AS (FROM {self.answers}) {query}")
+
+    def _sum(self, config: str, split: str) -> tuple[int, int]:
+        found = [self.sizes[file] for file in split_files(self.folder, config)[split]]
+        return sum(size for size, _ in found), sum(missing for _, missing in found)
+
+    def n_missing(self, config: str, split: str) -> int:
+        """Count the problems of a split that have no prediction."""
+        return self._sum(config, split)[1]
+
+    def has(self, config: str, split: str) -> bool:
+        """Whether there is a prediction for some problem of a split."""
+        size, missing = self._sum(config, split)
+        return size > missing
+
+    def is_complete(self, config: str) -> bool:
+        """Whether every problem of a configuration has its prediction."""
+        return not any(self.n_missing(config, split) for split in SPLITS)
+
+    def describe_missing(self, config: str) -> str:
+        """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
+        return " and ".join(
+            f"{missing:,} of {count:,} {split}"
+            for split in SPLITS
+            for count, missing in [self._sum(config, split)]
+            if missing
+        )
 
 
 def read_models(
@@ -336,20 +353,14 @@ def _join(
 ) -> Model:
     """Join a model's rows to the dataset, and check what is to be checked of all of them."""
     wanted = ["word_class", "subsamples", *columns]
-    by_id = len(rows.versions) > 1
-    while True:
-        versions, n_repeated = set(rows.versions), 0
-        stream = rows.stream(first=not rows.count)
-        dataset.join(table, stream, wanted, versions=versions, by_id=by_id)
+    versions: set[int] | None = None
+    while versions != rows.versions:  # others may turn up as rows stream by
+        versions = set(rows.versions)
+        dataset.join(table, rows.stream(first=not rows.count), wanted, versions)
+    found, n_repeated = dataset.sizes_in(table), 0
+    if found[None][0] or any(found[file][0] > size for file, size in dataset.sizes.items()):
+        n_repeated = _drop_repeated_seeds(name, table, rows, dataset)
         found = dataset.sizes_in(table)
-        if found[None][0] or _has_more(found, dataset):
-            n_repeated = _drop_repeated_seeds(name, table, rows, dataset)
-            found = dataset.sizes_in(table)
-        is_sound = not found[None][0] and not _has_more(found, dataset)
-        is_sound = is_sound and versions == rows.versions
-        if by_id or (is_sound and not dataset.has_torn_seeds(table)):
-            break
-        by_id = True
     n_predictions = rows.count - n_repeated
     if found[None][0]:
         _raise_unknown(rows, dataset, n_predictions)
@@ -359,15 +370,7 @@ def _join(
                 f"{dataset.folder / file}: expected {size:,} rows, as its footer says, got none: "
                 "the file is damaged; restore it from a copy"
             )
-    tally = Tally(dataset.folder, {file: found[file] for file in dataset.files})
-    return Model(
-        name, rows.descriptions[0], rows, dataset, table, tally, n_predictions, agrees=not by_id
-    )
-
-
-def _has_more(found: Mapping[str | None, tuple[int, int]], dataset: DatasetRelations) -> bool:
-    """Tell whether some problems have several answers."""
-    return any(found[file][0] > size for file, size in dataset.sizes.items())
+    return Model(name, rows.descriptions[0], rows, dataset, table, found, n_predictions)
 
 
 def _drop_repeated_seeds(
@@ -425,6 +428,35 @@ def _raise_unknown(rows: PredictionRows, dataset: DatasetRelations, total: int) 
         f"its configurations holds: {preview(unknown['variant_id'])}; "
         f"give the dataset that the model was run on, or run the model on this one"
     )
+
+
+def choose(model: Model) -> list[str]:
+    """Choose the configurations that a predictions file is meant for.
+
+    For each source that it mentions: all word classes, where every prediction is there or
+    some of every class; else the classes of which it has variants, complete or not, so
+    that a file cut short is noticed. Also the paraphrases, where it has some: their seeds
+    alone, which replacements may share, do not mean them.
+    """
+    chosen = []
+    for source in sources(model.folder):
+        names = (collection_name(source), collection_name(source, PARAPHRASE))
+        of_source = [
+            configurations(model.folder, name)
+            for name in collections(model.folder)
+            if name in names
+        ]
+        begun = []
+        for everything, *classes in of_source:
+            parts = classes or [everything]
+            found = [config for config in parts if model.has(config, "variants")]
+            whole = model.is_complete(everything) or found == parts
+            begun += [everything] if whole else found
+        # A file with nothing but seeds was cut short, too.
+        chosen += begun or [
+            everything for everything, *_ in of_source if model.has(everything, "seeds")
+        ]
+    return chosen
 
 
 @contextmanager

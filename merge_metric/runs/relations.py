@@ -31,10 +31,8 @@ from merge_dataset.layout import (
     format_in,
     require_configurations,
     require_dataset,
-    sources,
     split_files,
 )
-from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
 from merge_metric.runs.texts import digest_in_sql, first_version, hex_of
 
 IDENTITY: Final = ("variant_id", "seed_id", "label")
@@ -181,53 +179,41 @@ class DatasetRelations:
         return schema, batches()
 
     def join(
-        self,
-        name: str,
-        predictions: Stream,
-        columns: Sequence[str],
-        *,
-        versions: Collection[int],
-        by_id: bool,
+        self, name: str, predictions: Stream, columns: Sequence[str], versions: Collection[int]
     ) -> None:
         """Make the table of answers: each problem beside its prediction, if there is one.
 
         Columns: `file`, `row`, `seed`, `label` of the problem, and further ones of the dataset;
-        `answer`, the number of the prediction, null where there is none; `prediction`; where
-        predictions have digests, of some versions, `texts`, the lower half of the digest of the
-        problem's texts. Predictions for no problem have no `file`.
-
-        Rows belong together whose ids, seeds, gold labels and digests of texts are equal, by a
-        hash of all of these: what agrees takes little memory. By ids alone, as is needed of several
-        versions, `same_seed`, `same_label` and `same_text` say in what they differ.
+        `answer`, the number of the prediction, null where there is none; `prediction`; `verified`,
+        the version of the digest by which the prediction is for the problem's texts, 0 where it has
+        none, null where seed, gold label or texts differ; where predictions have digests, of some
+        versions, `texts`, the lower half of that of the problem's texts. Predictions for no problem
+        have no `file`. Ids are held by their hashes, and so is what must agree: that takes little
+        memory.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
-        digest = f"{digest_in_sql(ids)} AS digest_2, " if versions else ""
-        key, compared, own_digest = "variant_id AS key", "", "md5_number(variant_id)"
-        if by_id:
-            same = (f"WHEN {each} THEN p.digest = q.digest_{each} " for each in sorted(versions))
-            same_text = f"CASE p.version {''.join(same)}END" if versions else "NULL::BOOLEAN"
-            compared = (
-                "p.seed_id = q.seed_id AS same_seed, p.label = q.label AS same_label, "
-                f"{same_text} AS same_text, "
-            )
-        else:
-            # Digests and MD5 tell ids apart that the engine's own hash of texts may take for equal.
-            key = "hash(variant_id, seed_id, label::TINYINT, {}) AS key"
+        digest, texts = "", ""
+        if versions:
+            digest = f"{digest_in_sql(ids)} AS digest_2, "
+            texts = "(q.digest_2 % 4294967296)::UINTEGER AS texts, "
+        same = "hash(q.seed_id, q.label::TINYINT, {})"
+        verified = [f"WHEN {same.format(f'q.digest_{each}')} THEN {each}" for each in versions]
         execute(
             self.connection,
             f"""
             CREATE OR REPLACE TABLE {name} AS
             SELECT q.file, q.row, q.seed, q.label::TINYINT AS label,
-                {"".join(f"q.{each}, " for each in more)}
-                {"(q.digest_2 % 4294967296)::UINTEGER AS texts, " if versions else ""}
-                {compared} p.answer, p.prediction
+                {"".join(f"q.{each}, " for each in more)} {texts} p.answer, p.prediction,
+                (CASE p.same {" ".join(verified)} WHEN {same.format("NULL::UBIGINT")} THEN 0 END)
+                    ::TINYINT AS verified
             FROM (
-                SELECT problems.*, seed, {digest}
-                    {key.format(", ".join(f"digest_{each}" for each in versions) or own_digest)}
+                SELECT problems.*, seed, {digest} hash(variant_id) AS key
                 FROM problems LEFT JOIN seeds USING (seed_id)
             ) q FULL JOIN (
-                SELECT *, {key.format("digest" if versions else own_digest)} FROM predictions
+                SELECT hash(variant_id) AS key, hash(seed_id, label, digest) AS same, answer,
+                    prediction
+                FROM predictions
             ) p ON p.key = q.key
             """,
             problems=self.problems(
@@ -243,34 +229,9 @@ class DatasetRelations:
             f"SELECT file, count(*) AS n, count(*) FILTER (answer IS NULL) AS missing FROM {table} "
             "GROUP BY file",
         ).to_pylist()
-        names = dict(enumerate(self.files))
-        found = {names.get(row["file"]): (row["n"], row["missing"]) for row in rows}
-        return {file: found.get(file, (0, 0)) for file in (None, *self.files)}
-
-    def has_torn_seeds(self, table: str) -> bool:
-        """Tell whether some seed has its prediction in one file of the dataset, but not in another.
-
-        Only files that contradict each other do that to a join by all that must agree.
-        """
-        splits = (split_files(self.folder, each) for each in all_configurations(self.folder))
-        files = {str(self.files.index(file)) for split in splits for file in split["seeds"]}
-        found = fetch(
-            self.connection,
-            f"SELECT seed FROM {table} WHERE file IN ({', '.join(files)}) GROUP BY seed "
-            "HAVING count(answer) BETWEEN 1 AND count(*) - 1 LIMIT 1",
-        )
-        return len(found) > 0
-
-    def ids_at(self, places: Sequence[tuple[int, int]]) -> pa.ChunkedArray:
-        """Read the ids of problems by the positions of their files and their rows."""
-        values = ", ".join(f"({file}, {row}, {n})" for n, (file, row) in enumerate(places))
-        found = fetch(
-            self.connection,
-            f"SELECT variant_id FROM problems JOIN (VALUES {values}) wanted (file, row, n) "
-            "USING (file, row) ORDER BY n",
-            problems=self.problems(["variant_id"]),
-        )
-        return found["variant_id"]
+        found = {row["file"]: (row["n"], row["missing"]) for row in rows}
+        names = {None: None, **dict(enumerate(self.files))}
+        return {name: found.get(number, (0, 0)) for number, name in names.items()}
 
 
 # --- Digests of draws ---
@@ -322,75 +283,10 @@ def _has_subsamples(path: Path) -> bool:
     return bool(pa.types.is_list(kind) and pa.types.is_integer(kind.value_type))
 
 
-# --- How much of a dataset predictions answer ---
-
+# --- Files of the dataset ---
 
 EXAMPLES: Final = 3
 """Ids that a message shows."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tally:
-    """How many of the dataset's problems a model answers, and how many it does not."""
-
-    folder: Path
-    sizes: Mapping[str, tuple[int, int]]
-    """File of the dataset → its problems, and those of them without a prediction."""
-
-    def _sum(self, config: str, split: str) -> tuple[int, int]:
-        found = [self.sizes[file] for file in split_files(self.folder, config)[split]]
-        return sum(size for size, _ in found), sum(missing for _, missing in found)
-
-    def n_missing(self, config: str, split: str) -> int:
-        """Count the problems of a split that have no prediction."""
-        return self._sum(config, split)[1]
-
-    def has(self, config: str, split: str) -> bool:
-        """Whether there is a prediction for some problem of a split."""
-        size, missing = self._sum(config, split)
-        return size > missing
-
-    def is_complete(self, config: str) -> bool:
-        """Whether every problem of a configuration has its prediction."""
-        return not any(self.n_missing(config, split) for split in SPLITS)
-
-    def describe_missing(self, config: str) -> str:
-        """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
-        return " and ".join(
-            f"{missing:,} of {count:,} {split}"
-            for split in SPLITS
-            for count, missing in [self._sum(config, split)]
-            if missing
-        )
-
-
-def choose(tally: Tally) -> list[str]:
-    """Choose the configurations that a predictions file is meant for.
-
-    For each source that it mentions: all word classes, where every prediction is there or
-    some of every class; else the classes of which it has variants, complete or not, so
-    that a file cut short is noticed. Also the paraphrases, where it has some: their seeds
-    alone, which replacements may share, do not mean them.
-    """
-    chosen = []
-    for source in sources(tally.folder):
-        names = (collection_name(source), collection_name(source, PARAPHRASE))
-        of_source = [
-            configurations(tally.folder, name)
-            for name in collections(tally.folder)
-            if name in names
-        ]
-        begun = []
-        for everything, *classes in of_source:
-            parts = classes or [everything]
-            found = [config for config in parts if tally.has(config, "variants")]
-            whole = tally.is_complete(everything) or found == parts
-            begun += [everything] if whole else found
-        # A file with nothing but seeds was cut short, too.
-        chosen += begun or [
-            everything for everything, *_ in of_source if tally.has(everything, "seeds")
-        ]
-    return chosen
 
 
 def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
@@ -398,9 +294,6 @@ def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
     known = all_configurations(folder)
     require_configurations(folder, known, configs)
     return list(dict.fromkeys(configs))
-
-
-# --- Files of the dataset ---
 
 
 def require_columns(folder: Path, file: str, names: Sequence[str], found: Sequence[str]) -> None:

@@ -23,8 +23,7 @@ from merge_dataset.schema import LABELS, SPLITS, parse_config_name
 from merge_metric.runs.contradictions import (
     explain,
     judge_missing,
-    require_same_identity,
-    require_same_texts,
+    require_agreement,
     require_whole_seeds,
     tell_other_draws,
 )
@@ -36,6 +35,7 @@ from merge_metric.runs.model import (
     Predictions,
     PredictionsSource,
     as_sources,
+    choose,
     naming_files,
     read_models,
     require_different_files,
@@ -43,9 +43,7 @@ from merge_metric.runs.model import (
 from merge_metric.runs.noise import read_repeats
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.relations import (
-    Tally,
     check_configurations,
-    choose,
     execute,
     fetch,
     preview,
@@ -133,7 +131,7 @@ class JoinOptions:
     """Choices of how predictions are joined to a dataset; by default all that they are for."""
 
     configs: Sequence[str] = ()
-    """Configurations; by default what the predictions are for (see `relations.choose`)."""
+    """Configurations; by default what the predictions are for (see `model.choose`)."""
     by: Sequence[str] = ()
     """Columns out of `groupings` to group variants by; word classes always are where a
     configuration has all."""
@@ -250,7 +248,7 @@ def runs_of(
 ) -> Iterator[Run]:
     """Check and count a model's answers to one configuration after the other."""
     with naming_files(model.paths, beside=model.folder):
-        configs = _chosen_configurations(model.tally, options)
+        configs = _chosen_configurations(model, options)
         tell_other_draws(model, configs)
         for config in configs:
             yield _run_of(model, config, options, with_rows=with_rows, tell=tell)
@@ -269,9 +267,9 @@ def runs_of(
         )
 
 
-def _chosen_configurations(tally: Tally, options: JoinOptions) -> list[str]:
+def _chosen_configurations(model: Model, options: JoinOptions) -> list[str]:
     """Choose the configurations to score, and check what is asked for."""
-    folder = tally.folder
+    folder = model.folder
     # Of each collection: formats are equal whatever optional columns they have.
     formats = [format_in(folder, name) for name in collections(folder)]
     known = dict.fromkeys(name for each in formats for name in groupings(each))
@@ -280,7 +278,7 @@ def _chosen_configurations(tally: Tally, options: JoinOptions) -> list[str]:
             f"expected columns to group by out of {', '.join(known)}, "
             f"got {', '.join(map(repr, unknown))}"
         )
-    chosen = check_configurations(folder, options.configs) or choose(tally)
+    chosen = check_configurations(folder, options.configs) or choose(model)
     for config in chosen:
         if options.cluster:
             require_text(folder, config, options.cluster)
@@ -305,8 +303,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
     )
     found = answers.seeds()
     require_whole_seeds(found, folder, config)
-    require_same_identity(model, config)
-    texts = require_same_texts(model, config)
+    texts = require_agreement(model, config)
     complete = found.is_complete
     if not complete.all():
         judge_missing(model, config, complete, allow_missing=options.allow_missing, tell=tell)

@@ -11,8 +11,7 @@ from helpers.problem_folder import Problem, problem_row, write_folder
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
 from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
-from merge_metric.runs.model import PredictionsSource, read_models
-from merge_metric.runs.relations import choose
+from merge_metric.runs.model import PredictionsSource, choose, read_models
 from merge_metric.score import score_file, scores_text
 
 E, N, C = range(3)
@@ -115,7 +114,7 @@ def test_what_a_file_is_for(
 ) -> None:  # fmt: skip
     path = predicted(tmp_path / "p.parquet", *names, without=without)
     (model,) = read_models([PredictionsSource("m", path)], folder)
-    assert choose(model.tally) == expected
+    assert choose(model) == expected
 
 
 def test_one_file_for_both_is_scored_on_both(folder: Path, tmp_path: Path) -> None:
