@@ -1,7 +1,9 @@
 """A predictions file → its figures, and these as text: `merge-nli score`, also from Python."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
@@ -390,7 +392,17 @@ def read_gates(
             raise ValueError(
                 f"--{option}: {figure.key} is the better the {better} it is; use --{other} {text}"
             )
-        gates.append(Gate(figure, _limit(figure, number, f"--{option}"), is_least))
+        low, high = {"share": (0, 1), "points": (-1, 1), "threshold": (0, 100)}[figure.unit]
+        limit = math.nan
+        with suppress(ValueError):
+            limit = float(number)
+        if not low <= limit <= high:  # not a number is neither
+            hint = f"; did you mean {limit / 100:g}?" if high == 1 and 1 < limit <= 100 else ""
+            raise ValueError(
+                f"--{option}: expected a {'percent' if high == 100 else 'number'} from {low} to "
+                f"{high} for {figure.key}, got {number!r}{hint}"
+            )
+        gates.append(Gate(figure, limit, is_least))
     return gates
 
 
@@ -400,21 +412,6 @@ def named_figure(option: str, key: str, correctness_threshold: int) -> Figure:
         return figure_named(key, correctness_threshold)
     except ValueError as error:
         raise ValueError(f"--{option}: {error}") from None
-
-
-def _limit(figure: Figure, number: str, option: str) -> float:
-    """Read a limit in the figure's own unit."""
-    low, high = {"share": (0, 1), "points": (-1, 1), "threshold": (0, 100)}[figure.unit]
-    unit = "percent" if figure.unit == "threshold" else "number"
-    expected = f"{option}: expected a {unit} from {low} to {high} for {figure.key}, got {number!r}"
-    try:
-        value = float(number)
-    except ValueError:
-        raise ValueError(expected) from None
-    if not low <= value <= high:  # not a number is neither
-        hint = f"; did you mean {value / 100:g}?" if high == 1 and 1 < value <= 100 else ""
-        raise ValueError(f"{expected}{hint}")
-    return value
 
 
 def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> list[str]:

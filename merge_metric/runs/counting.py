@@ -230,7 +230,7 @@ class ConfigAnswers:
     def shift(self, seeds: ConfigSeeds, counts: SeedCounts) -> Sums:
         """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
         complete, places = seeds.is_complete, seeds.places
-        before = self._probabilities_of(seeds.answers[complete])
+        before = self.predictions.probabilities_of(seeds.answers[complete])
         numbers = [*seeds.numbers[complete].tolist(), len(places)]
         drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
         steps = max(1, -(-int(counts.n_rows.sum()) // _ROWS_AT_A_TIME))
@@ -249,18 +249,12 @@ class ConfigAnswers:
             parts.append(
                 distribution_shift(
                     np.take(before, place, axis=1).T,
-                    self._probabilities_of(rows["answer"][kept]).T,
+                    self.predictions.probabilities_of(rows["answer"][kept]).T,
                     place,
                     rows["prediction"][kept] != counts.own[place],
                 )
             )
         return added(parts)
-
-    def _probabilities_of(self, answers: Ints) -> NDArray[np.float64]:
-        """Scale probabilities, (L, n), which were checked as they were read, to the sum 1."""
-        table = np.ascontiguousarray(self.predictions.probabilities_of(answers).T)
-        scaled: NDArray[np.float64] = table / table.sum(axis=0)
-        return scaled
 
     def rows(
         self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]

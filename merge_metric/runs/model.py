@@ -6,6 +6,7 @@ Source (as users name files) → Model (its answers, a table of the engine)
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,6 @@ from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
     tell_of_model,
-    tell_other_probabilities,
 )
 from merge_metric.runs.prediction_columns import (
     ANSWERS,
@@ -40,7 +40,6 @@ from merge_metric.runs.relations import (
     DatasetRelations,
     Stream,
     fetch,
-    is_about,
     preview,
 )
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex
@@ -123,16 +122,6 @@ def parse_source(text: str | Path) -> PredictionsSource:
     return PredictionsSource(name or model_name(path), path, dataset)
 
 
-def require_different_files(sources: Sequence[PredictionsSource]) -> None:
-    """Raise ValueError where a predictions file is given twice."""
-    paths = [source.path.resolve() for source in sources]
-    for number, path in enumerate(paths):
-        if path in paths[:number]:
-            raise ValueError(
-                f"expected different predictions files, got {sources[number].path} twice"
-            )
-
-
 # --- Streams of predictions ---
 
 
@@ -185,12 +174,17 @@ class PredictionRows:
         return list(found.values())
 
     def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Read the probabilities of some answers, (n, L), of which few are in memory."""
+        """Read the probabilities of some answers, (L, n), of which few are in memory.
+
+        They were checked as they were read, and are scaled to the sum 1.
+        """
         self.stored.flush()
         shape = self.count, len(self.labels)
         # Mapped anew, as what is mapped for long stays in memory once it was read.
-        found: NDArray[np.float64] = np.memmap(self.stored, np.float64, "r", shape=shape)[answers]
-        return found
+        found = np.memmap(self.stored, np.float64, "r", shape=shape)[answers]
+        table = np.ascontiguousarray(found.T)
+        scaled: NDArray[np.float64] = table / table.sum(axis=0)
+        return scaled
 
     def stream(self, *, first: bool = False) -> Stream:
         """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
@@ -205,10 +199,8 @@ class PredictionRows:
         def batches() -> Iterator[pa.RecordBatch]:
             done = 0
             for number, path in enumerate(self.paths):
-                tables = read_batches(path, self.folder)
-                for table in (
-                    tell_other_probabilities(tables, path, self.labels) if first else tables
-                ):
+                start, self.tally.others = done, 0
+                for table in read_batches(path, self.folder):
                     if TEXT_DIGEST in table.column_names:
                         digest, version = from_hex(table[TEXT_DIGEST])
                     else:
@@ -230,6 +222,15 @@ class PredictionRows:
                     yield pa.record_batch(
                         [each.cast(kind) for each, (_, kind) in zip(arrays, fields, strict=True)],
                         schema=schema,
+                    )
+                if others := self.tally.others:
+                    log.warning(
+                        "%s: in %s of %s rows another label than the prediction is the most "
+                        "probable one; are the probabilities in the order %s?",
+                        path,
+                        f"{others:,}",
+                        f"{done - start:,}",
+                        ", ".join(self.labels),
                     )
 
         return schema, batches()
@@ -363,7 +364,19 @@ def _join(
         found = dataset.sizes_in(table)
     n_predictions = rows.count - n_repeated
     if found[None][0]:
-        _raise_unknown(rows, dataset, n_predictions)
+        unknown = fetch(
+            dataset.connection,
+            "SELECT variant_id, count(*) OVER () AS count FROM predictions "
+            f"ANTI JOIN problems USING (variant_id) ORDER BY answer LIMIT {EXAMPLES + 1}",
+            predictions=rows.stream(),
+            problems=dataset.problems(["variant_id"]),
+        )
+        raise ValueError(
+            f"{', '.join(map(str, rows.paths))}: expected predictions for problems of the dataset "
+            f"{dataset.folder}, got {unknown['count'][0].as_py():,} of {n_predictions:,} for ids "
+            f"that none of its configurations holds: {preview(unknown['variant_id'])}; "
+            f"give the dataset that the model was run on, or run the model on this one"
+        )
     for file, size in dataset.sizes.items():
         if size and not found[file][0]:
             raise ValueError(
@@ -412,24 +425,6 @@ def _drop_repeated_seeds(
     return len(again)
 
 
-def _raise_unknown(rows: PredictionRows, dataset: DatasetRelations, total: int) -> None:
-    """Raise about predictions for ids that the dataset does not have."""
-    unknown = fetch(
-        dataset.connection,
-        "SELECT variant_id, count(*) OVER () AS count FROM predictions "
-        "ANTI JOIN problems USING (variant_id) ORDER BY answer "
-        f"LIMIT {EXAMPLES + 1}",
-        predictions=rows.stream(),
-        problems=dataset.problems(["variant_id"]),
-    )
-    raise ValueError(
-        f"{', '.join(map(str, rows.paths))}: expected predictions for problems of the dataset "
-        f"{dataset.folder}, got {unknown['count'][0].as_py():,} of {total:,} for ids that none of "
-        f"its configurations holds: {preview(unknown['variant_id'])}; "
-        f"give the dataset that the model was run on, or run the model on this one"
-    )
-
-
 def choose(model: Model) -> list[str]:
     """Choose the configurations that a predictions file is meant for.
 
@@ -465,6 +460,6 @@ def naming_files(paths: Iterable[Path], *, beside: Path | None = None) -> Iterat
     try:
         yield
     except ValueError as error:
-        if is_about(error, beside):
+        if beside is not None and str(error).startswith((f"{beside}{os.sep}", f"{beside}: ")):
             raise
         raise ValueError(f"{', '.join(map(str, paths))}: {error}") from error

@@ -5,11 +5,10 @@ predictions files (`score`, `compare`, `analyse`, `report`) of those that it rea
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -62,12 +61,20 @@ class AnswerTally:
     """Labels of the problems, whose positions rows have."""
     parts: list[tuple[Labels, Labels, NDArray[np.bool_]]] = field(default_factory=list)
     """Gold labels, predictions, and whether rows are of seeds, some rows at a time."""
+    others: int = 0
+    """Rows of which another label than the prediction is the most probable one."""
 
     def add(self, rows: pa.Table) -> None:
         """Note some rows, with `variant_id`, `seed_id`, and `label` and `prediction` as numbers."""
         gold, said = (rows[name].to_numpy().astype(np.int8) for name in ("label", "prediction"))
         is_seed = pc.equal(rows["variant_id"], rows["seed_id"])
         self.parts.append((gold, said, is_seed.to_numpy(zero_copy_only=False)))
+        if PROBABILITIES in rows.column_names:
+            table = rows[PROBABILITIES].combine_chunks().flatten().to_numpy()
+            table = table.reshape(len(rows), -1)
+            highest = reduce(np.maximum, table.T)  # ten times as fast as `table.max(axis=1)`
+            other = table[np.arange(len(table)), said] < highest - SUM_TOLERANCE
+            self.others += int((other & (said != NO_LABEL)).sum())
 
     @property
     def rows(self) -> tuple[Labels, Labels, NDArray[np.bool_]]:
@@ -147,16 +154,12 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
     is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
     if is_majority or not tally.parts:  # the baseline is made to say one label
         return
-    for sentence in (
-        *_without_label(tally),
-        *_never_said(tally),
-        *_doubts_of_seeds(tally, metadata),
-    ):
+    for sentence in (*_doubts_of_labels(tally), *_doubts_of_seeds(tally, metadata)):
         log.warning("%s: warning: %s", where, sentence)
 
 
-def _without_label(tally: AnswerTally) -> Iterator[str]:
-    """Tell of answers without a label, which count as wrong."""
+def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
+    """Tell of answers without a label, and of labels that many problems have and no answer."""
     gold, said, _ = tally.rows
     none = said == NO_LABEL
     if none.mean() > UNLABELLED:
@@ -169,13 +172,8 @@ def _without_label(tally: AnswerTally) -> Iterator[str]:
             f"{none.sum():,} of {len(none):,} answers ({none.mean():.1%}) name no label and count "
             f"as wrong (by gold label: {of_label}); is it the model that fails, or how it is asked?"
         )
-
-
-def _never_said(tally: AnswerTally) -> Iterator[str]:
-    """Name labels that many problems have and no answer: the model may know only the others."""
-    gold, said, _ = tally.rows
     of_gold = np.bincount(gold, minlength=len(tally.labels))
-    of_said = np.bincount(said[said != NO_LABEL], minlength=len(tally.labels))
+    of_said = np.bincount(said[~none], minlength=len(tally.labels))
     never = [
         f"{label} ({share:.0%} of the problems)"
         for label, share, count in zip(tally.labels, of_gold / len(gold), of_said, strict=True)
@@ -277,29 +275,3 @@ def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, A
     better = ",".join(short[best[labels.index(label)]] for label in order)
     taken = ",".join(short[labels.index(label)] for label in order)
     return f"its classes are taken for {taken}: try `label_order` {better}"
-
-
-def tell_other_probabilities(
-    batches: Iterable[pa.Table], path: Path, labels: Sequence[str]
-) -> Iterator[pa.Table]:
-    """Pass predictions on; warn at the end of probabilities that favour other labels."""
-    others, rows = 0, 0
-    for predictions in batches:
-        if PROBABILITIES in predictions.column_names:
-            column = predictions[PROBABILITIES].combine_chunks()
-            table = column.flatten().to_numpy().reshape(len(predictions), -1)
-            said = predictions["prediction"].to_numpy()
-            highest = reduce(np.maximum, table.T)  # ten times as fast as `table.max(axis=1)`
-            other = table[np.arange(len(table)), said] < highest - SUM_TOLERANCE
-            others += int((other & (said != NO_LABEL)).sum())
-        rows += len(predictions)
-        yield predictions
-    if others:
-        log.warning(
-            "%s: in %s of %s rows another label than the prediction is the most probable one; "
-            "are the probabilities in the order %s?",
-            path,
-            f"{others:,}",
-            f"{rows:,}",
-            ", ".join(labels),
-        )

@@ -11,7 +11,6 @@ draw: which variants its files have, and in which subsamples, as others give oth
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -247,7 +246,12 @@ _SCHEMA: Final = pa.schema(
 
 def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
     """Digest the draw of files of variants, whatever the order of their rows: eight digits each."""
-    drawn = [file for file in dict.fromkeys(files) if _has_subsamples(folder / file)]
+    drawn = []
+    for file in dict.fromkeys(files):
+        schema = read_schema(folder / file)
+        kind = schema.field("subsamples").type if "subsamples" in schema.names else pa.null()
+        if pa.types.is_list(kind) and pa.types.is_integer(kind.value_type):
+            drawn.append(file)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, file in enumerate(drawn):
@@ -273,14 +277,6 @@ def changed_draws(folder: Path, recorded: Any, files: Iterable[str]) -> list[str
         return []
     now = draw_digests(folder, (file for file in files if file in recorded))
     return [file for file, digest in now.items() if digest != recorded[file]]
-
-
-def _has_subsamples(path: Path) -> bool:
-    schema = read_schema(path)
-    if "subsamples" not in schema.names:
-        return False
-    kind = schema.field("subsamples").type
-    return bool(pa.types.is_list(kind) and pa.types.is_integer(kind.value_type))
 
 
 # --- Files of the dataset ---
@@ -352,8 +348,3 @@ def preview(values: Any) -> str:
     """
     shown = ", ".join(repr(value.as_py()) for value in values[:EXAMPLES])
     return f"{shown}, …" if len(values) > EXAMPLES else shown
-
-
-def is_about(error: BaseException, folder: Path | None) -> bool:
-    """Tell whether a message begins with a dataset folder, or with a file in it."""
-    return folder is not None and str(error).startswith((f"{folder}{os.sep}", f"{folder}: "))

@@ -38,7 +38,6 @@ from merge_metric.runs.model import (
     choose,
     naming_files,
     read_models,
-    require_different_files,
 )
 from merge_metric.runs.noise import read_repeats
 from merge_metric.runs.predictions import read_predictions
@@ -179,8 +178,13 @@ def read_runs(
         allow_missing=allow_missing,
     )
     folder, files = as_path("dataset", dataset), as_sources("sources", sources)
-    require_different_files(files)
     columns = columns_of_groups(options.by)
+    paths = [source.path.resolve() for source in files]
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            raise ValueError(
+                f"expected different predictions files, got {files[number].path} twice"
+            )
 
     def runs() -> Iterator[Run]:
         for model in read_models(files, folder, columns=columns, tell=tell):
@@ -247,8 +251,19 @@ def runs_of(
     model: Model, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
 ) -> Iterator[Run]:
     """Check and count a model's answers to one configuration after the other."""
-    with naming_files(model.paths, beside=model.folder):
-        configs = _chosen_configurations(model, options)
+    folder = model.folder
+    with naming_files(model.paths, beside=folder):
+        # Of each collection: formats are equal whatever optional columns they have.
+        formats = [format_in(folder, name) for name in collections(folder)]
+        known = dict.fromkeys(name for each in formats for name in groupings(each))
+        if unknown := [name for name in options.by if name not in known]:
+            raise ValueError(
+                f"expected columns to group by out of {', '.join(known)}, "
+                f"got {', '.join(map(repr, unknown))}"
+            )
+        configs = check_configurations(folder, options.configs) or choose(model)
+        for config in configs if options.cluster else ():
+            require_text(folder, config, options.cluster)
         tell_other_draws(model, configs)
         for config in configs:
             yield _run_of(model, config, options, with_rows=with_rows, tell=tell)
@@ -265,24 +280,6 @@ def runs_of(
             f"{unscored:,}",
             f"{model.n_predictions:,}",
         )
-
-
-def _chosen_configurations(model: Model, options: JoinOptions) -> list[str]:
-    """Choose the configurations to score, and check what is asked for."""
-    folder = model.folder
-    # Of each collection: formats are equal whatever optional columns they have.
-    formats = [format_in(folder, name) for name in collections(folder)]
-    known = dict.fromkeys(name for each in formats for name in groupings(each))
-    if unknown := [name for name in options.by if name not in known]:
-        raise ValueError(
-            f"expected columns to group by out of {', '.join(known)}, "
-            f"got {', '.join(map(repr, unknown))}"
-        )
-    chosen = check_configurations(folder, options.configs) or choose(model)
-    for config in chosen:
-        if options.cluster:
-            require_text(folder, config, options.cluster)
-    return chosen
 
 
 def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool, tell: bool) -> Run:
