@@ -204,20 +204,13 @@ class _Columns:
         place = place_in(self.path)
         for name in names:
             if name == next((each for each in names if each not in REQUIRED), None):
-                require_distinct_ids(self.path, pa.chunked_array(self.pieces("variant_id")))
+                ids = pa.chunked_array(self.pieces("variant_id"))
+                require_distinct(ids, place, f"{self.path}: ")
             whole = pa.concat_tables(self.batches([name]))[name]
             try:
                 check_column(name, whole, place, labels)
             except ValueError as error:
                 raise ValueError(f"{self.path}: {error}") from error
-
-
-def require_distinct_ids(path: Path, ids: pa.ChunkedArray) -> None:
-    """Raise ValueError where an id comes twice in a file, with the rows that have it."""
-    try:
-        require_distinct(ids, place_in(path))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _opened(path: Path, names: Sequence[str]) -> _Columns:
@@ -527,16 +520,17 @@ def _counted(count: Any, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def require_distinct(ids: pa.ChunkedArray, place: Place) -> None:
-    """Raise ValueError where an id of a variant comes twice."""
+def require_distinct(ids: pa.ChunkedArray, place: Place, where: str = "") -> None:
+    """Raise ValueError where an id of a variant comes twice, with the rows that have it."""
     if pc.count_distinct(ids).as_py() == len(ids):
         return
     counts = pc.value_counts(ids)
     repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     rows = np.flatnonzero(pc.equal(ids, repeated[0]).to_numpy())
     raise ValueError(
-        f"{place(int(rows[1]))}: variant_id: expected each id once, got {repeated[0].as_py()!r} as "
-        f"in {place(int(rows[0]))} ({_counted(len(repeated), 'such id')}); drop the repeated rows"
+        f"{where}{place(int(rows[1]))}: variant_id: expected each id once, got "
+        f"{repeated[0].as_py()!r} as in {place(int(rows[0]))} "
+        f"({_counted(len(repeated), 'such id')}); drop the repeated rows"
     )
 
 

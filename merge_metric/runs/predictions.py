@@ -31,10 +31,10 @@ from merge_metric.runs.prediction_columns import (
     check_further,
     labelled,
     labels_of,
+    place_in,
     read_batches,
     require_columns,
     require_distinct,
-    require_distinct_ids,
     row_number,
     suffix_of,
 )
@@ -57,7 +57,7 @@ def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.
     file = as_path("path", path)
     folder = None if dataset is None else as_path("dataset", dataset)
     table = pa.concat_tables(read_batches(file, folder))
-    require_distinct_ids(file, table["variant_id"])
+    require_distinct(table["variant_id"], place_in(file), f"{file}: ")
     return table.select([name for name in COLUMNS if name in table.column_names])
 
 

@@ -229,8 +229,8 @@ class DatasetRelations:
             "GROUP BY file",
         ).to_pylist()
         found = {row["file"]: (row["n"], row["missing"]) for row in rows}
-        names = {None: None, **dict(enumerate(self.files))}
-        return {name: found.get(number, (0, 0)) for number, name in names.items()}
+        of_files = {file: found.get(number, (0, 0)) for number, file in enumerate(self.files)}
+        return {None: found.get(None, (0, 0))} | of_files
 
 
 # --- Digests of draws ---

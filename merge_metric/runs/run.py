@@ -40,7 +40,7 @@ from merge_metric.runs.model import (
     read_models,
 )
 from merge_metric.runs.noise import read_repeats
-from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.prediction_columns import place_in, read_batches, require_distinct
 from merge_metric.runs.relations import (
     check_configurations,
     execute,
@@ -178,13 +178,13 @@ def read_runs(
         allow_missing=allow_missing,
     )
     folder, files = as_path("dataset", dataset), as_sources("sources", sources)
-    columns = columns_of_groups(options.by)
     paths = [source.path.resolve() for source in files]
     for number, path in enumerate(paths):
         if path in paths[:number]:
             raise ValueError(
                 f"expected different predictions files, got {files[number].path} twice"
             )
+    columns = columns_of_groups(options.by)
 
     def runs() -> Iterator[Run]:
         for model in read_models(files, folder, columns=columns, tell=tell):
@@ -407,7 +407,8 @@ def _read_alone(path: Path) -> Run:
         ].to_pylist()
         sound = distinct == rows.count and not len(seeds.orphans) and len(seeds.numbers) > 0
         if not sound or (seeds.low != seeds.gold).any() or (seeds.high != seeds.gold).any():
-            table = read_predictions(path)  # says which ids come twice
+            table = pa.concat_tables(read_batches(path))
+            require_distinct(table["variant_id"], place_in(path), f"{path}: ")
             with naming_files([path]):
                 split_predictions(
                     variant_id=table["variant_id"].to_pylist(),
