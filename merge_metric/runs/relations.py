@@ -196,18 +196,20 @@ class DatasetRelations:
         if versions:
             digest = f"{digest_in_sql(ids)} AS digest_2, "
             texts = "(q.digest_2 % 4294967296)::UINTEGER AS texts, "
-        same = "hash(q.seed_id, q.label::TINYINT, {})"
-        verified = [f"WHEN {same.format(f'q.digest_{each}')} THEN {each}" for each in versions]
+        same = ["hash(seed_id, label::TINYINT, NULL::UBIGINT) AS same_0"]
+        same += [
+            f"hash(seed_id, label::TINYINT, digest_{each}) AS same_{each}" for each in versions
+        ]
+        verified = [f"WHEN q.same_{each} THEN {each}" for each in (*versions, 0)]
         execute(
             self.connection,
             f"""
             CREATE OR REPLACE TABLE {name} AS
             SELECT q.file, q.row, q.seed, q.label::TINYINT AS label,
                 {"".join(f"q.{each}, " for each in more)} {texts} p.answer, p.prediction,
-                (CASE p.same {" ".join(verified)} WHEN {same.format("NULL::UBIGINT")} THEN 0 END)
-                    ::TINYINT AS verified
+                (CASE p.same {" ".join(verified)} END)::TINYINT AS verified
             FROM (
-                SELECT problems.*, seed, {digest} hash(variant_id) AS key
+                SELECT problems.*, seed, {digest} hash(variant_id) AS key, {", ".join(same)}
                 FROM problems LEFT JOIN seeds USING (seed_id)
             ) q FULL JOIN (
                 SELECT hash(variant_id) AS key, hash(seed_id, label, digest) AS same, answer,
