@@ -62,7 +62,7 @@ def require_agreement(model: Model, config: str) -> str:
                 f"SELECT variant_id, p.{name} AS theirs, q.{name} AS ours, count(*) OVER () AS n, "
                 f"(SELECT count(answer) FROM {model.answers} WHERE file IN {files}) AS asked "
                 "FROM problems q JOIN predictions p USING (variant_id) "
-                f"WHERE q.file IN {files} AND p.{name} <> q.{name} "
+                f"WHERE q.file IN {files} AND p.{name} IS DISTINCT FROM q.{name} "
                 f"AND p.answer IN (SELECT answer FROM {model.answers} WHERE verified IS NULL) "
                 "ORDER BY q.file, q.row LIMIT 1",
                 problems=model.dataset.problems(),
@@ -71,7 +71,8 @@ def require_agreement(model: Model, config: str) -> str:
             for first in differing:
                 theirs, ours, asked = first["theirs"], first["ours"], ""
                 if name == "label":
-                    theirs, ours = model.rows.labels[theirs], model.rows.labels[ours]
+                    theirs = model.rows.labels[theirs]
+                    ours = None if ours is None else model.rows.labels[ours]
                     asked = f", and are its labels in the order {', '.join(model.rows.labels)}"
                 raise ValueError(
                     f"{config}: expected for {first['variant_id']!r} the {what} {ours!r}, as in "
