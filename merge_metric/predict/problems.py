@@ -38,7 +38,8 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
-from merge_metric.runs.predictions import metadata_of, with_metadata
+from merge_metric.runs.prediction_columns import metadata_of
+from merge_metric.runs.predictions import with_metadata
 from merge_metric.runs.relations import DRAWS, draw_digests
 from merge_metric.runs.texts import rows_of, text_digests
 

@@ -35,7 +35,7 @@ from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
 from merge_metric.runs.model import Model, Predictions, as_sources, choose, read_models
-from merge_metric.runs.noise import read_words
+from merge_metric.runs.prediction_columns import ANSWER_TEXT
 from merge_metric.runs.relations import check_configurations
 from merge_metric.runs.run import JoinOptions, common_texts, runs_of, same_labels, shared_seeds
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
@@ -167,7 +167,8 @@ class Respondent:
             )
             answers[file] = found["answer"].to_numpy()
         facts = (model.name, model.files, model.description, model.n_predictions)
-        return cls(*facts, answers, read_words(model.paths))
+        words = (row for file in model.rows.files for row in file.further(ANSWER_TEXT))
+        return cls(*facts, answers, {name: text for name, text in words if text})
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,8 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
     Files of earlier releases do not remember the draw.
     """
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
-    for path, description in zip(model.paths, model.rows.descriptions, strict=True):
-        asked_about = description.get("problems")
+    for predictions in model.rows.files:
+        asked_about = predictions.description.get("problems")
         recorded = asked_about.get(DRAWS) if isinstance(asked_about, dict) else None
         if others := changed_draws(model.folder, recorded, files):
             log.warning(
@@ -103,7 +103,7 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
                 "variants of %s in other subsamples than when the model was asked, so figures are "
                 "those of its draw and not of that one; where that is not meant, give the dataset "
                 "of then",
-                path,
+                predictions.path,
                 model.folder,
                 ", ".join(others),
             )
@@ -128,12 +128,12 @@ def judge_missing(
     advice = f"`allow_missing` scores the complete seeds, {n_seeds:,} of {total:,}"
     if not n_seeds:
         advice = "no seed has all of its predictions"
-    if model.n_missing(config, "seeds") == total:
+    if model.sizes_of(config, "seeds")[1] == total:
         advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
     else:
 
         def lacking(name: str) -> int:
-            return sum(model.n_missing(name, split) for split in SPLITS)
+            return sum(model.sizes_of(name, split)[1] for split in SPLITS)
 
         better = [
             f"{name} ({model.describe_missing(name) + ' missing' if lacking(name) else 'complete'})"

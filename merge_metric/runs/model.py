@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 from weakref import finalize
 
 import numpy as np
@@ -22,26 +22,16 @@ from numpy.typing import NDArray
 from merge_dataset.layout import collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
-from merge_metric.runs.plausibility import (
-    AnswerTally,
-    tell_of_answers,
-    tell_of_model,
-)
+from merge_metric.runs.plausibility import AnswerTally, tell_of_answers, tell_of_model
 from merge_metric.runs.prediction_columns import (
     ANSWERS,
     IDS,
     PROBABILITIES,
-    labels_of,
-    read_batches,
+    PredictionsFile,
+    open_predictions,
 )
-from merge_metric.runs.predictions import model_name, read_metadata, read_predictions
-from merge_metric.runs.relations import (
-    EXAMPLES,
-    DatasetRelations,
-    Stream,
-    fetch,
-    preview,
-)
+from merge_metric.runs.predictions import model_name, read_predictions
+from merge_metric.runs.relations import EXAMPLES, DatasetRelations, Stream, fetch, preview
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex
 
 log = logging.getLogger(__name__)
@@ -124,19 +114,25 @@ def parse_source(text: str | Path) -> PredictionsSource:
 
 # --- Streams of predictions ---
 
+_FIELDS: Final = {
+    **dict.fromkeys(IDS, pa.string()),
+    **dict.fromkeys(ANSWERS, pa.int8()),
+    "answer": pa.int32(),
+    "file": pa.int16(),
+    "digest": pa.uint64(),
+}
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class PredictionRows:
     """Predictions files of one model, whose labels are the same; rows are numbered through."""
 
-    paths: tuple[Path, ...]
     folder: Path | None
     labels: tuple[str, ...]
-    has_probabilities: bool
-    versions: set[int]
+    files: list[PredictionsFile] = field(default_factory=list)
+    has_probabilities: bool = True
+    versions: set[int] = field(default_factory=set)
     """Versions of digests that rows have; what is not known at first joins as rows stream by."""
-    descriptions: tuple[Mapping[str, Any], ...]
-    """The metadata of each file; empty where it says nothing."""
     count: int = 0
     """Rows of all files, once they have streamed by."""
     is_verified: bool = True
@@ -153,31 +149,27 @@ class PredictionRows:
 
     @classmethod
     def group(cls, paths: Sequence[Path], folder: Path | None) -> list[PredictionRows]:
-        """Group files by the labels of their problems, by a look at the first rows of each."""
+        """Open files and group them by the labels of their problems; look at the first rows."""
         found: dict[tuple[str, ...], PredictionRows] = {}
         for path in paths:
-            first = next(iter(read_batches(path, folder)))
-            has_probabilities = PROBABILITIES in first.column_names
-            versions: set[int] = set()
+            file = open_predictions(path, folder)
+            first = next(file.tables())
+            if file.labels not in found:
+                found[file.labels] = cls(folder, file.labels)
+            same = found[file.labels]
+            same.files.append(file)
+            same.has_probabilities &= PROBABILITIES in first.column_names
             if TEXT_DIGEST in first.column_names:
-                versions = {*from_hex(first[TEXT_DIGEST])[1].tolist()} - {0}
-            labels = labels_of(first)
-            if labels not in found:
-                told = (read_metadata(path),)
-                found[labels] = cls((path,), folder, labels, has_probabilities, versions, told)
-                continue
-            same = found[labels]
-            same.paths += (path,)
-            same.descriptions += (read_metadata(path),)
-            same.has_probabilities &= has_probabilities
-            same.versions |= versions
+                same.versions |= {*from_hex(first[TEXT_DIGEST])[1].tolist()} - {0}
         return list(found.values())
 
-    def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Read the probabilities of some answers, (L, n), of which few are in memory.
+    @property
+    def where(self) -> str:
+        """The paths of the files, as messages name them."""
+        return ", ".join(str(file.path) for file in self.files)
 
-        They were checked as they were read, and are scaled to the sum 1.
-        """
+    def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Read the probabilities of some answers, (L, n), scaled to the sum 1, from disk."""
         self.stored.flush()
         shape = self.count, len(self.labels)
         # Mapped anew, as what is mapped for long stays in memory once it was read.
@@ -192,48 +184,41 @@ class PredictionRows:
         Also `digest` of the texts, null where there is none. What is to be known of the rows is
         noted and told the `first` time.
         """
-        fields = [*((name, pa.string()) for name in IDS), *((name, pa.int8()) for name in ANSWERS)]
-        fields += [("answer", pa.int32()), ("file", pa.int16()), ("digest", pa.uint64())]
-        schema = pa.schema(fields)
+        return pa.schema(_FIELDS.items()), self._batches(first=first)
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            done = 0
-            for number, path in enumerate(self.paths):
-                start, self.tally.others = done, 0
-                for table in read_batches(path, self.folder):
-                    if TEXT_DIGEST in table.column_names:
-                        digest, version = from_hex(table[TEXT_DIGEST])
-                    else:
-                        digest = np.zeros(len(table), np.uint64)
-                        version = np.zeros(len(table), np.uint8)
-                    if first:
-                        self.tally.add(table)
-                        self.is_verified &= bool(version.all())
-                        self.versions |= {*np.unique(version).tolist()} - {0}
-                        self.count += len(table)
-                        if self.has_probabilities:
-                            flat = table[PROBABILITIES].combine_chunks().flatten()
-                            self.stored.write(memoryview(flat.to_numpy()))
-                    arrays = [table[name].combine_chunks() for name in (*IDS, *ANSWERS)]
-                    arrays.append(pa.array(np.arange(done, done + len(table))))
-                    arrays.append(pa.array(np.full(len(table), number)))
-                    arrays.append(pa.array(digest, mask=version == 0))
-                    done += len(table)
-                    yield pa.record_batch(
-                        [each.cast(kind) for each, (_, kind) in zip(arrays, fields, strict=True)],
-                        schema=schema,
-                    )
-                if others := self.tally.others:
-                    log.warning(
-                        "%s: in %s of %s rows another label than the prediction is the most "
-                        "probable one; are the probabilities in the order %s?",
-                        path,
-                        f"{others:,}",
-                        f"{done - start:,}",
-                        ", ".join(self.labels),
-                    )
-
-        return schema, batches()
+    def _batches(self, *, first: bool) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for number, file in enumerate(self.files):
+            self.tally.others = 0
+            for table in file.tables():
+                digest = np.zeros(len(table), np.uint64)
+                version = np.zeros(len(table), np.uint8)
+                if TEXT_DIGEST in table.column_names:
+                    digest, version = from_hex(table[TEXT_DIGEST])
+                if first:
+                    self.tally.add(table)
+                    self.is_verified &= bool(version.all())
+                    self.versions |= {*np.unique(version).tolist()} - {0}
+                    self.count += len(table)
+                    if self.has_probabilities:
+                        flat = table[PROBABILITIES].combine_chunks().flatten()
+                        self.stored.write(memoryview(flat.to_numpy()))
+                arrays = [table[name].combine_chunks() for name in (*IDS, *ANSWERS)]
+                arrays.append(pa.array(np.arange(done, done + len(table))))
+                arrays.append(pa.array(np.full(len(table), number)))
+                arrays.append(pa.array(digest, mask=version == 0))
+                done += len(table)
+                cast = map(pa.Array.cast, arrays, _FIELDS.values())
+                yield pa.record_batch([*cast], list(_FIELDS))
+            if self.tally.others:
+                log.warning(
+                    "%s: in %s of %s rows another label than the prediction is the most "
+                    "probable one; are the probabilities in the order %s?",
+                    file.path,
+                    f"{self.tally.others:,}",
+                    f"{file.rows:,}",
+                    ", ".join(self.labels),
+                )
 
     def tell(self) -> None:
         """Tell what is odd about rows that streamed by, beside a dataset or alone."""
@@ -241,12 +226,12 @@ class PredictionRows:
             log.warning(
                 "%s: nothing in it says for which texts these are the predictions; they are taken "
                 "to be for those of %s (unverified)",
-                ", ".join(map(str, self.paths)),
+                self.where,
                 self.folder,
             )
-        for path, description in zip(self.paths, self.descriptions, strict=True):
-            tell_of_model(str(path), description)
-        tell_of_answers(", ".join(map(str, self.paths)), self.tally, self.descriptions[0])
+        for file in self.files:
+            tell_of_model(str(file.path), file.description)
+        tell_of_answers(self.where, self.tally, self.files[0].description)
 
 
 # --- Models ---
@@ -257,8 +242,6 @@ class Model:
     """A model's predictions beside one dataset folder, and what is known of the model."""
 
     name: str
-    description: Mapping[str, Any]
-    """From the first file's metadata; empty where it says nothing."""
     rows: PredictionRows
     dataset: DatasetRelations
     answers: str
@@ -269,14 +252,14 @@ class Model:
     """Predictions, those of a seed that several files answer alike counted once."""
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """The predictions files, for example one per source."""
-        return self.rows.paths
+    def description(self) -> Mapping[str, Any]:
+        """How the first file was made; empty where it does not say so."""
+        return self.rows.files[0].description
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of the predictions files."""
-        return tuple(path.name for path in self.paths)
+        """Names of the predictions files, for example one per source."""
+        return tuple(file.path.name for file in self.rows.files)
 
     @property
     def folder(self) -> Path:
@@ -287,29 +270,26 @@ class Model:
         """Fetch the rows of a query over its table, which is called `answers` in it."""
         return fetch(self.dataset.connection, f"WITH answers AS (FROM {self.answers}) {query}")
 
-    def _sum(self, config: str, split: str) -> tuple[int, int]:
+    def sizes_of(self, config: str, split: str) -> tuple[int, int]:
+        """Count the problems of a split, and those of them without a prediction."""
         found = [self.sizes[file] for file in split_files(self.folder, config)[split]]
         return sum(size for size, _ in found), sum(missing for _, missing in found)
 
-    def n_missing(self, config: str, split: str) -> int:
-        """Count the problems of a split that have no prediction."""
-        return self._sum(config, split)[1]
-
     def has(self, config: str, split: str) -> bool:
         """Whether there is a prediction for some problem of a split."""
-        size, missing = self._sum(config, split)
+        size, missing = self.sizes_of(config, split)
         return size > missing
 
     def is_complete(self, config: str) -> bool:
         """Whether every problem of a configuration has its prediction."""
-        return not any(self.n_missing(config, split) for split in SPLITS)
+        return not any(self.sizes_of(config, split)[1] for split in SPLITS)
 
     def describe_missing(self, config: str) -> str:
         """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
         return " and ".join(
             f"{missing:,} of {count:,} {split}"
             for split in SPLITS
-            for count, missing in [self._sum(config, split)]
+            for count, missing in [self.sizes_of(config, split)]
             if missing
         )
 
@@ -372,7 +352,7 @@ def _join(
             problems=dataset.problems(["variant_id"]),
         )
         raise ValueError(
-            f"{', '.join(map(str, rows.paths))}: expected predictions for problems of the dataset "
+            f"{rows.where}: expected predictions for problems of the dataset "
             f"{dataset.folder}, got {unknown['count'][0].as_py():,} of {n_predictions:,} for ids "
             f"that none of its configurations holds: {preview(unknown['variant_id'])}; "
             f"give the dataset that the model was run on, or run the model on this one"
@@ -383,7 +363,7 @@ def _join(
                 f"{dataset.folder / file}: expected {size:,} rows, as its footer says, got none: "
                 "the file is damaged; restore it from a copy"
             )
-    return Model(name, rows.descriptions[0], rows, dataset, table, found, n_predictions)
+    return Model(name, rows, dataset, table, found, n_predictions)
 
 
 def _drop_repeated_seeds(
@@ -407,21 +387,17 @@ def _drop_repeated_seeds(
         if known is row:
             continue
         if known["file"] == row["file"]:
-            read_predictions(rows.paths[row["file"]], dataset.folder)  # says which rows
+            read_predictions(rows.files[row["file"]].path, dataset.folder)  # says which rows
         again.append(row["answer"])
         if not row["is_seed"] or row["prediction"] != known["prediction"]:
             wrong[row["variant_id"]] = None
     if wrong:
-        paths = ", ".join(map(str, rows.paths))
         raise ValueError(
-            f"expected {paths} to answer different problems, as all are of "
+            f"expected {rows.where} to answer different problems, as all are of "
             f"the model {name}, got several answers to {len(wrong):,} problems, such as "
             f"{next(iter(wrong))!r}; if they are of different models, give each a name: NAME=FILE"
         )
-    if again:
-        dataset.connection.execute(
-            f"DELETE FROM {table} WHERE answer IN (SELECT unnest(?))", [again]
-        )
+    dataset.connection.execute(f"DELETE FROM {table} WHERE answer IN (SELECT unnest(?))", [again])
     return len(again)
 
 
@@ -455,11 +431,12 @@ def choose(model: Model) -> list[str]:
 
 
 @contextmanager
-def naming_files(paths: Iterable[Path], *, beside: Path | None = None) -> Iterator[None]:
-    """Name the files in the message of a ValueError, unless it is about the dataset `beside`."""
+def naming_files(rows: PredictionRows) -> Iterator[None]:
+    """Name the files in the message of a ValueError, unless it is about their dataset."""
     try:
         yield
     except ValueError as error:
-        if beside is not None and str(error).startswith((f"{beside}{os.sep}", f"{beside}: ")):
+        folder = rows.folder
+        if folder is not None and str(error).startswith((f"{folder}{os.sep}", f"{folder}: ")):
             raise
-        raise ValueError(f"{', '.join(map(str, paths))}: {error}") from error
+        raise ValueError(f"{rows.where}: {error}") from error

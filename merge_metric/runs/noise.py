@@ -6,14 +6,13 @@ of variants. What can be compared is the rate among as many variants as there ar
 expected rate of N of a seed's variants drawn without replacement, or of all where it has fewer.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.runs.prediction_columns import ANSWER_TEXT, REPEATS, read_further
+from merge_metric.runs.prediction_columns import REPEATS, PredictionsFile
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import show_value
@@ -26,24 +25,19 @@ RATES: Final = ("relaxed", "strict")
 Floats = NDArray[np.float64]
 
 
-def read_repeats(paths: Sequence[Path], labels: Sequence[str]) -> dict[str, Ints]:
+def read_repeats(files: Iterable[PredictionsFile], labels: Sequence[str]) -> dict[str, Ints]:
     """Read further answers to seeds: id → positions among the labels, `NO_LABEL` for none."""
     found: dict[str, Ints] = {}
     known = range(NO_LABEL, len(labels))
-    for path in paths:
-        for seed, answers in read_further(path, REPEATS):
+    for file in files:
+        for seed, answers in file.further(REPEATS):
             if not all(answer in known for answer in answers):
                 raise ValueError(
-                    f"{path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
+                    f"{file.path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
                     f"{len(labels) - 1}, got {answers} for {seed!r}"
                 )
             found[seed] = np.array(answers, np.int64)
     return found
-
-
-def read_words(paths: Sequence[Path]) -> dict[str, str]:
-    """Read answers in a model's own words: id of a problem → words; empty where files have none."""
-    return {name: text for path in paths for name, text in read_further(path, ANSWER_TEXT) if text}
 
 
 def noise_figures(

@@ -5,13 +5,13 @@ read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
 string for an answer that names no label) and, optionally,
 `probabilities` (one per label, in that order), `text_digest` (see `runs.texts`) and what
-`read_further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
+`PredictionsFile.further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from shutil import rmtree
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from merge_dataset import data_files
 from merge_dataset import json_lines as jsonl
-from merge_dataset.files import ROWS, RowGroupWriter, naming_damage, open_parquet, state_of
+from merge_dataset.files import ROWS, RowGroupWriter, naming_damage, open_parquet
 from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters, digest_of
@@ -56,11 +56,16 @@ CSV: Final = (".csv", ".tsv")
 """Endings of files that can only be read."""
 
 _TYPES: Final = {
-    **dict.fromkeys((*IDS, TEXT_DIGEST, ANSWER_TEXT), (pa.string(),)),
+    **dict.fromkeys(IDS, (pa.string(),)),
     **dict.fromkeys(ANSWERS, (pa.int64(), pa.string())),
-    **dict.fromkeys((PROBABILITIES, REPEATS), (jsonl.NUMBERS,)),
+    TEXT_DIGEST: (pa.string(),),
+    PROBABILITIES: (jsonl.NUMBERS,),
+    ANSWER_TEXT: (pa.string(),),
+    REPEATS: (jsonl.NUMBERS,),
 }
-"""Column → the types that it may have in JSON lines."""
+"""Column, in the order of digests → the types that it may have in JSON lines."""
+
+log = logging.getLogger(__name__)
 
 Place = Callable[[int], str]
 """Row, from 0 → how a user finds it."""
@@ -113,57 +118,27 @@ def place_in(path: Path) -> Place:
 # --- Reading ---
 
 
-def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
-    """Read and check a predictions file some rows at a time; whether ids are distinct is left.
-
-    A dataset folder knows the labels of its problems. Without it they are those that the file
-    names, where these are not of NLI. Yields tables as `predictions.validate` gives them, all with
-    the same columns; columns of other names are left out.
-    """
-    suffix_of(path, (*SUFFIXES, *CSV))
-    columns = _opened(path, COLUMNS)
-    known = columns.schema.names if columns.stored == path else columns.names
-    require_columns(path, known, columns.rows)
-    labels = _labels(columns, dataset)
-    names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
-    _require_as_written(columns, tuple(names), labels)
-    yield from columns.checked(names, labels)
-
-
-def read_further(path: Path, name: str) -> Iterator[tuple[str, Any]]:
-    """Read a column that a predictions file may have beside those that are scored.
-
-    It is `answer_text` or `repeats`, of a file that `read_batches` has checked. Yields the id of a
-    problem, and the value, of the rows that have one.
-    """
-    if path.suffix in CSV and name not in data_files.read_header(path):
-        return
-    columns = _opened(path, ("variant_id", name))
-    if name not in columns.names:
-        return
-    if columns.stored == path:
-        check_further(name, pa.chunked_array(columns.pieces(name)), f"{path}: ")
-    for batch in columns.batches(["variant_id", name]):
-        rows = batch.filter(batch[name].is_valid())
-        yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class _Columns:
-    """Columns of a predictions file, to be read some rows at a time, and more than once."""
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class PredictionsFile:
+    """A predictions file that was opened: its columns, read some rows at a time, several times."""
 
     path: Path
     """The file as messages name it."""
     stored: Path
-    """Parquet: the file itself or, of text, a temporary one."""
+    """Parquet: the file itself or, of text, a temporary one, there as long as this."""
     schema: pa.Schema
     rows: int
     names: Sequence[str]
+    """`COLUMNS`, `ANSWER_TEXT` and `REPEATS` that it has, of which optional ones have values."""
     positions: frozenset[str] = frozenset()
     """Columns of digits."""
+    labels: tuple[str, ...] = LABELS
+    """Labels of the problems, whose positions `tables` have."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """How it was made; empty where it does not say so."""
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Read some of the columns, batch by batch."""
+        """Read some of the columns as they are stored, batch by batch."""
         with naming_damage(self.path):
             file = open_parquet(self.stored)
         with file:
@@ -180,102 +155,142 @@ class _Columns:
                     table = table.set_column(place, name, _replaced(table[name], int))
                 yield table
 
-    def pieces(self, name: str) -> Iterator[pa.Array]:
-        """Read a column as it is stored."""
-        for batch in self.batches([name]):
-            yield from batch[name].chunks
-
     def is_empty(self, name: str) -> bool:
         """Whether no row has a value."""
         return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
 
-    def checked(self, names: Sequence[str], labels: Sequence[str]) -> Iterator[pa.Table]:
-        """Read and check columns; where one is wrong, all rows are looked at for it."""
+    def tables(self, names: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """Read and check columns, by default all that are scored, as `predictions.validate` does.
+
+        Where one is wrong, all rows are looked at for it.
+        """
+        names = names or [name for name in self.names if name in COLUMNS]
         for batch in self.batches(names):
             try:
-                found = {n: check_column(n, batch[n], row_number, labels) for n in names}
+                found = {n: check_column(n, batch[n], row_number, self.labels) for n in names}
             except ValueError:
-                self.explain(names, labels)
+                self.explain(names)
                 raise
-            yield labelled(pa.table(found), labels)
+            yield labelled(pa.table(found), self.labels)
 
-    def explain(self, names: Sequence[str], labels: Sequence[str]) -> None:
+    def further(self, name: str) -> Iterator[tuple[str, Any]]:
+        """Yield the id of a problem and its `ANSWER_TEXT` or `REPEATS`, of rows that have one."""
+        if name not in self.names:
+            return
+        if self.stored == self.path:
+            check_further(name, pa.concat_tables(self.batches([name]))[name], f"{self.path}: ")
+        for batch in self.batches(["variant_id", name]):
+            rows = batch.filter(batch[name].is_valid())
+            yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+    def explain(self, names: Sequence[str]) -> None:
         """Say what is wrong: which row is the first, and how many such rows there are."""
         place = place_in(self.path)
         for name in names:
             if name == next((each for each in names if each not in REQUIRED), None):
-                ids = pa.chunked_array(self.pieces("variant_id"))
+                ids = pa.concat_tables(self.batches(["variant_id"]))["variant_id"]
                 require_distinct(ids, place, f"{self.path}: ")
             whole = pa.concat_tables(self.batches([name]))[name]
             try:
-                check_column(name, whole, place, labels)
+                check_column(name, whole, place, self.labels)
             except ValueError as error:
                 raise ValueError(f"{self.path}: {error}") from error
 
 
-def _opened(path: Path, names: Sequence[str]) -> _Columns:
-    """Open a predictions file; anew if it was changed since it was last opened."""
+def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile:
+    """Open a predictions file whose rows are those that were written; all else is left to readers.
+
+    A dataset folder knows the labels of its problems. Without it they are those that the file
+    names, where these are not of NLI.
+    """
+    suffix_of(path, (*SUFFIXES, *CSV))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
-    return _open(path, names, *state_of(path))
+    file = _open_parquet(path) if path.suffix == ".parquet" else _convert_text(path)
+    known = file.schema.names if file.stored == path else file.names
+    require_columns(path, known, file.rows)
+    file.labels, file.description = _labels(file, dataset), description_in(file.schema, path)
+    empty = [n for n in (TEXT_DIGEST, PROBABILITIES) if n in file.names and file.is_empty(n)]
+    file.names = [name for name in file.names if name not in empty]
+    noted = (file.schema.metadata or {}).get(DIGEST_KEY)
+
+    def pieces(name: str) -> Iterator[pa.Array]:
+        tables = file.tables([name]) if name in COLUMNS else file.batches([name])
+        return (table[name].combine_chunks() for table in tables)
+
+    if noted is not None and noted.decode(errors="replace") != digest_of(
+        dict.fromkeys(file.names, file.rows),
+        file.schema.metadata.get(METADATA_KEY, b""),
+        file.labels,
+        pieces,
+    ):
+        raise ValueError(
+            f"{path}: expected the predictions that were written, got others: the file is "
+            f"damaged, or was changed by another program; copy it anew, or run the model again"
+        )
+    return file
 
 
-@lru_cache(maxsize=16)
-def _open(path: Path, names: Sequence[str], *_: int) -> _Columns:
-    """Open a file; the columns of text are in one that is there as long as what is returned."""
-    if path.suffix == ".parquet":
-        with naming_damage(path), open_parquet(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-        if twice := [name for name in names if schema.names.count(name) > 1]:
-            raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
-        return _Columns(path, path, schema, rows, [n for n in names if n in schema.names])
+def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
+    """Read and check a predictions file some rows at a time; whether ids are distinct is left."""
+    return open_predictions(path, dataset).tables()
+
+
+def _open_parquet(path: Path) -> PredictionsFile:
+    with naming_damage(path), open_parquet(path) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    names = [name for name in _TYPES if name in schema.names]
+    if twice := [name for name in names if schema.names.count(name) > 1]:
+        raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
+    return PredictionsFile(path, path, schema, rows, names)
+
+
+def _convert_text(path: Path) -> PredictionsFile:
+    """Write the columns of a text file to Parquet."""
     folder = mkdtemp(prefix="merge-nli-")
     try:
         stored = Path(folder) / "columns.parquet"
-        kinds = {name: _TYPES[name] for name in names}
         if path.suffix in CSV:
-            tables = data_files.read_batches(path, kinds, optional={*kinds}.difference(REQUIRED))
+            tables = data_files.read_batches(path, _TYPES, optional={*_TYPES}.difference(REQUIRED))
         else:
-            tables = jsonl.read_batches(path, kinds)
+            tables = jsonl.read_batches(path, _TYPES)
         first = next(tables)
         with RowGroupWriter(stored, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write(table)
-        columns = _Columns(path, stored, first.schema, writer.rows, first.column_names)
+        file = PredictionsFile(path, stored, first.schema, writer.rows, first.column_names)
         if path.suffix in CSV:
-            answers = {*ANSWERS} & {*names}
-            digits = {n for n in answers if all(map(_are_positions, columns.pieces(n)))}
-            columns = replace(columns, positions=frozenset(digits))
+            of_digits = (n for n in ANSWERS if all(map(_are_positions, file.batches([n]))))
+            file.positions = frozenset(of_digits)
         else:
             there = jsonl.first_names(path)
-            found = [n for n in columns.names if n in there or not columns.is_empty(n)]
-            columns = replace(columns, names=found)
+            file.names = [n for n in file.names if n in there or not file.is_empty(n)]
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
-    finalize(columns, rmtree, folder, ignore_errors=True)
-    return columns
+    finalize(file, rmtree, folder, ignore_errors=True)
+    return file
 
 
-def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:
+def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     """Find the labels of the problems that predictions are for."""
     if dataset is not None and dataset.is_dir():
-        known = _labels_in(columns, dataset)
+        known = _labels_in(file, dataset)
         if len(known) > 1:
             sets = "; ".join(", ".join(labels) for labels in known)
             raise ValueError(
-                f"{columns.path}: expected predictions for problems with the same labels, got some "
+                f"{file.path}: expected predictions for problems with the same labels, got some "
                 f"with different ones: {sets}; write a file for each"
             )
         if known:
             return known[0]
-    if LABELS_KEY in (columns.schema.metadata or {}):
-        return labels_of(columns.schema.empty_table())
+    if LABELS_KEY in (file.schema.metadata or {}):
+        return labels_of(file.schema.empty_table())
     named: set[str] = set()
-    for batch in columns.batches(ANSWERS):
+    for batch in file.batches(ANSWERS):
         for column in map(_decoded, batch.columns):
             if pa.types.is_nested(column.type):
-                columns.explain(REQUIRED, LABELS)
+                file.explain(REQUIRED)
             if column.type != pa.string():
                 return LABELS
             named |= {name for name in column.unique().to_pylist() if name and name != "-1"}
@@ -283,14 +298,14 @@ def _labels(columns: _Columns, dataset: Path | None) -> tuple[str, ...]:
     return LABELS if is_nli else tuple(sorted(named))
 
 
-def _labels_in(columns: _Columns, dataset: Path) -> list[tuple[str, ...]]:
+def _labels_in(file: PredictionsFile, dataset: Path) -> list[tuple[str, ...]]:
     """List the labels of the dataset's sources that ids of seeds begin with."""
     formats: dict[str, dict[tuple[str, ...], None]] = {}
     for name in collections(dataset):
         source = parse_config_name(name)[0]
         formats.setdefault(source, {})[format_in(dataset, name).labels] = None
     found: dict[tuple[str, ...], None] = {}
-    for batch in columns.batches(["seed_id"]):
+    for batch in file.batches(["seed_id"]):
         ids = _decoded(batch["seed_id"])
         if ids.type != pa.string():
             return []  # told later
@@ -302,28 +317,21 @@ def _labels_in(columns: _Columns, dataset: Path) -> list[tuple[str, ...]]:
     return [*found]
 
 
-@lru_cache(maxsize=16)
-def _require_as_written(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> None:
-    """Raise ValueError unless rows have the digest that the file notes, if any; once per file."""
-    metadata = columns.schema.metadata or {}
-    further = [name for name in (ANSWER_TEXT, REPEATS) if name in columns.schema.names]
+def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
+    """Read how a file was made; where that makes no sense, warn, and take it for empty."""
+    try:
+        return metadata_of(schema)
+    except ValueError:
+        log.warning("%s: expected a JSON object in its metadata %r", path, METADATA_KEY.decode())
+        return {}
 
-    def pieces(name: str) -> Iterator[pa.Array]:
-        if name in further:
-            return columns.pieces(name)
-        return (each[name].combine_chunks() for each in columns.checked([name], labels))
 
-    noted = metadata.get(DIGEST_KEY)
-    if noted is not None and noted.decode(errors="replace") != digest_of(
-        dict.fromkeys([*names, *further], columns.rows),
-        metadata.get(METADATA_KEY, b""),
-        labels,
-        pieces,
-    ):
-        raise ValueError(
-            f"{columns.path}: expected the predictions that were written, got others: the file is "
-            f"damaged, or was changed by another program; copy it anew, or run the model again"
-        )
+def metadata_of(schema: pa.Schema) -> dict[str, Any]:
+    """Read the description of how a table was made from its schema."""
+    value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {value!r}")
+    return value
 
 
 # --- Checks ---
@@ -467,9 +475,9 @@ def _replaced(texts: pa.ChunkedArray, number: Callable[[str], int | None]) -> pa
     return numbers.take(pc.index_in(texts, value_set=distinct).combine_chunks())
 
 
-def _are_positions(cells: pa.Array) -> bool:
-    """Tell whether all texts are positions of labels, as digits, or of none."""
-    values = cells.drop_null().unique().to_pylist()
+def _are_positions(cells: pa.Table) -> bool:
+    """Tell whether all texts of a column are positions of labels, as digits, or of none."""
+    values = cells[0].drop_null().unique().to_pylist()
     digits = (value for value in values if value != f"{NO_LABEL}")
     return all(value.isdecimal() and len(value) < 10 for value in digits)
 

@@ -4,7 +4,6 @@
 """
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from merge_metric.runs.prediction_columns import (
     SUFFIXES,
     check_column,
     check_further,
+    description_in,
     labelled,
     labels_of,
     place_in,
@@ -40,8 +40,6 @@ from merge_metric.runs.prediction_columns import (
 )
 from merge_metric.runs.texts import TEXT_DIGEST, digest_of
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
-
-log = logging.getLogger(__name__)
 
 
 def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.Table:
@@ -170,19 +168,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         schema = read_schema(path)
     except ValueError:
         return {}  # reading the file itself says what is wrong
-    try:
-        return metadata_of(schema)
-    except ValueError:
-        log.warning("%s: expected a JSON object in its metadata %r", path, METADATA_KEY.decode())
-        return {}
-
-
-def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """Read the description of how a table was made from its schema."""
-    value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
-    if not isinstance(value, dict):
-        raise ValueError(f"expected a JSON object, got {value!r}")
-    return value
+    return description_in(schema, path)
 
 
 def with_metadata(table: pa.Table, value: Mapping[str, Any]) -> pa.Table:

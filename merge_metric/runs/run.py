@@ -40,7 +40,7 @@ from merge_metric.runs.model import (
     read_models,
 )
 from merge_metric.runs.noise import read_repeats
-from merge_metric.runs.prediction_columns import place_in, read_batches, require_distinct
+from merge_metric.runs.prediction_columns import place_in, require_distinct
 from merge_metric.runs.relations import (
     check_configurations,
     execute,
@@ -252,7 +252,7 @@ def runs_of(
 ) -> Iterator[Run]:
     """Check and count a model's answers to one configuration after the other."""
     folder = model.folder
-    with naming_files(model.paths, beside=folder):
+    with naming_files(model.rows):
         # Of each collection: formats are equal whatever optional columns they have.
         formats = [format_in(folder, name) for name in collections(folder)]
         known = dict.fromkeys(name for each in formats for name in groupings(each))
@@ -341,7 +341,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         texts,
         variants,
         values=values,
-        repeats=read_repeats(model.paths, model.rows.labels),
+        repeats=read_repeats(model.rows.files, model.rows.labels),
     )
 
 
@@ -379,19 +379,19 @@ def _read_alone(path: Path) -> Run:
     """Count all rows of a file, every variant once."""
     (rows,) = PredictionRows.group([path], None)
     with connect(streamed=True) as connection:
-        execute(
-            connection,
-            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
-            "AS seed FROM (SELECT DISTINCT seed_id FROM predictions)",
-            predictions=rows.stream(),
-        )
         # The file stands in for a dataset: 0 is its rows of seeds, 1 those of variants.
         execute(
             connection,
-            "CREATE TABLE answers AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
-            "seed, label, []::INT[] AS subsamples, answer, prediction, "
-            "md5_number(variant_id) AS id FROM predictions JOIN seeds USING (seed_id)",
+            "CREATE TABLE predicted AS SELECT (variant_id <> seed_id)::INT AS file, seed_id, "
+            "label, answer, prediction, md5_number(variant_id) AS id FROM predictions",
             predictions=rows.stream(first=True),
+        )
+        connection.execute(
+            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
+            "AS seed FROM (SELECT DISTINCT seed_id FROM predicted); "
+            "CREATE TABLE answers AS SELECT file, answer AS row, seed, label, []::INT[] AS "
+            "subsamples, answer, prediction, id FROM predicted JOIN seeds USING (seed_id); "
+            "DROP TABLE predicted"
         )
         rows.tell()
         answers = ConfigAnswers(
@@ -402,14 +402,12 @@ def _read_alone(path: Path) -> Run:
             predictions=rows,
         )
         seeds = answers.seeds()
-        (distinct,) = fetch(connection, "SELECT count(DISTINCT id) AS n FROM answers")[
-            "n"
-        ].to_pylist()
+        distinct = fetch(connection, "SELECT count(DISTINCT id) AS n FROM answers")["n"][0].as_py()
         sound = distinct == rows.count and not len(seeds.orphans) and len(seeds.numbers) > 0
         if not sound or (seeds.low != seeds.gold).any() or (seeds.high != seeds.gold).any():
-            table = pa.concat_tables(read_batches(path))
+            table = pa.concat_tables(rows.files[0].tables())
             require_distinct(table["variant_id"], place_in(path), f"{path}: ")
-            with naming_files([path]):
+            with naming_files(rows):
                 split_predictions(
                     variant_id=table["variant_id"].to_pylist(),
                     seed_id=table["seed_id"].to_pylist(),
@@ -419,7 +417,7 @@ def _read_alone(path: Path) -> Run:
         counts, by_answer, _ = answers.count(seeds, {}, None)
         assert counts is not None
         shift = answers.shift(seeds, counts) if rows.has_probabilities else None
-    repeats = read_repeats([path], rows.labels)
+    repeats = read_repeats(rows.files, rows.labels)
     return Run("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
 
 

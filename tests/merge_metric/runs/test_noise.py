@@ -16,7 +16,8 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
-from merge_metric.runs.noise import noise_figures, noise_text, read_repeats, read_words
+from merge_metric.runs.noise import noise_figures, noise_text, read_repeats
+from merge_metric.runs.prediction_columns import ANSWER_TEXT, open_predictions
 from merge_metric.runs.predictions import read_metadata, read_predictions, write_predictions
 from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
@@ -118,7 +119,9 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
             model.repeat_seeds = 2  # type: ignore[attr-defined]
             out = tmp_path / f"p.{ending}"
             predict(model, problems, out, progress=False)
-            found = read_repeats([out], ("entailment", "neutral", "contradiction"))
+            found = read_repeats(
+                [open_predictions(out)], ("entailment", "neutral", "contradiction")
+            )
             assert {seed: codes.tolist() for seed, codes in found.items()} == {
                 "0": [1, 2],
                 "1": [1, 1],
@@ -136,44 +139,55 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
     assert "r_r 50.0" in text
 
 
+def words_in(path: Path) -> dict[str, str]:
+    """Id of a problem → the answer in the model's own words."""
+    return dict(open_predictions(path).further(ANSWER_TEXT))
+
+
 def test_columns_in_another_order(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     columns = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
-    pq.write_table(pa.table({**columns, "variant_id": ["s", "s/0"]}), path)
-    found = read_repeats([path], ("a", "b", "c"))
+    answers = {"prediction": [0, 1], "label": [0, 0], "seed_id": ["s", "s"]}
+    pq.write_table(pa.table({**columns, **answers, "variant_id": ["s", "s/0"]}), path)
+    found = read_repeats([open_predictions(path)], ("a", "b", "c"))
     assert {seed: codes.tolist() for seed, codes in found.items()} == {"s": [0, -1]}
-    assert read_words([path]) == {"s": "So A."}
+    assert words_in(path) == {"s": "So A."}
 
 
 def test_text_of_other_programs(tmp_path: Path) -> None:
-    lines = [{"variant_id": "s/0"}, {"variant_id": "s", "repeats": [1, -1], "answer_text": "B."}]
+    answer = {"seed_id": "s", "label": 0, "prediction": 1}
+    lines: list[dict[str, Any]] = [{"variant_id": "s/0"} | answer, {"variant_id": "s"} | answer]
+    lines[1] |= {"repeats": [1, -1], "answer_text": "B."}
     json_lines, csv = tmp_path / "p.jsonl", tmp_path / "p.csv"
     json_lines.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    csv.write_text('variant_id,repeats,answer_text\ns/0,,\ns,"[1, -1]",B.\n')
+    header = "variant_id,seed_id,label,prediction,repeats"
+    csv.write_text(f'{header},answer_text\ns/0,s,0,1,,\ns,s,0,1,"[1, -1]",B.\n')
     for path in (json_lines, csv):
-        assert read_repeats([path], ("a", "b"))["s"].tolist() == [1, -1]
-        assert read_words([path]) == {"s": "B."}
-    csv.write_text("variant_id,repeats\ns,1\n")
+        assert read_repeats([open_predictions(path)], ("a", "b"))["s"].tolist() == [1, -1]
+        assert words_in(path) == {"s": "B."}
+    csv.write_text(f"{header}\ns,s,0,1,1\n")
     with pytest.raises(ValueError, match=r"line 2: repeats: expected a list of numbers, such as"):
-        read_repeats([csv], ("a", "b"))
+        open_predictions(csv)
 
 
 def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
+    row = {"variant_id": ["s"], "seed_id": ["s"], "label": [0], "prediction": [0]}
     for name, value, expected in (
         ("repeats", [3], "lists"),
         ("repeats", [[None]], "lists"),
         ("answer_text", [3], "texts"),
         ("repeats", [[0, 3]], r"numbers from -1 \(no label\) to 1, got"),
     ):
-        pq.write_table(pa.table({"variant_id": ["s"], name: value}), path)
+        pq.write_table(pa.table({**row, name: value}), path)
+        file = open_predictions(path)
         with pytest.raises(ValueError, match=rf"p\.parquet: {name}: expected {expected}"):
-            read_words([path]) if name == "answer_text" else read_repeats([path], ("a", "b"))
+            list(file.further(name)) if name == "answer_text" else read_repeats([file], ("a", "b"))
     for kind in (pa.large_list(pa.int8()), pa.list_(pa.int64(), 2)):
-        pq.write_table(pa.table({"variant_id": ["s"], "repeats": pa.array([[1, 0]], kind)}), path)
-        assert read_repeats([path], ("a", "b"))["s"].tolist() == [1, 0]
-    pq.write_table(pa.table({"variant_id": ["s"], "answer_text": pa.nulls(1)}), path)
-    assert read_words([path]) == {}
+        pq.write_table(pa.table({**row, "repeats": pa.array([[1, 0]], kind)}), path)
+        assert read_repeats([open_predictions(path)], ("a", "b"))["s"].tolist() == [1, 0]
+    pq.write_table(pa.table({**row, "answer_text": pa.nulls(1)}), path)
+    assert words_in(path) == {}
 
 
 @pytest.mark.parametrize("name", ["repeats", "answer_text"])
