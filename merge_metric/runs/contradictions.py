@@ -1,7 +1,4 @@
-"""Contradictions between predictions and a dataset, within a dataset, and what is missing.
-
-The engine finds that there is one; then Python looks again for the rows that messages name.
-"""
+"""Contradictions between predictions and a dataset: Python finds the rows that messages name."""
 
 import logging
 from collections.abc import Sequence
@@ -89,10 +86,7 @@ def require_agreement(model: Model, config: str) -> str:
 
 
 def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
-    """Warn where variants stand in other subsamples than when a model was asked.
-
-    Files of earlier releases do not remember the draw.
-    """
+    """Warn where variants are in other subsamples than the file remembers; old ones do not."""
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
     for predictions in model.rows.files:
         asked_about = predictions.description.get("problems")
@@ -112,7 +106,7 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
 def judge_missing(
     model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
-    """Raise about missing predictions, or tell of the seeds left out, unless that was asked for."""
+    """Raise about missing predictions unless seeds may be left out; then tell of these."""
     total, n_seeds = len(complete), int(complete.sum())
     missing = f"predictions are missing for {model.describe_missing(config)}"
     if n_seeds and allow_missing:

@@ -40,8 +40,7 @@ class ConfigSeeds:
     gold: Ints
     """(N,) of the seeds' rows."""
     own: Ints
-    """(N,) the prediction for the seed itself, `NO_LABEL` where it names none; `_MISSING` where
-    there is none."""
+    """(N,) the seed's prediction: `NO_LABEL` where it names none, `_MISSING` without one."""
     answers: Ints
     """(N,) numbers of these predictions."""
     row_order: Ints
@@ -49,12 +48,11 @@ class ConfigSeeds:
     n_rows: Ints
     """(N,) rows of variants, answered or not."""
     n_answered: Ints
-    """(N,)"""
     low: Ints
-    """(N,) the lowest gold label of the variants, which is the highest, too."""
+    """(N,) the lowest gold label of the variants, which should be the highest, too."""
     high: Ints
     orphans: Ints
-    """Seeds of variants that have no row themselves; their numbers, or -1 for no number."""
+    """Numbers of seeds that variants name but no row is of; -1 for no number."""
 
     @property
     def is_complete(self) -> NDArray[np.bool_]:
@@ -78,7 +76,7 @@ class ConfigAnswers:
     connection: duckdb.DuckDBPyConnection
     table: str
     seeds_in: str
-    """Numbers of the files of its seeds, for `IN`."""
+    """Numbers of its files of seeds, for `IN`, as those of variants."""
     variants_in: str
     predictions: PredictionRows
 
@@ -127,10 +125,9 @@ class ConfigAnswers:
     def count(
         self, seeds: ConfigSeeds, grouped: Mapping[str, str], clusters: Clusters | None
     ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
-        """Count the variants of complete seeds, by subsample and by group.
+        """Count the variants of complete seeds in all, by answer as `Run.answers`, and by group.
 
-        Counts are None where the dataset contradicts itself; then come `Run.answers` and the counts
-        of groups.
+        The first counts are None where the dataset contradicts itself.
         """
         complete = seeds.is_complete
         own, gold, n_seeds = seeds.own[complete], seeds.low[complete], int(complete.sum())
@@ -189,8 +186,7 @@ class ConfigAnswers:
     ) -> tuple[list[str | None], dict[str, Any]]:
         """Count variants of complete seeds by value, place, subsample and prediction.
 
-        Returns the values, and by their positions the counts: `n` in each subsample, and `n_rows`,
-        which has each variant once.
+        Returns the values and, by their positions, `n` in each subsample and `n_rows` in the first.
         """
         drawn, subsample, is_first = "true", "0", "true"
         if has_subsamples:
@@ -212,10 +208,7 @@ class ConfigAnswers:
         return value.dictionary.to_pylist(), rows
 
     def _subsamples(self, seeds: ConfigSeeds) -> tuple[Ints, bool]:
-        """Find the numbers of the subsamples that complete seeds have variants in, sorted.
-
-        Also whether each variant has sound ones, and its prediction to itself.
-        """
+        """List the subsamples of complete seeds; tell whether they and the answers are sound."""
         found, is_sound, places, n_answers = np.zeros(0, np.int64), True, seeds.places, 0
         is_used = np.zeros(self.predictions.count, bool)
         rows = self.connection.sql(f"SELECT seed, answer, subsamples FROM {self.variants}")
@@ -259,7 +252,7 @@ class ConfigAnswers:
     def rows(
         self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]
     ) -> tuple[Rows, dict[str, Any]]:
-        """List the variants of complete seeds in the order of the dataset, and make `Run.values`.
+        """List the variants of complete seeds in the dataset's order, and make `Run.values`.
 
         There `place` are their positions in the files of variants.
         """
@@ -315,10 +308,9 @@ def _arrays(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]
 # --- Groups of variants ---
 
 FLAGS: Final = "label_flags"
-"""Name of the grouping by label flags: variants with each of them, and those with none."""
+"""The grouping by label flags: variants with each of them, and those with none."""
 
 NO_FLAG: Final = "no flag"
-"""Name of the group of variants without any."""
 
 
 def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""A model's predictions beside a dataset: files as users name them, joined to its problems.
-
-Source (as users name files) → Model (its answers, a table of the engine)
-"""
+"""Predictions files as users name them, and a model's predictions joined to a dataset."""
 
 from __future__ import annotations
 
@@ -59,10 +56,8 @@ class HasPredictions(Protocol):
 
 
 Predictions = str | Path | PredictionsSource | HasPredictions
-"""Predictions as users of Python name them."""
 
 PREDICTIONS = (str, Path, PredictionsSource, HasPredictions)
-"""The types of `Predictions`."""
 
 
 def as_sources(
@@ -90,10 +85,7 @@ def as_sources(
 
 
 def parse_source(text: str | Path) -> PredictionsSource:
-    """Read `[NAME=]FILE[@DATASET]`.
-
-    Without a name the model is called what the file's metadata say, else like the file.
-    """
+    """Read `[NAME=]FILE[@DATASET]`; the name is else the metadata's or like the file's."""
     path = as_path("predictions", text)
     name, dataset, text = "", None, str(text)
     if not path.exists():
@@ -132,15 +124,14 @@ class PredictionRows:
     files: list[PredictionsFile] = field(default_factory=list)
     has_probabilities: bool = True
     versions: set[int] = field(default_factory=set)
-    """Versions of digests that rows have; what is not known at first joins as rows stream by."""
+    """Versions of digests that rows have; what is not seen at first joins as rows stream by."""
     count: int = 0
-    """Rows of all files, once they have streamed by."""
+    """Rows of all files, once they streamed by; so what follows."""
     is_verified: bool = True
-    """Whether each row that streamed by says for which texts it is."""
+    """Whether each row says for which texts it is."""
     tally: AnswerTally = field(init=False)
-    """Labels and predictions of the rows that streamed by."""
     stored: Any = field(default_factory=TemporaryFile)
-    """File of the probabilities of the rows that streamed by."""
+    """File of the probabilities."""
 
     def __post_init__(self) -> None:
         """Begin the tally, and see that the file is closed."""
@@ -179,10 +170,9 @@ class PredictionRows:
         return scaled
 
     def stream(self, *, first: bool = False) -> Stream:
-        """Stream the rows of all files: `IDS`, `ANSWERS`, `answer` and `file`, numbers from 0.
+        """Stream `_FIELDS`: `answer` and `file` are numbers from 0, `digest` of the texts or null.
 
-        Also `digest` of the texts, null where there is none. What is to be known of the rows is
-        noted and told the `first` time.
+        What is to be known of the rows is noted the `first` time.
         """
         return pa.schema(_FIELDS.items()), self._batches(first=first)
 
@@ -249,7 +239,7 @@ class Model:
     sizes: Mapping[str | None, tuple[int, int]]
     """File of the dataset → its problems, and those of them without a prediction."""
     n_predictions: int
-    """Predictions, those of a seed that several files answer alike counted once."""
+    """Predictions; those of a seed that several files answer alike count once."""
 
     @property
     def description(self) -> Mapping[str, Any]:
@@ -301,12 +291,10 @@ def read_models(
     columns: Sequence[str] = (),
     tell: bool = True,
 ) -> Iterator[Model]:
-    """Read the predictions of one or several models beside their dataset folders.
+    """Read models' predictions beside their dataset folders, by default `dataset`.
 
-    Files of one name and dataset are parts of one model's answers; those that name no dataset are
-    for `dataset`, of which `columns` are further ones that are wanted beside the answers. Yields
-    models in the order in which they are first named: one per dataset folder and, where its
-    problems differ in their labels, per set of these.
+    Files of one name and dataset are parts of one model's answers. Yields a model per dataset
+    folder and set of labels, in the order named; `columns` are further ones of the dataset.
     """
     groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:
@@ -369,10 +357,7 @@ def _join(
 def _drop_repeated_seeds(
     name: str, table: str, rows: PredictionRows, dataset: DatasetRelations
 ) -> int:
-    """Keep one of the predictions for a seed that several files answer alike; count the others.
-
-    The files of replacements and of paraphrases have some seeds in common.
-    """
+    """Count and drop repeated equal answers to seeds, which files of one model may share."""
     repeated = fetch(
         dataset.connection,
         "SELECT variant_id, variant_id = seed_id AS is_seed, prediction, answer, file "
@@ -404,10 +389,9 @@ def _drop_repeated_seeds(
 def choose(model: Model) -> list[str]:
     """Choose the configurations that a predictions file is meant for.
 
-    For each source that it mentions: all word classes, where every prediction is there or
-    some of every class; else the classes of which it has variants, complete or not, so
-    that a file cut short is noticed. Also the paraphrases, where it has some: their seeds
-    alone, which replacements may share, do not mean them.
+    Of each source all word classes, if every prediction is there or some of every class; else the
+    classes of which it has variants, complete or not, so that a file cut short is noticed.
+    Paraphrases if it has some: seeds alone, which replacements share, do not mean them.
     """
     chosen = []
     for source in sources(model.folder):

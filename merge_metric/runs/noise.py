@@ -1,9 +1,8 @@
 """Noise: how often a model changes its answer to the same text, beside the fooling rates.
 
-`predict --repeat-seeds N` asks about each seed N more times. A fooling rate is the share of seeds
-that one of their variants changes; so with noise alone it would not be 0, and grows with the number
-of variants. What can be compared is the rate among as many variants as there are repeats: the
-expected rate of N of a seed's variants drawn without replacement, or of all where it has fewer.
+`predict --repeat-seeds N` asks about each seed N more times. Fooling rates grow with the number of
+variants, so compared is the expected rate of N of a seed's variants, drawn without replacement, or
+of all where it has fewer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,9 +45,9 @@ def noise_figures(
     """Compare changes on the same text with those on variants, over the seeds answered right.
 
     Returns `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the
-    shares of seeds that one of their repeats, or one of as many variants, changes, `above`,
-    their difference, `single_same_text` and `single_variant`, the same of one repeat and one
-    variant, and intervals as `*_ci`. None where undefined.
+    shares of seeds that one of their repeats, or one of as many variants, changes, `above`, the
+    difference, `single_same_text` and `single_variant`, the same of one each; intervals `*_ci`.
+    None: undefined.
     """
     table = opposite_table(counts.labels, check_opposites(None, counts.labels))
     there = np.array([str(seed) in repeats for seed in counts.seed_ids], bool)

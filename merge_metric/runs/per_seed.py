@@ -16,7 +16,6 @@ from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, Runs, as_runs
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
-"""Endings of the files that can be written."""
 
 VOTES: Final = "annotator_labels"
 """Column of annotators' votes: names of labels, empty where there are none."""
@@ -116,18 +115,10 @@ def with_texts(answers: pa.Table, folder: Path, config: str) -> pa.Table:
 def write_seed_results(
     path: Path, table: pa.Table, *, overwrite: bool = False, for_spreadsheets: bool = False
 ) -> None:
-    """Write results seed by seed, whole or not at all.
+    """Write results seed by seed, whole or not at all; errors as of `check_seed_file`.
 
-    In CSV votes are one text with spaces between.
-
-    Args:
-        path: Parquet, CSV or JSON lines, by its suffix.
-        table: Of `seed_results`.
-        overwrite: Replace a file.
-        for_spreadsheets: Mark texts that look like formulas; of CSV alone.
-
-    Raises:
-        ValueError, FileExistsError: see `check_seed_file`.
+    In CSV votes are one text with spaces between and, `for_spreadsheets`, texts that look like
+    formulas are marked.
     """
     check_seed_file(path, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     if path.suffix == ".parquet":

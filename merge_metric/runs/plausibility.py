@@ -1,8 +1,4 @@
-"""Plausibility of predictions: signs that something went wrong between a model and its figures.
-
-`predict` and `evaluate_model` say them of the answers that they write, and all that reads
-predictions files (`score`, `compare`, `analyse`, `report`) of those that it reads.
-"""
+"""Plausibility of predictions: signs that something went wrong between a model and its figures."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,14 +54,13 @@ class AnswerTally:
     """Labels and predictions of rows that stream by, in the order of the rows."""
 
     labels: tuple[str, ...]
-    """Labels of the problems, whose positions rows have."""
     parts: list[tuple[Labels, Labels, NDArray[np.bool_]]] = field(default_factory=list)
     """Gold labels, predictions, and whether rows are of seeds, some rows at a time."""
     others: int = 0
     """Rows of which another label than the prediction is the most probable one."""
 
     def add(self, rows: pa.Table) -> None:
-        """Note some rows, with `variant_id`, `seed_id`, and `label` and `prediction` as numbers."""
+        """Note some rows of predictions as `validate` gives them."""
         gold, said = (rows[name].to_numpy().astype(np.int8) for name in ("label", "prediction"))
         is_seed = pc.equal(rows["variant_id"], rows["seed_id"])
         self.parts.append((gold, said, is_seed.to_numpy(zero_copy_only=False)))
@@ -94,7 +89,7 @@ class AnswerTally:
 
 
 def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
-    """Warn of what the model did otherwise than it was asked; see `doubts_of_model`."""
+    """Warn of what the model did otherwise than it was asked."""
     for sentence in doubts_of_model(metadata):
         log.warning("%s: warning: %s", where, sentence)
 
@@ -239,8 +234,8 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
 def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
     """Find by how many rows predictions would have to be shifted to fit the seeds best.
 
-    Labels and predictions are (N,), of all rows in the order of the file, `seeds` positions among
-    them. Returns the accuracy on the seeds, and how many rows further down the predictions stand.
+    Of all rows in the order of the file, (N,), and positions of seeds: the accuracy on the seeds,
+    and how many rows further down the predictions stand.
 
     >>> gold = np.tile(np.array([0, 1, 2, 1, 1, 0, 2], np.int8), 9)
     >>> best_shift(gold, np.roll(gold, 2), np.arange(63))

@@ -38,7 +38,7 @@ PROBABILITIES: Final = "probabilities"
 COLUMNS: Final = (*REQUIRED, TEXT_DIGEST, PROBABILITIES)
 
 ANSWER_TEXT: Final = "answer_text"
-"""Column of answers in a model's own words, where a file has them; no figure depends on it."""
+"""Column of answers in a model's own words; no figure depends on it."""
 REPEATS: Final = "repeats"
 """Column of further answers to a seed, as positions among the labels; null for variants."""
 
@@ -104,10 +104,7 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
 
 
 def place_in(path: Path) -> Place:
-    """Make a function of a row, from 0, that says where it stands: its line, or of Parquet its row.
-
-    Text is read again to that line, which only messages need.
-    """
+    """Make a function of a row, from 0, that names its line, read again, or of Parquet its row."""
     if path.suffix == ".parquet":
         return row_number
     if path.suffix in CSV:
@@ -125,11 +122,11 @@ class PredictionsFile:
     path: Path
     """The file as messages name it."""
     stored: Path
-    """Parquet: the file itself or, of text, a temporary one, there as long as this."""
+    """The file or, of text, a temporary one in Parquet, there as long as this."""
     schema: pa.Schema
     rows: int
     names: Sequence[str]
-    """`COLUMNS`, `ANSWER_TEXT` and `REPEATS` that it has, of which optional ones have values."""
+    """Of `COLUMNS`, `ANSWER_TEXT` and `REPEATS` those that it has; optional ones with values."""
     positions: frozenset[str] = frozenset()
     """Columns of digits."""
     labels: tuple[str, ...] = LABELS
@@ -160,10 +157,7 @@ class PredictionsFile:
         return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
 
     def tables(self, names: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Read and check columns, by default all that are scored, as `predictions.validate` does.
-
-        Where one is wrong, all rows are looked at for it.
-        """
+        """Read and check columns, by default all scored, as `validate`; of a wrong one all rows."""
         names = names or [name for name in self.names if name in COLUMNS]
         for batch in self.batches(names):
             try:
@@ -198,10 +192,9 @@ class PredictionsFile:
 
 
 def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile:
-    """Open a predictions file whose rows are those that were written; all else is left to readers.
+    """Open a predictions file, whose rows are those that were written if it has their digest.
 
-    A dataset folder knows the labels of its problems. Without it they are those that the file
-    names, where these are not of NLI.
+    Labels are those of the dataset's problems or else, if not of NLI, those that the file names.
     """
     suffix_of(path, (*SUFFIXES, *CSV))
     if not path.is_file():
@@ -414,10 +407,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _codes(
     name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
 ) -> pa.ChunkedArray:
-    """Check labels and turn them into positions among the known ones.
-
-    A prediction that is null, -1 or an empty string names no label: `NO_LABEL`.
-    """
+    """Turn labels into positions; a prediction null, -1 or empty is `NO_LABEL`."""
     if pa.types.is_null(column.type):
         return pa.chunked_array([pa.array(np.full(len(column), NO_LABEL))])
     if column.type == pa.string():
@@ -455,10 +445,7 @@ _ADVICE: Final = {
 
 
 def _label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
-    """Find names among the labels; null for others.
-
-    Names in another case, and positions as digits, are known where that leaves no doubt.
-    """
+    """Find names, in any case, or positions as digits, among the labels; null for others."""
     found = pc.index_in(names, value_set=pa.array(labels))
     folded = [label.casefold() for label in labels]
     if found.null_count and len(set(folded)) == len(folded):
@@ -516,11 +503,7 @@ def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str])
 
 
 def _shown(value: pa.Scalar) -> str:
-    """Show a list of numbers as JSON has it.
-
-    >>> _shown(pa.scalar([0.5, None])), _shown(pa.scalar(None))
-    ('[0.5, null]', 'none')
-    """
+    """Show a list of numbers as JSON has it."""
     return json.dumps(value.as_py()) if value.is_valid else "none"
 
 

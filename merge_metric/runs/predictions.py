@@ -1,7 +1,4 @@
-"""The predictions file as a whole: what a model says of each problem. Read, written, described.
-
-`prediction_columns` says what columns it has.
-"""
+"""The predictions file as a whole: what a model says of each problem. Read, written, described."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,12 +89,11 @@ def validate(
     where: str,
     labels: Sequence[str],
 ) -> pa.Table:
-    """Check the columns of a predictions file and bring them into one form.
+    """Check the columns of a predictions file and bring them into one form, rows in their order.
 
-    Label names may be in any case, or positions; messages begin with `where`. The table returned
-    has `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
-    given, `text_digest` (string) and `probabilities` (fixed-size list of float64); rows in
-    the order given. See also `labels_of`.
+    Label names may be in any case, or positions; messages begin with `where`. Returns `variant_id`,
+    `seed_id` (string), `label`, `prediction` (int64) and, where given, `text_digest` (string) and
+    `probabilities` (fixed-size list of float64).
     """
     require_columns(where, table.column_names, len(table))
     try:
@@ -121,8 +117,7 @@ def write_batches(
 ) -> None:
     """Write predictions some rows at a time; see `write_predictions`.
 
-    The schema has the columns and, for Parquet, metadata (see `labelled`); `batches` gives the
-    columns that it is asked for, batch by batch, as `validate` does.
+    `batches` gives the columns that it is asked for, batch by batch, as `validate` does.
     """
     suffix, labels = suffix_of(path), labels_of(schema.empty_table())
     written = (_named(batch, labels) for batch in batches(schema.names))

@@ -1,12 +1,7 @@
 """A dataset and a model's predictions as relations of the table engine, joined once.
 
-    problems      the rows of the dataset's files: file, row, ids, gold label, texts
-    predictions   the rows of a model's files, checked one column at a time
-    answers       every problem beside the prediction for it, and predictions for no problem
-
 pyarrow reads the files, as it notices damaged pages, and DuckDB joins what streams by; what does
-not fit into its memory lies on disk for as long. Predictions remember digests of the dataset's
-draw: which variants its files have, and in which subsamples, as others give other figures.
+not fit into its memory lies on disk for as long.
 """
 
 from __future__ import annotations
@@ -41,10 +36,7 @@ Stream = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> None:
-    """Run a statement over streams, which it knows by their names.
-
-    What a stream raises comes as it is, not in the engine's words.
-    """
+    """Run a statement over streams, known by their names, whose errors come as they are."""
     raised: list[BaseException] = []
 
     def watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +75,7 @@ class DatasetRelations:
     connection: duckdb.DuckDBPyConnection
     folder: Path
     files: tuple[str, ...]
-    """Files of all configurations, relative to the folder; relations have their positions here."""
+    """Files of all configurations, relative to the folder; `file` is a position here."""
     fields: Mapping[str, tuple[str, ...]]
     """File → columns of its problems' texts."""
     schemas: Mapping[str, pa.Schema]
@@ -136,8 +128,7 @@ class DatasetRelations:
         """Stream rows of the dataset: columns, `file` (its position) and `row` (in it, from 0).
 
         Columns that are not in `IDENTITY` are null in files without them. Texts are `text_0`,
-        `text_1` …, null beyond those of the problem's format; `digest_1` is their digest in
-        version 1.
+        `text_1` …, null beyond the format's; `digest_1` is their digest in version 1.
         """
         files = self.files if files is None else files
         kinds = {
@@ -182,13 +173,11 @@ class DatasetRelations:
     ) -> None:
         """Make the table of answers: each problem beside its prediction, if there is one.
 
-        Columns: `file`, `row`, `seed`, `label` of the problem, and further ones of the dataset;
-        `answer`, the number of the prediction, null where there is none; `prediction`; `verified`,
-        the version of the digest by which the prediction is for the problem's texts, 0 where it has
-        none, null where seed, gold label or texts differ; where predictions have digests, of some
-        versions, `texts`, the lower half of that of the problem's texts. Predictions for no problem
-        have no `file`. Ids are held by their hashes, and so is what must agree: that takes little
-        memory.
+        Columns: `file`, `row`, `seed`, `label` of the problem and further ones; `answer`, the
+        prediction's number, null for none; `prediction`; `verified`, the version of the digest by
+        which it is for the problem's texts, 0 without digest, null where seed, gold label or texts
+        differ; with digests `texts`, the lower half of the problem's. Predictions for no problem
+        have no `file`. Ids, and what must agree, are held by hashes, which take little memory.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))

@@ -1,8 +1,6 @@
 """Runs: a model's answers to one configuration, joined to the dataset and counted once.
 
-`score`, `compare`, `analyse`, `report` and `evaluate_model` all start here:
-
-    Source (as users name files) → Model (its answers, a table of the engine) → Run (its counts)
+Source (as users name files) → Model (its answers, a table of the engine) → Run (its counts)
 """
 
 import logging
@@ -86,7 +84,6 @@ class HasCounts(Protocol):
 
 
 HasCountsT = TypeVar("HasCountsT", bound=HasCounts)
-"""A run, or its counts alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +95,7 @@ class Run:
     counts: SeedCounts
     """Counts of all variants."""
     answers: Ints
-    """(S, L + 1) distinct variants of each seed, in whatever subsample, by their answer; the last
-    ones name no label."""
+    """(S, L + 1) distinct variants of each seed by their answer; the last names no label."""
     groups: Groups = field(default_factory=dict)
     shift: Sums | None = None
     """Sums of `divergence.distribution_shift`, where there are probabilities."""
@@ -130,13 +126,11 @@ class JoinOptions:
     """Choices of how predictions are joined to a dataset; by default all that they are for."""
 
     configs: Sequence[str] = ()
-    """Configurations; by default what the predictions are for (see `model.choose`)."""
+    """By default what the predictions are for (see `model.choose`)."""
     by: Sequence[str] = ()
-    """Columns out of `groupings` to group variants by; word classes always are where a
-    configuration has all."""
+    """Columns out of `groupings` beside word classes, where a configuration has all."""
     cluster: str = ""
-    """Text of the problems, such as `premise`, by which the bootstrap clusters seeds; see
-    `require_text`."""
+    """Text of the problems, such as `premise`, by which the bootstrap clusters seeds."""
     allow_missing: bool = False
     """Leave out seeds of which a prediction, their own or that of a variant, is missing."""
 

@@ -1,11 +1,8 @@
 """Digests of problems' texts, which tell whether predictions are for the texts of a dataset.
 
-A predictions file has one for each row, so that parts of a dataset can be predicted and
-put together, and rows that are about other texts can be named.
-
-Version 2 is `md5:` and 16 hexadecimal digits: the first half of the MD5 of `text_of`, which a table
-engine computes too. Version 1, 16 digits alone, was the BLAKE2b of the same with lengths in
-characters; files that have it are still verified.
+Version 2 is `md5:` and 16 hexadecimal digits: the first half of the MD5 of id and texts with their
+lengths in bytes, which DuckDB computes too. Version 1, 16 digits alone, was the BLAKE2b of the same
+with lengths in characters; files that have it are still verified.
 """
 
 import hashlib
@@ -34,10 +31,7 @@ _ROWS: Final = 65_536
 
 
 def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64]:
-    """Digest the id and the texts of each problem: (n,), eight bytes each.
-
-    `fields` are the columns of the texts in the order of the format. Texts that a model was not
-    shown count too.
+    """Digest the id and the texts of each problem, in the format's order: (n,), eight bytes each.
 
     >>> problem = {"variant_id": ["a"], "premise": ["A dog."], "hypothesis": ["A cat."]}
     >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
@@ -62,10 +56,7 @@ def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) ->
 
 
 def digest_in_sql(columns: Sequence[str]) -> str:
-    """Write `text_digests` as an expression of DuckDB.
-
-    The columns are expressions of the id and of the texts; those that are null are left out.
-    """
+    """Write `text_digests` of columns, null where a format has no such text, for DuckDB."""
     # What is null is "" to `concat`. `||` would do for the colon, but takes longer.
     colon = "CASE WHEN {} IS NOT NULL THEN ':' END"
     parts = ", ".join(f"strlen({each}), {colon.format(each)}, {each}" for each in columns)
@@ -121,9 +112,9 @@ def digest_of(
 ) -> str:
     """Digest predictions: rows, labels and description, wherever they are stored.
 
-    Parquet's own checksums cover neither metadata nor the heads of pages. Columns are given with
-    their numbers of rows; `pieces` reads one: integers, fixed-size lists of floats, strings, or
-    lists of integers, those with lengths twice.
+    Parquet's own checksums cover neither metadata nor the heads of pages. Columns come with their
+    numbers of rows; `pieces` reads one: integers, fixed-size lists of floats, strings, or lists of
+    integers, those with lengths twice.
     """
     digest = hashlib.sha256(description)
     digest.update(json.dumps(labels).encode())
