@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -178,13 +179,9 @@ def read_runs(
             raise ValueError(
                 f"expected different predictions files, got {files[number].path} twice"
             )
-    columns = columns_of_groups(options.by)
-
-    def runs() -> Iterator[Run]:
-        for model in read_models(files, folder, columns=columns, tell=tell):
-            yield from runs_of(model, options, with_rows=with_rows, tell=tell)
-
-    return runs()
+    models = read_models(files, folder, columns=columns_of_groups(options.by), tell=tell)
+    of_models = (runs_of(model, options, with_rows=with_rows, tell=tell) for model in models)
+    return chain.from_iterable(of_models)
 
 
 @runtime_checkable
@@ -223,9 +220,10 @@ def as_runs(
 def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
     """Read and count a predictions file, configuration by configuration."""
     if dataset is not None:
-        return list(
-            read_runs([PredictionsSource("", path)], dataset, **asdict(options), with_rows=False)
+        models = read_models(
+            [PredictionsSource("", path)], dataset, columns=columns_of_groups(options.by)
         )
+        return [run for model in models for run in runs_of(model, options)]
     for name, value in asdict(options).items():
         if value:
             flag = {"configs": "config"}.get(name, name).replace("_", "-")
