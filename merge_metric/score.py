@@ -14,7 +14,7 @@ from merge_dataset.paths import as_path, as_texts, described
 from merge_metric.runs.noise import noise_figures, noise_text
 from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
 from merge_metric.runs.predictions import model_name
-from merge_metric.runs.run import HasCountsT, JoinOptions, Run, read_file
+from merge_metric.runs.run import JoinOptions, Run, read_file
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -494,7 +494,7 @@ class Watch:
     found: dict[tuple[str, str], str] = field(default_factory=dict)
     """Dataset and configuration → sentence of `mixture`."""
 
-    def over(self, runs: Iterable[HasCountsT]) -> Iterator[HasCountsT]:
+    def over(self, runs: Iterable[Run]) -> Iterator[Run]:
         """Yield the runs; note mixtures, and warn of a configuration's few seeds."""
         for run in runs:
             if (run.dataset, run.config) not in self.found:

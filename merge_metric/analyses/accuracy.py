@@ -23,7 +23,7 @@ from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures
 from merge_metric.runs.model import PredictionsSource, parse_source
 from merge_metric.runs.predictions import read_metadata, read_predictions
 from merge_metric.runs.relations import preview
-from merge_metric.runs.run import HasCounts
+from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
@@ -59,7 +59,7 @@ def answered_right(predictions: pa.Table) -> dict[str, bool]:
 
 
 def accuracy(
-    runs: Iterable[HasCounts],
+    runs: Iterable[Run],
     tests: Mapping[str, Mapping[str, bool]] | None = None,
     *,
     n_subsamples: int = 100,
@@ -143,7 +143,7 @@ def plot_accuracy(table: Table) -> Figure:
 # --- By the answers to the seeds ---
 
 
-def first_answers(runs: Iterable[HasCounts]) -> Table:
+def first_answers(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
     Also numbers of seeds of which a variant, half or every one is right: section 5.4 has numbers of

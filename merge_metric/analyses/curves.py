@@ -19,7 +19,7 @@ from merge_metric.analyses.measures import (
     measure_columns,
     measures,
 )
-from merge_metric.runs.run import HasCounts, by_config, on_common_seeds
+from merge_metric.runs.run import Run, by_config, on_common_seeds
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.tables import Table, columns, figure_column, is_few, plots
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # --- Curves of models ---
 
 
-def curves(runs: Iterable[HasCounts], settings: Settings = NO_INTERVALS) -> Table:
+def curves(runs: Iterable[Run], settings: Settings = NO_INTERVALS) -> Table:
     """Make a row per model and configuration, with a 95 % band; and averages on the same seeds."""
     found = list(runs)
     rows = [identity(run) | measures(run.counts, settings) for run in found]
@@ -91,7 +91,7 @@ def plot_curves(table: Table) -> Figure:
 # --- Matching thresholds ---
 
 
-def matching(runs: Iterable[HasCounts]) -> Table:
+def matching(runs: Iterable[Run]) -> Table:
     """Make a row per model and a column per configuration, of the metric's matching threshold."""
     return matching_table(
         ((run.model, run.config, measures(run.counts)) for run in runs),
@@ -152,7 +152,7 @@ def plot_matching(table: Table) -> Figure:
 # --- Ablations ---
 
 
-def ablations(runs: Iterable[HasCounts]) -> Table:
+def ablations(runs: Iterable[Run]) -> Table:
     """Average over the same models for each data set and configuration, on seeds that all have."""
     rows: list[Row] = []
     for config, group in by_config(runs).items():

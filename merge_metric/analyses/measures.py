@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
-from merge_metric.runs.run import HasCounts
+from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
@@ -47,7 +47,7 @@ FOOLING_NOTE: Final = (
 )
 
 
-def identity(run: HasCounts) -> Row:
+def identity(run: Run) -> Row:
     """Begin the row of a run: its configuration and its model."""
     return {"config": run.config, "model": run.model}
 

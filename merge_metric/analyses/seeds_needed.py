@@ -20,7 +20,7 @@ from merge_dataset.layout import format_in, split_files
 from merge_metric.analyses.contrasts import random_ranks
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.runs.relations import read_columns
-from merge_metric.runs.run import VARIANT_IDS, HasCounts, Run, by_config
+from merge_metric.runs.run import VARIANT_IDS, Run, by_config
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
@@ -84,7 +84,7 @@ class Seeds:
     counts: SeedCounts | None = None
 
 
-def seeds_of(run: HasCounts) -> Seeds:
+def seeds_of(run: Run) -> Seeds:
     """Take the seeds of a run and what its model answers."""
     counts = run.counts
     return Seeds(run.config, counts.seed_ids, counts.gold, counts.labels, run.model, counts)

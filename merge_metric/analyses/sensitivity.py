@@ -34,7 +34,7 @@ from merge_metric.analyses.measures import (
 )
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import HasCounts, Run, common_labels
+from merge_metric.runs.run import Run, common_labels
 from merge_metric.seed_variant_accuracy.divergence import means, sigma
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
@@ -49,7 +49,7 @@ STRICT, RELAXED = FOOLING
 
 
 def fooling_rates(
-    runs: Iterable[HasCounts], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
+    runs: Iterable[Run], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration, and averages, also but for `in_domain` sources.
 
@@ -233,7 +233,7 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
 
 
 def fooling_by_size(
-    runs: Iterable[HasCounts], size_of: Mapping[str, Size], settings: Settings = USUAL
+    runs: Iterable[Run], size_of: Mapping[str, Size], settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration: by configuration, family, and size."""
     rows = []

@@ -114,21 +114,13 @@ def usage_text(metadata: Mapping[str, Any], requests: int) -> str:
         parts.append(f"{counts[0]:,} tokens of prompts and {counts[1]:,} of answers")
     if type(metadata.get("milliseconds")) is int:
         parts.append(f"{metadata['milliseconds'] / 1000:,.0f} s")
-    if (cost := cost_of(metadata)) is not None:
-        parts.append(f"cost {cost:,.2f}")
-    return ", ".join(parts)
-
-
-def cost_of(metadata: Mapping[str, Any]) -> float | None:
-    """Compute the cost of the tokens that a server counted, where prices were given."""
     try:
         price_in, price_out = metadata["prices"]
-        return (
-            float(price_in * metadata["prompt_tokens"] + price_out * metadata["answer_tokens"])
-            / 1e6
-        )
+        cost = price_in * metadata["prompt_tokens"] + price_out * metadata["answer_tokens"]
+        parts.append(f"cost {float(cost) / 1e6:,.2f}")
     except (KeyError, TypeError, ValueError):
-        return None  # not given, or metadata that are not ours
+        pass  # not given, or metadata that are not ours
+    return ", ".join(parts)
 
 
 def noise_text(noise: Mapping[str, Any]) -> list[str]:

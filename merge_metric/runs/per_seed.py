@@ -1,7 +1,7 @@
 """Results seed by seed: texts, gold label, votes, and what a model answers to the variants."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,11 +60,6 @@ def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None)
     for run in as_runs("runs", runs, dataset):
         answers = answers_of(run)
         tables.append(with_texts(answers, run.folder, run.config) if run.dataset else answers)
-    return concatenated(tables)
-
-
-def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Put results of several configurations below each other."""
     if not tables:
         raise ValueError("expected runs, got none")
     if any(table.schema != tables[0].schema for table in tables):

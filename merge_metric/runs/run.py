@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -67,24 +67,6 @@ _MANY_GROUPS: Final = 100
 
 Groups = Mapping[str, Mapping[str, SeedCounts]]
 """Column → value → counts of the variants with it."""
-
-
-class HasCounts(Protocol):
-    """A model's answers to one configuration, counted: all that most figures need."""
-
-    @property
-    def model(self) -> str: ...  # noqa: D102
-    @property
-    def config(self) -> str: ...  # noqa: D102
-    @property
-    def counts(self) -> SeedCounts: ...  # noqa: D102
-    @property
-    def dataset(self) -> str: ...  # noqa: D102
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-
-
-HasCountsT = TypeVar("HasCountsT", bound=HasCounts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -422,15 +404,15 @@ def common_texts(texts: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else UNVERIFIED
 
 
-def by_config(runs: Iterable[HasCountsT]) -> dict[str, list[HasCountsT]]:
+def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Group runs by configuration, in the order given."""
-    found: dict[str, list[HasCountsT]] = {}
+    found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.config, []).append(run)
     return found
 
 
-def common_labels(runs: Sequence[HasCounts]) -> tuple[str, ...]:
+def common_labels(runs: Sequence[Run]) -> tuple[str, ...]:
     """Find the labels that all runs share; those of NLI without a run."""
     return same_labels((run.config, run.counts.labels) for run in runs)
 

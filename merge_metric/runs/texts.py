@@ -122,14 +122,13 @@ def digest_of(
         digest.update(f"\n{name} {count}\n".encode())
         has_lengths = False
         for column in pieces(name):
-            if pa.types.is_integer(column.type):
+            kind = column.type
+            if pa.types.is_integer(kind):
                 digest.update(column.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-            elif _is_of_floats(column.type):
+            elif pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
                 digest.update(column.flatten().to_numpy().astype("<f8").tobytes())
             else:
-                length = (
-                    pc.list_value_length if pa.types.is_nested(column.type) else pc.binary_length
-                )
+                length = pc.list_value_length if pa.types.is_nested(kind) else pc.binary_length
                 lengths = pc.fill_null(length(column), -1).to_numpy(zero_copy_only=False)
                 digest.update(lengths.astype("<i4").tobytes())
                 has_lengths = True
@@ -139,10 +138,6 @@ def digest_of(
             else:
                 digest.update(characters(column.drop_null()))
     return digest.hexdigest()
-
-
-def _is_of_floats(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type))
 
 
 def combined(digests: NDArray[np.uint64]) -> str:
