@@ -360,11 +360,9 @@ def figures(
     """
     if weights is None:
         weights = np.ones((1, len(counts.seed_ids)))
-    # In integers, as of `level`.
-    alike = 100 * counts.n_commonest // np.maximum(counts.n_variants, 1)
-    level, stable = counts.level, alike >= correctness_threshold
+    level = counts.level
     per_subsample = [
-        _of_subsample(counts, k, level[:, k], stable[:, k], weights, correctness_threshold)
+        _of_subsample(counts, k, level[:, k], weights, correctness_threshold)
         for k in range(counts.n_variants.shape[1])
     ]
     return Figures(
@@ -416,35 +414,23 @@ def _where_curve_meets(above: Floats) -> dict[str, Floats]:
 
 
 def _of_subsample(
-    counts: SeedCounts,
-    k: int,
-    level: Ints,
-    stable: NDArray[np.bool_],
-    weights: Floats,
-    correctness_threshold: int,
+    counts: SeedCounts, k: int, level: Ints, weights: Floats, correctness_threshold: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Compute the scalars, each (B,), and the curve, (B, 100), of one subsample.
-
-    Args:
-        counts: Of S seeds.
-        k: The subsample.
-        level: (S,) of `SeedCounts.level`.
-        stable: (S,) whether at least `level` of the variants have the same answer.
-        weights: (B, S).
-        correctness_threshold: As in `figures`.
-    """
+    """Compute the scalars, (B,) each, and the curve, (B, 100), of a subsample and (S,) levels."""
     present, right = counts.present[:, k], counts.right & counts.present[:, k]
-    variants, correct = counts.n_variants[:, k], counts.n_correct[:, k]
+    variants, correct = np.maximum(counts.n_variants[:, k], 1), counts.n_correct[:, k]
+    commonest = counts.n_commonest[:, k]
+    stable = 100 * commonest // variants >= correctness_threshold  # in integers, as of `level`
     columns = (
         right,
-        variants,
+        counts.n_variants[:, k],
         correct,
         right & (counts.n_changed[:, k] > 0),
         right & (counts.n_opposite[:, k] > 0),
         stable,
-        stable & (correct < counts.n_commonest[:, k]),
-        counts.n_commonest[:, k] / np.maximum(variants, 1),
-        stable * correct / np.maximum(variants, 1),
+        stable & (correct < commonest),
+        commonest / variants,
+        stable * correct / variants,
     )
     # One product: whole numbers far below 2**53, so exact in any order of summation, but for
     # the last two columns.
@@ -456,23 +442,11 @@ def _of_subsample(
     sums = weights @ table
     reached = np.zeros((len(weights), 101))
     reached[:, levels] = sums[:, len(columns) :]
-    held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # at CT 1..100
+    held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # seeds that count as right at CT 1..100
     seeds = reached.sum(axis=1)
-    return _from_sums(seeds, sums[:, : len(columns)].T, held, correctness_threshold)
-
-
-def _from_sums(
-    seeds: Floats, sums: Floats, held: Floats, correctness_threshold: int
-) -> tuple[dict[str, Floats], Floats]:
-    """Compute the scalars and the curve of sums over seeds.
-
-    Args:
-        seeds: (B,) how many there are.
-        sums: (9, B) of the columns of `_of_subsample`.
-        held: (B, 100) seeds that count as right at CT 1..100.
-        correctness_threshold: CT of `seed_variant_accuracy`.
-    """
-    rights, variants, corrects, changed, opposite, stable, wrong, agree, gated = sums
+    rights, total, corrects, changed, opposite, stables, wrong, agree, gated = sums[
+        :, : len(columns)
+    ].T
     met = _where_curve_meets(held - rights[:, None])
     tens = held[:, 9::10].sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
@@ -480,7 +454,7 @@ def _from_sums(
         defined = np.where(seeds > 0, 1.0, np.nan)
         scalars = {
             "seed_accuracy": rights / seeds,
-            "variant_accuracy": corrects / variants,
+            "variant_accuracy": corrects / total,
             "seed_variant_accuracy": curve[:, correctness_threshold - 1],
             "qt_gap": (rights - held[:, QUALITY_THRESHOLD - 1]) / seeds,
             **{key: values * defined for key, values in met.items()},
@@ -495,7 +469,7 @@ def _from_sums(
             "core_index": tens * (2 * tens + seeds - held[:, -1]) / (200 * seeds**2),
             "contrast_consistency": (rights - changed) / seeds,
             "agreement": np.round(agree / seeds, _DIGITS),
-            "agreement_gated_accuracy": np.round(gated / stable, _DIGITS),
+            "agreement_gated_accuracy": np.round(gated / stables, _DIGITS),
             "stable_but_wrong": wrong / seeds,
         }
     return scalars, curve
