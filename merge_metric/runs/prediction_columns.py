@@ -266,17 +266,28 @@ def _convert_text(path: Path) -> PredictionsFile:
 
 
 def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
-    """Find the labels of the problems that predictions are for."""
+    """Find the labels of the problems that predictions are for, as ids of seeds name sources."""
+    formats: dict[str, dict[tuple[str, ...], None]] = {}
     if dataset is not None and dataset.is_dir():
-        known = _labels_in(file, dataset)
-        if len(known) > 1:
-            sets = "; ".join(", ".join(labels) for labels in known)
-            raise ValueError(
-                f"{file.path}: expected predictions for problems with the same labels, got some "
-                f"with different ones: {sets}; write a file for each"
-            )
-        if known:
-            return known[0]
+        for name in collections(dataset):
+            source = parse_config_name(name)[0]
+            formats.setdefault(source, {})[format_in(dataset, name).labels] = None
+    known: dict[tuple[str, ...], None] = {}
+    for batch in file.batches(["seed_id"]) if formats else ():
+        ids = _decoded(batch["seed_id"])
+        for source in [*formats] if ids.type == pa.string() else ():  # else it is told later
+            if pc.any(pc.starts_with(ids, f"{source}:")).as_py():
+                known |= formats.pop(source)
+        if not formats:
+            break
+    if len(known) > 1:
+        sets = "; ".join(", ".join(labels) for labels in known)
+        raise ValueError(
+            f"{file.path}: expected predictions for problems with the same labels, got some "
+            f"with different ones: {sets}; write a file for each"
+        )
+    if known:
+        return next(iter(known))
     if LABELS_KEY in (file.schema.metadata or {}):
         return labels_of(file.schema.empty_table())
     named: set[str] = set()
@@ -289,25 +300,6 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
             named |= {name for name in column.unique().to_pylist() if name and name != "-1"}
     is_nli = any(name.strip().casefold() in LABELS for name in named)
     return LABELS if is_nli else tuple(sorted(named))
-
-
-def _labels_in(file: PredictionsFile, dataset: Path) -> list[tuple[str, ...]]:
-    """List the labels of the dataset's sources that ids of seeds begin with."""
-    formats: dict[str, dict[tuple[str, ...], None]] = {}
-    for name in collections(dataset):
-        source = parse_config_name(name)[0]
-        formats.setdefault(source, {})[format_in(dataset, name).labels] = None
-    found: dict[tuple[str, ...], None] = {}
-    for batch in file.batches(["seed_id"]):
-        ids = _decoded(batch["seed_id"])
-        if ids.type != pa.string():
-            return []  # told later
-        for source in [*formats]:
-            if pc.any(pc.starts_with(ids, f"{source}:")).as_py():
-                found |= formats.pop(source)
-        if not formats:
-            break
-    return [*found]
 
 
 def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
