@@ -435,7 +435,8 @@ def _of_subsample(
     # One product: whole numbers far below 2**53, so exact in any order of summation, but for
     # the last two columns.
     # The bootstrap's draws meet levels, of which there are at most 101, not thresholds.
-    levels, position = np.unique(level, return_inverse=True)
+    levels = np.flatnonzero(np.bincount(level))
+    position = np.searchsorted(levels, level)
     table = np.zeros((len(present), len(columns) + len(levels)))
     table[:, : len(columns)] = np.stack(columns, axis=1)
     table[np.arange(len(present)), len(columns) + position] = present
