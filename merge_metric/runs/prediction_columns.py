@@ -126,7 +126,7 @@ class PredictionsFile:
     schema: pa.Schema
     rows: int
     names: Sequence[str]
-    """Of `COLUMNS`, `ANSWER_TEXT` and `REPEATS` those that it has; optional ones with values."""
+    """Columns of `COLUMNS`, `ANSWER_TEXT` and `REPEATS` that it has; optional ones with values."""
     positions: frozenset[str] = frozenset()
     """Columns of digits."""
     labels: tuple[str, ...] = LABELS
