@@ -49,6 +49,7 @@ from merge_metric.runs.plausibility import (
 )
 from merge_metric.runs.prediction_columns import (
     ANSWER_TEXT,
+    FURTHER,
     IDS,
     PROBABILITIES,
     REPEATS,
@@ -221,7 +222,7 @@ class PredictRun:
         if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
             return metadata
         metadata = metadata | {"problems": problems}
-        further = [n for n in (ANSWER_TEXT, REPEATS) if n in read_schema(self.out).names]
+        further = [n for n in FURTHER if n in read_schema(self.out).names]
         more = pq.ParquetFile(self.out).read(further)
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:

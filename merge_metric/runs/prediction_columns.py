@@ -41,6 +41,8 @@ ANSWER_TEXT: Final = "answer_text"
 """Column of answers in a model's own words; no figure depends on it."""
 REPEATS: Final = "repeats"
 """Column of further answers to a seed, as positions among the labels; null for variants."""
+FURTHER: Final = (ANSWER_TEXT, REPEATS)
+"""Columns on which no count per seed depends."""
 
 LABELS_KEY: Final = b"labels"
 """Key of a table's metadata under which `labelled` notes labels."""

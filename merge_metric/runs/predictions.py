@@ -13,14 +13,13 @@ from merge_dataset.files import RowGroupWriter, atomic, read_schema
 from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS
 from merge_metric.runs.prediction_columns import (
-    ANSWER_TEXT,
     ANSWERS,
     COLUMNS,
     CSV,
     DIGEST_KEY,
+    FURTHER,
     METADATA_KEY,
     PROBABILITIES,
-    REPEATS,
     REQUIRED,
     SUFFIXES,
     check_column,
@@ -102,7 +101,7 @@ def validate(
         for name in (TEXT_DIGEST, PROBABILITIES):
             if name in table.column_names and table[name].null_count < len(table):
                 columns[name] = check_column(name, table[name], row_number, labels)
-        for name in {ANSWER_TEXT, REPEATS}.intersection(table.column_names):
+        for name in set(FURTHER).intersection(table.column_names):
             check_further(name, table[name])
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
@@ -126,7 +125,7 @@ def write_batches(
         return
     metadata = dict(schema.metadata or {})
     metadata[DIGEST_KEY] = digest_of(
-        {name: rows for name in schema.names if name in (*COLUMNS, ANSWER_TEXT, REPEATS)},
+        {name: rows for name in schema.names if name in (*COLUMNS, *FURTHER)},
         metadata.get(METADATA_KEY, b""),
         labels,
         lambda name: (batch[name].combine_chunks() for batch in batches([name])),
